@@ -1,0 +1,86 @@
+"""Which device to compute on, and random numbers there that leave the caller's own untouched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from secondguess.errors import UserError
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["isolated_rng", "pick_device", "seed_rng"]
+
+
+def pick_device(device: str | torch.device = "auto") -> torch.device:
+    """Turn the name of a device into a device that is really there.
+
+    Args:
+        device: `"auto"` takes the first CUDA device, else Apple's `mps`, else the processor; `"cpu"`,
+            `"cuda"`, `"cuda:1"` and `"mps"` insist.
+
+    Raises:
+        UserError: if the name means nothing or the device is not on this machine.
+    """
+    import torch
+
+    if device == "auto":
+        if torch.cuda.is_available():
+            return torch.device("cuda", 0)
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    try:
+        picked = torch.device(device)
+    except RuntimeError as error:
+        raise UserError(f"{device!r} is not a device; use 'auto', 'cpu', 'cuda', 'cuda:<number>' or 'mps'.") from error
+    if picked.type == "cpu":
+        return torch.device("cpu")
+    if picked.type == "cuda":
+        index = picked.index or 0
+        present = torch.cuda.device_count()
+        if index >= present:
+            raise UserError(
+                f"Device {device} was asked for, but {present or 'no'} CUDA device(s) can be used here; "
+                "use device='auto' or device='cpu'."
+            )
+        return torch.device("cuda", index)
+    if picked.type == "mps":
+        if not torch.backends.mps.is_available():
+            raise UserError(
+                "Device mps was asked for, but it is not available here; use device='auto' or device='cpu'."
+            )
+        return torch.device("mps")
+    raise UserError(f"Device {device} is not supported; use 'auto', 'cpu', 'cuda', 'cuda:<number>' or 'mps'.")
+
+
+@contextmanager
+def isolated_rng(device: str | torch.device = "cpu") -> Iterator[None]:
+    """Give torch's global random states of the processor and of `device` back unchanged at the end of the block."""
+    import torch
+
+    device = torch.device(device)
+    cpu_state = torch.get_rng_state()
+    cuda_state = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+    mps_state = torch.mps.get_rng_state() if device.type == "mps" else None
+    try:
+        yield
+    finally:
+        torch.set_rng_state(cpu_state)
+        if cuda_state is not None:
+            torch.cuda.set_rng_state(cuda_state, device)
+        if mps_state is not None:
+            torch.mps.set_rng_state(mps_state)
+
+
+def seed_rng(seed: int, device: str | torch.device = "cpu") -> None:
+    """Seed torch's global generators of the processor and of `device`, and no other device's."""
+    import torch
+
+    device = torch.device(device)
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(seed)
+    elif device.type == "mps":
+        torch.mps.manual_seed(seed)

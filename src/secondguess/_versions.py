@@ -1,0 +1,21 @@
+"""Which software made a number."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import PackageNotFoundError, version
+
+__all__ = ["versions"]
+
+PACKAGES = ("secondguess", "numpy", "scipy", "scikit-learn", "torch", "onnxruntime", "pillow")
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that take part, without importing them."""
+    found = {"python": platform.python_version(), "platform": platform.platform(terse=True)}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
