@@ -1,0 +1,47 @@
+# Every target is also one plain command; CONTRIBUTING.md lists them.
+PYTHON ?= python3
+VENV ?= .venv
+OUT ?= out/audit
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+# One thread a test worker: two workers that each want all cores wait for each other.
+ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
+
+.PHONY: audit test test-slow lint bench docs clean
+
+audit: $(VENV)/.installed  ## set up, audit a small classifier on 5,000 digits, write out/audit/report.html
+	$(BIN)/secondguess audit --out $(OUT)
+
+test: $(VENV)/.installed-dev lint  ## set up with the development extras; lint, types, tests, coverage
+	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 --cov --cov-report=term
+
+test-slow: $(VENV)/.installed-dev  ## the checks that take minutes
+	$(BIN)/python -m pytest -m slow
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.installed
+	$(BIN)/secondguess bench observe
+	$(BIN)/secondguess bench fleet
+
+docs: $(VENV)/.installed-dev  ## check the links of the documentation and take its screenshots anew
+	$(BIN)/python docs/build.py
+
+clean:
+	rm -rf $(VENV) out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.*
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed; set PYTHON=")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(PIP) install -c constraints.txt -e .
+	touch $@
+
+$(VENV)/.installed-dev: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(PIP) install -c constraints.txt -e ".[dev]"
+	touch $@ $(VENV)/.installed

@@ -1,0 +1,87 @@
+"""Reading a classifier's raw output: is it logits or probabilities, and is it sound?
+
+Softmax is computed in float64 from float32 logits. In float32 a confident model's probabilities round to exactly 1 and
+thousands of images tie; the logits still tell them apart.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secondguess.errors import UserError
+
+__all__ = ["Convention", "as_matrix", "detect", "softmax", "to_probabilities"]
+
+Convention = Literal["logits", "probabilities"]
+TOLERANCE = 1e-3  # float16 models sum to one only about this well
+
+
+def softmax(logits: NDArray[Any]) -> NDArray[np.float64]:
+    """Row-wise softmax (n, K) in float64."""
+    shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
+    np.exp(shifted, out=shifted)
+    shifted /= shifted.sum(axis=1, keepdims=True)
+    return shifted
+
+
+def as_matrix(raw: NDArray[Any], count: int) -> NDArray[Any]:
+    """Check the raw output of `count` images and bring it to (n, K) or, for one score an image, (n, 1)."""
+    shape = raw.shape
+    if raw.ndim == 1:
+        raw = raw[:, None]
+    elif raw.ndim > 2 and all(size == 1 for size in shape[2:]):
+        raw = raw.reshape(shape[0], shape[1])
+    if raw.ndim != 2 or len(raw) != count or raw.shape[1] == 0:
+        raise UserError(
+            f"The model returned an array of shape {shape} for {count} images; "
+            f"({count}, K) with one score a class was expected."
+        )
+    if not np.isfinite(raw).all():
+        bad = np.flatnonzero(~np.isfinite(raw).all(axis=1))
+        raise UserError(
+            f"The model returned NaN or infinity for {len(bad)} of {count} images; check its weights and normalisation."
+        )
+    return raw
+
+
+def detect(raw: NDArray[Any]) -> Convention:
+    """Logits or probabilities, judged by the values (n, K); an error when they are neither."""
+    low, high = float(raw.min()), float(raw.max())
+    if low < -TOLERANCE or high > 1 + TOLERANCE:
+        return "logits"
+    if raw.shape[1] == 1 or np.abs(raw.sum(axis=1, dtype=np.float64) - 1).max() <= TOLERANCE:
+        return "probabilities"
+    sums = raw.sum(axis=1, dtype=np.float64)
+    raise UserError(
+        f"The model's outputs lie between {low:.3g} and {high:.3g} but its rows sum to {sums.min():.3g} to "
+        f"{sums.max():.3g}: neither probabilities of exclusive classes nor, it seems, logits; "
+        "say output='logits' if they are logits."
+    )
+
+
+def to_probabilities(
+    raw: NDArray[Any], convention: Convention
+) -> tuple[NDArray[np.float64], NDArray[np.float32] | None]:
+    """Probabilities (n, K) float64 and, if the model gives them, logits (n, K) float32.
+
+    A single score an image is the second of two classes: a probability p becomes (1 - p, p), a logit l becomes (0, l).
+    """
+    if convention == "logits":
+        if raw.shape[1] == 1:
+            raw = np.concatenate([np.zeros_like(raw), raw], axis=1)
+        logits = raw.astype(np.float32, copy=False)
+        return softmax(logits), logits
+    values = raw.astype(np.float64)
+    if values.shape[1] == 1:
+        values = np.concatenate([1 - values, values], axis=1)
+    sums = values.sum(axis=1, keepdims=True)
+    if values.min() < -TOLERANCE or np.abs(sums - 1).max() > TOLERANCE:
+        raise UserError(
+            f"Probabilities were expected, but the model returned values from {values.min():.3g} to {values.max():.3g} "
+            f"with rows that sum to {sums.min():.3g} to {sums.max():.3g}; say output='logits' if these are logits."
+        )
+    values = values.clip(0, None)
+    return values / values.sum(axis=1, keepdims=True), None

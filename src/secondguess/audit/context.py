@@ -1,0 +1,140 @@
+"""What the sections of an audit share: the classifier, the images, and everything already seen of them.
+
+One pass over each set of images feeds all sections: the context asks for the union of what all supervisors need.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, reduce
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secondguess._progress import Progress, Silent
+from secondguess.audit.findings import Number
+from secondguess.classifier import Classifier
+from secondguess.data import ImageSet
+from secondguess.errors import UserError
+from secondguess.metrics import Interval
+from secondguess.observation import Needs, Observation
+from secondguess.stress import StressSet
+from secondguess.supervisors import Supervisor
+
+__all__ = ["Context", "Scored"]
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A supervisor's scores (n,) on one set of images and what they cost.
+
+    Attributes:
+        scores: larger = more suspicious.
+        seconds: for scoring alone, the forward pass not counted.
+    """
+
+    scores: NDArray[np.float64]
+    seconds: float
+
+
+@dataclass
+class Context:
+    """An audit in progress.
+
+    Attributes:
+        classifier: the system under test.
+        test: nominal images, labelled.
+        train: what the classifier was trained on, for supervisors that learn; may be None.
+        supervisors: those under comparison.
+        stress: stress sets to make of the test images.
+        out: the folder of the audit; nothing is written anywhere else.
+        seed: of everything random.
+        false_alarms: the share of nominal images that an alarm threshold may hit.
+        progress: where to report.
+    """
+
+    classifier: Classifier
+    test: ImageSet
+    train: ImageSet | None
+    supervisors: Sequence[Supervisor]
+    stress: Sequence[StressSet]
+    out: Path
+    seed: int = 0
+    false_alarms: float = 0.05
+    progress: Progress = field(default_factory=Silent)
+    unusable: dict[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def nominal(self) -> Observation:
+        """The test images as the classifier sees them."""
+        return self.observe(self.test, "test images")
+
+    @cached_property
+    def labels(self) -> NDArray[np.int64]:
+        """The true labels of the test images (n,)."""
+        if not self.test.is_labelled:
+            raise UserError(
+                "The test images have no labels, so accuracy and calibration cannot be measured; "
+                "give labelled images with --test."
+            )
+        return self.test.labels
+
+    @cached_property
+    def stressed(self) -> dict[str, tuple[ImageSet, Observation]]:
+        """Every stress set by name: its images, and what the classifier says of them."""
+        made: dict[str, tuple[ImageSet, Observation]] = {}
+        for one in self.stress:
+            images = one.make(self.test, seed=self.seed, classifier=self.classifier)
+            made[one.name] = (images, self.observe(images, f"{one.name} images"))
+        return made
+
+    @cached_property
+    def fitted(self) -> list[Supervisor]:
+        """The supervisors that can be used with this classifier, fitted on the training images where they learn."""
+        usable: list[Supervisor] = []
+        for supervisor in self.supervisors:
+            try:
+                self.classifier.check(supervisor.needs, f"The supervisor {supervisor.name!r}")
+                if supervisor.requires_fit:
+                    supervisor.fit(self._training, self.train.labels if self.train else None)
+                usable.append(supervisor)
+            except UserError as error:
+                self.unusable[supervisor.name] = str(error)
+        if not usable:
+            raise UserError("None of the supervisors can be used: " + " ".join(self.unusable.values()))
+        return usable
+
+    @cached_property
+    def scores(self) -> dict[tuple[str, str], Scored]:
+        """Scores by (supervisor, set of images); the test images are called `nominal`."""
+        sets = {"nominal": self.nominal} | {name: seen for name, (_, seen) in self.stressed.items()}
+        scored: dict[tuple[str, str], Scored] = {}
+        for supervisor in self.fitted:
+            for name, observation in sets.items():
+                began = time.perf_counter()
+                scores = supervisor.score(observation)
+                scored[supervisor.name, name] = Scored(scores, time.perf_counter() - began)
+        return scored
+
+    def observe(self, images: ImageSet, label: str) -> Observation:
+        """Look at images once for everybody."""
+        with self.progress.task(f"Looking at {label}", len(images)) as advance:
+            return self.classifier.observe(images, self._needs, seed=self.seed, progress=advance)
+
+    def number(self, measured: Interval | float, images: ImageSet | None = None) -> Number:
+        """A number measured on `images` (the test images if left out)."""
+        return Number.of(measured, (images or self.test).fingerprint, self.seed)
+
+    @cached_property
+    def _needs(self) -> Needs:
+        wanted = [one.needs for one in self.supervisors if not (one.needs.abilities - self.classifier.gives)]
+        return reduce(Needs.__or__, wanted, Needs())
+
+    @cached_property
+    def _training(self) -> Observation:
+        if self.train is None:
+            raise UserError("This needs the images the model was trained on; give them with --train.")
+        return self.observe(self.train, "training images")

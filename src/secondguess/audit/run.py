@@ -1,0 +1,143 @@
+"""Run an audit: section after section, none of which can take the others down."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from secondguess import stress as stress_room
+from secondguess import supervisors as supervisors_room
+from secondguess._files import make_folder
+from secondguess._progress import Progress, Silent
+from secondguess._versions import versions
+from secondguess.audit.context import Context
+from secondguess.audit.findings import SectionResult
+from secondguess.audit.gates import Gate, judge
+from secondguess.audit.result import TEMPLATES, AuditResult
+from secondguess.audit.sections import SECTIONS, Section
+from secondguess.cache import Cache
+from secondguess.classifier import Classifier
+from secondguess.data import ImageSet
+from secondguess.errors import UserError
+from secondguess.report import render
+from secondguess.stress import StressSet
+from secondguess.supervisors import Supervisor
+
+__all__ = ["run_audit"]
+
+
+def run_audit(
+    classifier: Classifier,
+    test: ImageSet,
+    *,
+    train: ImageSet | None = None,
+    out: str | Path = "out/audit",
+    supervisors: str | Iterable[str | Supervisor] = "all",
+    stress: str | Iterable[str | StressSet] = ("corrupted", "invalid"),
+    gates: Iterable[str | Gate] = (),
+    seed: int = 0,
+    command: str = "",
+    progress: Progress | None = None,
+    sections: Sequence[Section] = SECTIONS,
+) -> AuditResult:
+    """Audit a classifier and write `report.html`, `audit.json` and `junit.xml`.
+
+    Args:
+        classifier: the system under test.
+        test: nominal images; labelled ones show more.
+        train: the images it was trained on, for supervisors that learn from them.
+        out: the folder for the results and for the cache; nothing is written anywhere else.
+        supervisors: `"all"`, names, or ready-made supervisors.
+        stress: names of stress sets, or ready-made ones.
+        gates: conditions such as `"supervisor.entropy.invalid.auroc>=0.8"`.
+        seed: of everything random.
+        command: how the audit was started, for the record.
+        progress: where to report; silent if left out.
+        sections: what to do; all of it if left out.
+
+    Returns:
+        The findings. An interrupt (Ctrl-C) ends the audit early, with what was found until then.
+    """
+    parsed = [gate if isinstance(gate, Gate) else Gate.parse(gate) for gate in gates]
+    context = Context(
+        classifier=_agreeing(classifier, test),
+        test=test,
+        train=train,
+        supervisors=supervisors_room.make(supervisors),
+        stress=stress_room.make(stress),
+        out=make_folder(out),
+        seed=seed,
+        progress=progress or Silent(),
+    )
+    if classifier.cache is None and classifier.fingerprint is not None:
+        classifier.cache = Cache(context.out / "cache")
+    result = AuditResult(context.out, _about(context, command))
+    began = time.perf_counter()
+    for section in sections:
+        if result.interrupted:
+            result.sections.append(SectionResult(section.NAME, section.TITLE, "skipped", reason="Interrupted."))
+            continue
+        try:
+            result.sections.append(_run_section(section, context))
+        except KeyboardInterrupt:
+            result.interrupted = True
+            result.sections.append(SectionResult(section.NAME, section.TITLE, "skipped", reason="Interrupted."))
+    result.verdicts = [judge(gate, result.numbers) for gate in parsed]
+    result.about["seconds"] = round(time.perf_counter() - began, 3)
+    result.write()
+    return result
+
+
+def _run_section(section: Section, context: Context) -> SectionResult:
+    began = time.perf_counter()
+    try:
+        findings = section.run(context)
+        html = Markup(render(f"{section.NAME}.html", [TEMPLATES], view=findings.view))
+    except Exception as error:
+        reason = str(error) if isinstance(error, UserError) else _where(error)
+        return SectionResult(section.NAME, section.TITLE, "failed", time.perf_counter() - began, reason)
+    return SectionResult(section.NAME, section.TITLE, "done", time.perf_counter() - began, "", findings, html)
+
+
+def _where(error: Exception) -> str:
+    """A defect of ours, in one line that helps to report it."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({Path(last.filename).name}, line {last.lineno})"
+
+
+def _agreeing(classifier: Classifier, test: ImageSet) -> Classifier:
+    """The classifier with the class names of the data, if it has none of its own."""
+    if not classifier.class_names:
+        classifier.class_names = test.class_names
+    elif test.class_names and classifier.class_names != test.class_names:
+        raise UserError(
+            f"The model's classes ({', '.join(classifier.class_names[:5])} ...) and the data's "
+            f"({', '.join(test.class_names[:5])} ...) differ; they must be the same, in the same order."
+        )
+    return classifier
+
+
+def _about(context: Context, command: str) -> dict[str, Any]:
+    return {
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": command or None,
+        "seed": context.seed,
+        "versions": versions(),
+        "data": {
+            "test": context.test.describe(),
+            "train": context.train.describe() if context.train else None,
+        },
+        "model": {
+            "name": context.classifier.name,
+            "kind": context.classifier.backend.kind,
+            "fingerprint": context.classifier.fingerprint,
+        },
+        "supervisors": [supervisor.name for supervisor in context.supervisors],
+        "stress": [one.name for one in context.stress],
+    }

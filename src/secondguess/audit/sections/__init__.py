@@ -1,0 +1,28 @@
+"""The sections of an audit, in the order of the report.
+
+A section is a module with a `NAME`, a `TITLE`, a function `run(context) -> Findings`, and a template of the same name
+beside it. To add one, write the two files and put the module into `SECTIONS`.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from secondguess.audit.context import Context
+from secondguess.audit.findings import Findings
+from secondguess.audit.sections import accuracy, calibration, gallery, overview, supervisors
+
+__all__ = ["SECTIONS", "Section"]
+
+
+class Section(Protocol):
+    """What a section module looks like."""
+
+    NAME: str
+    TITLE: str
+
+    def run(self, context: Context, /) -> Findings:
+        """Measure."""
+
+
+SECTIONS: tuple[Section, ...] = (overview, accuracy, calibration, supervisors, gallery)

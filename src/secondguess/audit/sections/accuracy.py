@@ -1,0 +1,87 @@
+"""How often the model is right, class by class, and on the stress sets whose truth is known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from secondguess.audit.context import Context
+from secondguess.audit.findings import Findings
+from secondguess.metrics import accuracy, confusion, most_confused, per_class
+
+NAME = "accuracy"
+TITLE = "Accuracy"
+
+SHOWN_CLASSES = 20  # a confusion matrix beyond this is a carpet; the table of pairs says more
+
+
+def run(context: Context) -> Findings:
+    """Accuracy with interval, recall and precision of each class, confusion matrix."""
+    labels, seen, names = context.labels, context.nominal, context.test.class_names
+    known = labels >= 0
+    overall = accuracy(seen.predictions, labels)
+    table = confusion(seen.predictions[known], labels[known], seen.num_classes)
+    classes = per_class(table)
+    findings = Findings()
+    findings.numbers["accuracy.test"] = context.number(overall)
+    rows: list[dict[str, Any]] = []
+    for index, name in enumerate(names):
+        row = {"name": name, "support": int(classes.support[index])}
+        for measure in ("recall", "precision"):
+            value = float(getattr(classes, measure)[index])
+            row[measure] = None if np.isnan(value) else value
+            if not np.isnan(value):
+                findings.numbers[f"accuracy.class.{name}.{measure}"] = context.number(value)
+        rows.append(row)
+    stressed = []
+    for name, (images, observation) in context.stressed.items():
+        if images.is_labelled:
+            under_stress = accuracy(observation.predictions, images.labels)
+            findings.numbers[f"accuracy.stress.{name}"] = context.number(under_stress, images)
+            stressed.append({"name": name, "accuracy": under_stress})
+    pairs = [
+        {"true": names[true], "predicted": names[predicted], "count": count}
+        for true, predicted, count in most_confused(table, top=8)
+    ]
+    findings.view = {
+        "accuracy": overall,
+        "classes": rows,
+        "stressed": stressed,
+        "pairs": pairs,
+        "names": names,
+        "confusion": _matrix(table) if len(names) <= SHOWN_CLASSES else None,
+    }
+    findings.summary = _summary(findings.view, int(known.sum()))
+    return findings
+
+
+def _matrix(table: Any) -> list[list[dict[str, Any]]]:
+    """Counts with the share of their row, for the background of the cell."""
+    shares = table / np.maximum(table.sum(axis=1, keepdims=True), 1)
+    return [
+        [
+            {"count": int(count), "share": float(share), "diagonal": row == column}
+            for column, (count, share) in enumerate(zip(counts, row_shares, strict=True))
+        ]
+        for row, (counts, row_shares) in enumerate(zip(table, shares, strict=True))
+    ]
+
+
+def _summary(view: dict[str, Any], images: int) -> list[tuple[str, str]]:
+    overall = view["accuracy"]
+    interval = f"95% interval {overall.low:.1%} to {overall.high:.1%}"
+    lines = [("Accuracy", f"{overall.value:.1%} right on {images:,} test images ({interval})")]
+    recalls = [row for row in view["classes"] if row["recall"] is not None]
+    if recalls:
+        worst = min(recalls, key=lambda row: row["recall"])
+        text = f"{worst['name']}: {worst['recall']:.1%} of {worst['support']} found"
+        if view["pairs"]:
+            pair = view["pairs"][0]
+            times = "once" if pair["count"] == 1 else f"{pair['count']} times"
+            text += f"; most frequent mix-up: {pair['true']} taken for {pair['predicted']} ({times})"
+        lines.append(("Weakest class", text))
+    lines += [
+        ("Under stress", f"{one['accuracy'].value:.1%} right on {one['name']} images") for one in view["stressed"][:1]
+    ]
+    return lines

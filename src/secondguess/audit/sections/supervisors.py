@@ -1,0 +1,134 @@
+"""Which supervisors notice which kind of trouble, at which price.
+
+Each cell compares the scores of nominal test images with those of a stress set: AUROC (1/2 = blind, 1 = perfect), and
+the share of stress images that raise an alarm when the threshold is set so that at most 5% of nominal images do. The
+column `mistakes` compares, among the nominal images, wrong predictions with right ones.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secondguess.audit.context import Context
+from secondguess.audit.findings import Findings
+from secondguess.metrics import Interval, aupr_interval, auroc_interval, detection_rate_interval, threshold_at
+from secondguess.report import figures
+
+NAME = "supervisors"
+TITLE = "Does it know what it does not know?"
+
+MISTAKES = "mistakes"
+HISTOGRAMS = 6
+
+
+def run(context: Context) -> Findings:
+    """The table of supervisors against stress sets, the best for each, and histograms of their scores."""
+    findings = Findings()
+    columns = list(context.stressed)
+    wrong = _mistakes(context)
+    if wrong is not None:
+        columns.insert(0, MISTAKES)
+    rows = [_row(context, findings, name, columns, wrong) for name in _names(context)]
+    best = {column: max(rows, key=lambda row: row["cells"][column]["auroc"].value) for column in columns}
+    findings.view = {
+        "columns": columns,
+        "rows": rows,
+        "best": {column: row["name"] for column, row in best.items()},
+        "details": _details(context, findings, best, columns),
+        "histograms": _histograms(context, best),
+        "unusable": context.unusable,
+        "false_alarms": context.false_alarms,
+        "images": {name: len(images) for name, (images, _) in context.stressed.items()},
+        "wrong": int(wrong.sum()) if wrong is not None else 0,
+    }
+    for column in columns:
+        cell = best[column]["cells"][column]
+        what = "its own mistakes" if column == MISTAKES else f"{column} images"
+        findings.summary.append(
+            (
+                f"Notices {what}",
+                f"best supervisor {best[column]['name']}: {cell['detection'].value:.0%} caught at "
+                f"{context.false_alarms:.0%} false alarms (AUROC {cell['auroc'].value:.2f})",
+            )
+        )
+    return findings
+
+
+def _names(context: Context) -> list[str]:
+    return [supervisor.name for supervisor in context.fitted]
+
+
+def _mistakes(context: Context) -> NDArray[np.bool_] | None:
+    """Which nominal predictions are wrong (n,), or None if there are too few of either sort to compare."""
+    if not context.test.is_labelled:
+        return None
+    wrong = (context.nominal.predictions != context.labels) & (context.labels >= 0)
+    return wrong if 2 <= wrong.sum() <= len(wrong) - 2 else None
+
+
+def _row(
+    context: Context, findings: Findings, name: str, columns: list[str], wrong: NDArray[np.bool_] | None
+) -> dict[str, Any]:
+    nominal = context.scores[name, "nominal"]
+    cells: dict[str, dict[str, Interval]] = {}
+    for column in columns:
+        if column == MISTAKES and wrong is not None:
+            right = ~wrong & (context.labels >= 0)
+            ordinary, other, images = nominal.scores[right], nominal.scores[wrong], context.test
+        else:
+            ordinary, other, images = (
+                nominal.scores,
+                context.scores[name, column].scores,
+                context.stressed[column][0],
+            )
+        cells[column] = _cell(context, ordinary, other)
+        for measure, value in cells[column].items():
+            findings.numbers[f"supervisor.{name}.{column}.{measure}"] = context.number(value, images)
+    microseconds = 1e6 * nominal.seconds / len(nominal.scores)
+    findings.numbers[f"supervisor.{name}.microseconds"] = context.number(microseconds)
+    return {"name": name, "cells": cells, "microseconds": microseconds}
+
+
+def _cell(context: Context, nominal: NDArray[np.float64], other: NDArray[np.float64]) -> dict[str, Interval]:
+    return {
+        "auroc": auroc_interval(nominal, other, seed=context.seed),
+        "aupr": aupr_interval(nominal, other, seed=context.seed),
+        "detection": detection_rate_interval(nominal, other, context.false_alarms, seed=context.seed),
+    }
+
+
+def _details(
+    context: Context, findings: Findings, best: dict[str, dict[str, Any]], columns: list[str]
+) -> list[dict[str, Any]]:
+    """For stress sets that mix several kinds, e.g. corruptions: the best supervisor's AUROC on each of them."""
+    details = []
+    for column in columns:
+        if column == MISTAKES:
+            continue
+        images, _ = context.stressed[column]
+        for name, values in images.columns.items():
+            kinds = np.unique(values)
+            if len(kinds) < 2:
+                continue
+            supervisor = best[column]["name"]
+            scores = context.scores[supervisor, column].scores
+            for kind in kinds:
+                cell = _cell(context, context.scores[supervisor, "nominal"].scores, scores[values == kind])
+                findings.numbers[f"supervisor.{supervisor}.{column}.{kind}.auroc"] = context.number(
+                    cell["auroc"], images
+                )
+                details.append({"set": column, "by": name, "kind": str(kind), "supervisor": supervisor, **cell})
+    return details
+
+
+def _histograms(context: Context, best: dict[str, dict[str, Any]]) -> list[Any]:
+    charts = []
+    for column in list(context.stressed)[:HISTOGRAMS]:
+        name = best[column]["name"]
+        nominal, other = context.scores[name, "nominal"].scores, context.scores[name, column].scores
+        threshold = threshold_at(nominal, context.false_alarms)
+        charts.append(figures.histogram(nominal, other, threshold, name, column))
+    return charts

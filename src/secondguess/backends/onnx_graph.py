@@ -1,0 +1,176 @@
+"""An ONNX file as a model, run by ONNX Runtime; intermediate tensors become traces by declaring them outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from secondguess.backends.base import Array, Backend, Layer, digest
+from secondguess.errors import UserError, require
+
+__all__ = ["OnnxBackend"]
+
+FLOATS = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}
+
+
+class OnnxBackend(Backend):
+    """Runs one ONNX graph with one image input and the class scores as its first output.
+
+    A layer is a node; its name is the name of the tensor it writes. Inputs in (n, H, W, C) order, as TensorFlow exports
+    them, are recognised by their last axis and fed accordingly.
+    """
+
+    kind = "An ONNX model"
+
+    def __init__(self, path: str | Path, *, device: str = "auto") -> None:
+        self.path = Path(path)
+        self._runtime = require("onnxruntime", "onnx")
+        self._providers = _providers(self._runtime, device)
+        self._sessions: dict[tuple[str, ...], Any] = {}
+        session = self._session(())
+        inputs = session.get_inputs()
+        if len(inputs) != 1:
+            names = ", ".join(one.name for one in inputs)
+            raise UserError(f"{self.path} has {len(inputs)} inputs ({names}); a classifier of images has one.")
+        self._input = inputs[0]
+        if self._input.type not in FLOATS:
+            raise UserError(f"The input of {self.path} is {self._input.type}; an image classifier takes floats.")
+        self._dtype = FLOATS[self._input.type]
+        self._output = session.get_outputs()[0].name
+        self._channels_last, self.input_shape = _layout(self.path, self._input.shape)
+        batch = self._input.shape[0]
+        self._fixed_batch = batch if isinstance(batch, int) and batch > 0 else None
+
+    @property
+    def gives(self) -> frozenset[str]:
+        """Probabilities and traces; no gradients, and dropout has been removed by the export."""
+        return frozenset({"probabilities", "traces"})
+
+    def forward(self, images: Array, layers: Sequence[str] = ()) -> tuple[Array, dict[str, Array]]:
+        """Run the graph, with `layers` as further outputs."""
+        if unknown := [name for name in layers if name not in self._nodes]:
+            raise self.without_layers(unknown, list(self._nodes))
+        extra = tuple(name for name in layers if name != self._output)
+        session = self._session(extra)
+        inputs = np.moveaxis(images, 1, -1) if self._channels_last else images
+        inputs = np.ascontiguousarray(inputs, dtype=self._dtype)
+        chunks = [self._run(session, rows, [self._output, *extra]) for rows in self._chunks(inputs)]
+        arrays = [np.concatenate(parts)[: len(images)] for parts in zip(*chunks, strict=True)]
+        recorded = dict(zip([self._output, *extra], arrays, strict=True))
+        return arrays[0], {name: recorded[name] for name in layers}
+
+    def layers(self, probe: Array) -> list[Layer]:
+        """The nodes whose output depends on the image, in graph order, with the shapes they really have."""
+        names = list(self._nodes)
+        _, values = self.forward(probe, names)
+        # Only what has one row an image is a layer: shape arithmetic and constants of the graph are not.
+        two = self.forward(np.repeat(probe, 2, axis=0), names)[1] if self._fixed_batch is None else values
+        rows = 2 if self._fixed_batch is None else 1
+        return [
+            Layer(name, kind, tuple(values[name].shape[1:]), weighted)
+            for name, (kind, weighted) in self._nodes.items()
+            if values[name].ndim > 1 and len(values[name]) == 1 and len(two[name]) == rows
+        ]
+
+    def identity(self) -> str:
+        """A digest of the file and of the files with external weights beside it."""
+        parts: list[bytes | str] = [self.path.read_bytes()]
+        parts += [path.read_bytes() for path in sorted(self._external)]
+        return digest(*parts)
+
+    def _run(self, session: Any, rows: np.ndarray[Any, Any], names: list[str]) -> list[Array]:
+        try:
+            values = session.run(names, {self._input.name: rows})
+        except Exception as error:  # ONNX Runtime has no public exception type of its own
+            reason = str(error).strip().splitlines()[-1]
+            shape = tuple(rows.shape[1:])
+            raise UserError(f"{self.path} cannot take images of shape {shape}: {reason}") from error
+        return [np.asarray(value, dtype=np.float32) for value in values]
+
+    def _chunks(self, inputs: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
+        """Batches as large as the graph takes: all at once, or padded to its fixed batch size."""
+        size = self._fixed_batch
+        if size is None:
+            return [inputs]
+        missing = -len(inputs) % size
+        if missing:
+            inputs = np.concatenate([inputs, np.repeat(inputs[-1:], missing, axis=0)])
+        return np.split(inputs, len(inputs) // size)
+
+    def _session(self, extra: tuple[str, ...]) -> Any:
+        """A session that also returns `extra` tensors; sessions are kept, making one costs more than a batch."""
+        if extra not in self._sessions:
+            options = self._runtime.SessionOptions()
+            options.log_severity_level = 3
+            source = str(self.path) if not extra else self._with_outputs(extra)
+            try:
+                self._sessions[extra] = self._runtime.InferenceSession(source, options, providers=self._providers)
+            except Exception as error:
+                reason = str(error).strip().splitlines()[-1]
+                raise UserError(f"{self.path} is not an ONNX model that can be run: {reason}") from error
+        return self._sessions[extra]
+
+    def _with_outputs(self, extra: tuple[str, ...]) -> str | bytes:
+        onnx = require("onnx", "onnx")
+        model = onnx.ModelProto()
+        model.CopyFrom(self._graph)
+        for name in extra:
+            model.graph.output.append(onnx.ValueInfoProto(name=name))
+        data: bytes = model.SerializeToString()
+        return data
+
+    @cached_property
+    def _graph(self) -> Any:
+        onnx = require("onnx", "onnx")
+        return onnx.load(str(self.path))  # external weights are pulled in, so the edited copy stands alone
+
+    @cached_property
+    def _external(self) -> list[Path]:
+        onnx = require("onnx", "onnx")
+        bare = onnx.load(str(self.path), load_external_data=False)
+        names = {
+            entry.value
+            for tensor in bare.graph.initializer
+            for entry in tensor.external_data
+            if entry.key == "location"
+        }
+        return [self.path.parent / name for name in names]
+
+    @cached_property
+    def _nodes(self) -> dict[str, tuple[str, bool]]:
+        """Tensor name -> (operator, has weights), for the nodes that the image flows through."""
+        weights = {tensor.name for tensor in self._graph.graph.initializer}
+        reached = {self._input.name}
+        nodes: dict[str, tuple[str, bool]] = {}
+        for node in self._graph.graph.node:
+            if reached.intersection(node.input) and node.output and node.op_type not in ("Shape", "Gather"):
+                reached.update(node.output)
+                weighted = node.op_type in ("Conv", "Gemm", "MatMul") and bool(weights.intersection(node.input))
+                nodes[node.output[0]] = (node.op_type, weighted)
+        return nodes
+
+
+def _layout(path: Path, shape: list[Any]) -> tuple[bool, tuple[int, int, int] | None]:
+    """Whether the input is (n, H, W, C), and its (C, H, W) where the file fixes it."""
+    if len(shape) != 4:
+        raise UserError(f"The input of {path} has {len(shape)} axes; images have four (n, C, H, W).")
+    sizes = [size if isinstance(size, int) and size > 0 else None for size in shape[1:]]
+    channels_last = sizes[2] in (1, 3) and sizes[0] not in (1, 3)
+    if channels_last:
+        sizes = [sizes[2], sizes[0], sizes[1]]
+    if any(size is None for size in sizes):
+        return channels_last, None
+    return channels_last, (sizes[0], sizes[1], sizes[2])  # type: ignore[return-value]
+
+
+def _providers(runtime: Any, device: str) -> list[str]:
+    available = runtime.get_available_providers()
+    cuda = "CUDAExecutionProvider"
+    if device.startswith("cuda") and cuda not in available:
+        raise UserError(f"The device {device!r} was asked for, but this ONNX Runtime has {', '.join(available)} only.")
+    use_cuda = cuda in available and device != "cpu"
+    return [cuda, "CPUExecutionProvider"] if use_cuda else ["CPUExecutionProvider"]

@@ -1,0 +1,184 @@
+"""A `torch.nn.Module` as a model, looked into with forward hooks."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.dropout import _DropoutNd
+
+from secondguess._device import pick_device
+from secondguess.backends.base import Array, Backend, Layer, digest
+from secondguess.errors import UserError
+
+__all__ = ["TorchBackend", "to_numpy"]
+
+WHOLE = "(model)"  # the name of a module that has no parts
+
+
+class TorchBackend(Backend):
+    """Runs a module in eval mode, without gradients, and leaves its training flags as they were.
+
+    A layer is a leaf module. One that is called several times in a pass (a shared ReLU, say) is listed once for each
+    call: `relu`, `relu#2`, `relu#3`.
+    """
+
+    kind = "A torch module"
+
+    def __init__(self, module: nn.Module, *, device: str = "auto") -> None:
+        self.device = pick_device(device)
+        self.module = module.to(self.device)
+
+    @property
+    def gives(self) -> frozenset[str]:
+        """Everything; dropout only if the module holds dropout layers."""
+        dropout = {"dropout"} if self._dropouts() else set()
+        return frozenset({"probabilities", "traces", "gradients"} | dropout)
+
+    def forward(self, images: Array, layers: Sequence[str] = ()) -> tuple[Array, dict[str, Array]]:
+        """Run the module once and record the outputs of `layers`."""
+        with torch.inference_mode(), self._mode(dropout=False), self._recording(layers) as recorded:
+            output = self._run(torch.from_numpy(images).to(self.device))
+        if missing := [name for name in layers if name not in recorded]:
+            known = [layer.name for layer in self.layers(images[:1])]
+            raise self.without_layers(missing, known)
+        return to_numpy(output), {name: to_numpy(recorded[name]) for name in layers}
+
+    def layers(self, probe: Array) -> list[Layer]:
+        """The leaf modules in the order in which they are called."""
+        found: list[Layer] = []
+
+        def note(name: str, module: nn.Module, output: torch.Tensor) -> None:
+            weighted = any(True for _ in module.parameters())
+            found.append(Layer(name, type(module).__name__, tuple(output.shape[1:]), weighted))
+
+        with torch.inference_mode(), self._mode(dropout=False), self._hooks(note):
+            self._run(torch.from_numpy(probe).to(self.device))
+        return found
+
+    def sample(self, images: Array, count: int, seed: int) -> Array:
+        """Repeat each image `count` times in one batch with the dropout layers on and batch-norm in eval mode."""
+        if not self._dropouts():
+            raise UserError(
+                "Dropout samples were asked for, but the model has no torch.nn.Dropout layer; "
+                "use supervisors that need none, or a model with dropout."
+            )
+        inputs = torch.from_numpy(images).to(self.device).repeat_interleave(count, dim=0)
+        devices = [self.device] if self.device.type == "cuda" else []
+        # The global generator is what nn.Dropout draws from: seed it for this chunk alone, and hand it back as it was.
+        with torch.inference_mode(), self._mode(dropout=True), torch.random.fork_rng(devices):
+            torch.manual_seed(seed)
+            output = self._run(inputs)
+        return to_numpy(output).reshape(len(images), count, -1)
+
+    def identity(self) -> str:
+        """A digest of the weights, the structure and the source code of the module's classes."""
+        parts: list[bytes | str] = [repr(self.module)]
+        parts += sorted({_source(type(module)) for module in self.module.modules()})
+        for name, value in self.module.state_dict().items():
+            if isinstance(value, torch.Tensor):
+                array = value.detach().cpu().contiguous()
+                parts += [name, str(array.dtype), str(tuple(array.shape)), _bytes(array)]
+        return digest(*parts)
+
+    def _run(self, inputs: torch.Tensor) -> torch.Tensor:
+        try:
+            output = self.module(inputs)
+        except (RuntimeError, ValueError) as error:
+            reason = str(error).strip().splitlines()[0]
+            raise UserError(
+                f"The model cannot take images of shape {tuple(inputs.shape[1:])} (channels, height, width): {reason}"
+            ) from error
+        if hasattr(output, "logits"):  # what Hugging Face models return
+            output = output.logits
+        if not isinstance(output, torch.Tensor):
+            raise UserError(
+                f"The model returned {type(output).__name__} where one tensor (n, K) was expected; "
+                "wrap it in a module that returns the class scores alone."
+            )
+        return output
+
+    def _dropouts(self) -> list[_DropoutNd]:
+        return [module for module in self.module.modules() if isinstance(module, _DropoutNd)]
+
+    @contextmanager
+    def _mode(self, *, dropout: bool) -> Iterator[None]:
+        """Eval mode, dropout layers apart; afterwards every module has its own flag back."""
+        before = [(module, module.training) for module in self.module.modules()]
+        self.module.eval()
+        for layer in self._dropouts() if dropout else []:
+            layer.train()
+        try:
+            yield
+        finally:
+            for module, training in before:
+                module.training = training
+
+    @contextmanager
+    def _hooks(self, note: Any, only: frozenset[str] | None = None) -> Iterator[None]:
+        """Call `note(name, module, output)` for each call of a leaf module (of those in `only`, if given)."""
+        calls: dict[str, int] = {}
+
+        def hook_for(name: str) -> Any:
+            def hook(module: nn.Module, _inputs: Any, output: Any) -> None:
+                if isinstance(output, torch.Tensor) and output.ndim > 1:
+                    calls[name] = calls.get(name, 0) + 1
+                    note(name if calls[name] == 1 else f"{name}#{calls[name]}", module, output)
+
+            return hook
+
+        handles = [
+            module.register_forward_hook(hook_for(name or WHOLE))
+            for name, module in self.module.named_modules()
+            if not _has_children(module) and (only is None or (name or WHOLE) in only)
+        ]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    @contextmanager
+    def _recording(self, layers: Sequence[str]) -> Iterator[dict[str, torch.Tensor]]:
+        recorded: dict[str, torch.Tensor] = {}
+        if not layers:
+            yield recorded
+            return
+
+        def note(name: str, _module: nn.Module, output: torch.Tensor) -> None:
+            if name in layers:
+                # An in-place layer after this one would overwrite what was seen.
+                recorded[name] = output.clone()
+
+        with self._hooks(note, frozenset(name.partition("#")[0] for name in layers)):
+            yield recorded
+
+
+def _has_children(module: nn.Module) -> bool:
+    return any(True for _ in module.children())
+
+
+def to_numpy(tensor: torch.Tensor) -> Array:
+    """A float32 array in main memory."""
+    array: Array = tensor.detach().to("cpu", torch.float32).numpy()
+    return array
+
+
+def _bytes(tensor: torch.Tensor) -> bytes:
+    return tensor.reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
+
+
+def _source(kind: type) -> str:
+    """The code of a module class: its name where it belongs to torch (the version is in the key), else its source."""
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    if kind.__module__.startswith("torch."):
+        return f"{name} {torch.__version__}"
+    try:
+        return f"{name} {inspect.getsource(kind)}"
+    except (OSError, TypeError):  # typed at a prompt: no file to read
+        methods = [value for value in vars(kind).values() if inspect.isfunction(value)]
+        return name + "".join(method.__code__.co_code.hex() for method in methods)

@@ -1,0 +1,118 @@
+"""A content-addressed store of arrays: what a model said about a set of images is computed once.
+
+An entry is a folder named by a digest of its key. The key says everything the array depends on (weights, layer,
+reduction, images), and is stored in the entry in full. An entry is read only if that stored key equals the asked one
+and the array's own digest is right, so a stale, foreign or damaged entry is recomputed, never returned. It appears
+under its name by one rename after all its bytes are on disk, so a kill leaves no half entry behind.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.lib.format import open_memmap
+from numpy.typing import DTypeLike, NDArray
+
+from secondguess._files import make_folder, sync_folder, write_json
+
+__all__ = ["Cache", "Draft"]
+
+FORMAT = 1
+ARRAY, CARD = "array.npy", "entry.json"
+Key = Mapping[str, Any]
+
+
+class Cache:
+    """Arrays by key, in the folder `path` and nowhere else."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    def get(self, key: Key) -> NDArray[Any] | None:
+        """The stored array, memory-mapped and read-only, or None when there is no sound entry."""
+        folder = self._folder(key)
+        try:
+            card = json.loads((folder / CARD).read_text("utf-8"))
+            if card["format"] != FORMAT or card["key"] != _plain(key):
+                return None
+            if card["digest"] != _file_digest(folder / ARRAY):
+                return None
+            return np.load(folder / ARRAY, mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def draft(self, key: Key, shape: tuple[int, ...], dtype: DTypeLike) -> Draft:
+        """A writable memory-mapped array that becomes the entry for `key` when it is kept."""
+        make_folder(self.path)
+        self._sweep()
+        folder = Path(tempfile.mkdtemp(prefix=f".draft-{os.getpid()}-", dir=self.path))
+        return Draft(folder, self._folder(key), _plain(key), open_memmap(folder / ARRAY, "w+", dtype, shape))
+
+    def clear(self) -> None:
+        """Remove every entry."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def _sweep(self) -> None:
+        """Remove the drafts of processes that were killed."""
+        for folder in self.path.glob(".draft-*"):
+            owner = folder.name.split("-")[1]
+            if owner.isdigit() and not _alive(int(owner)):
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _folder(self, key: Key) -> Path:
+        text = json.dumps(_plain(key), sort_keys=True)
+        return self.path / hashlib.blake2b(text.encode("utf-8"), digest_size=16).hexdigest()
+
+
+class Draft:
+    """An entry that is being written. `keep()` makes it visible; `drop()` removes it."""
+
+    def __init__(self, folder: Path, target: Path, key: Any, array: NDArray[Any]) -> None:
+        self.array = array
+        self._folder, self._target, self._key = folder, target, key
+
+    def keep(self) -> NDArray[Any]:
+        """Flush, publish under the final name, and return the array read-only."""
+        self.array.flush()  # type: ignore[attr-defined]
+        card = {"format": FORMAT, "key": self._key, "digest": _file_digest(self._folder / ARRAY)}
+        write_json(self._folder / CARD, card)
+        if self._target.exists():  # an unsound entry, or another process was faster: both may go
+            shutil.rmtree(self._target, ignore_errors=True)
+        try:
+            self._folder.rename(self._target)
+        except OSError:  # another process published the same content in between
+            self.drop()
+        sync_folder(self._target.parent)
+        return np.load(self._target / ARRAY, mmap_mode="r", allow_pickle=False)
+
+    def drop(self) -> None:
+        """Forget the draft."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # it exists and belongs to somebody else
+        return True
+    return True
+
+
+def _plain(key: Key) -> Any:
+    """The key as JSON would give it back, so that a stored key can be compared with an asked one."""
+    return json.loads(json.dumps(key, sort_keys=True))
+
+
+def _file_digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()

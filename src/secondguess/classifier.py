@@ -1,0 +1,387 @@
+"""The system under test: a model with everything needed to feed it images and to read its answer.
+
+`Classifier` owns normalisation, batch size, device and the question whether the model's output is logits or
+probabilities. `observe()` makes one pass over a set of images and returns an `Observation` with what was asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secondguess._outputs import Convention, as_matrix, detect, to_probabilities
+from secondguess.backends import Layer, open_backend
+from secondguess.backends.base import digest
+from secondguess.cache import Cache, Draft
+from secondguess.errors import UserError
+from secondguess.observation import PENULTIMATE, Needs, Observation, Trace
+
+if TYPE_CHECKING:
+    from secondguess.data import ImageSource
+
+__all__ = ["Classifier"]
+
+Progress = Callable[[int, int], None]
+
+# Dropout is sampled in chunks of about this many rows, whatever the batch size, so that the masks do not depend on it.
+SAMPLE_ROWS = 3200
+ADVICE = {
+    "traces": "wrap the torch module or the ONNX file itself instead of a callable",
+    "dropout": "use a torch module with torch.nn.Dropout layers",
+    "gradients": "use a torch module",
+    "logits": "let the model return its logits",
+}
+
+
+@dataclass(frozen=True)
+class _Item:
+    """One array that a pass records: `what` is probabilities, logits, trace or samples."""
+
+    what: str
+    layer: str = ""
+    trace: Trace | None = None
+    count: int = 0
+    seed: int = 0
+
+    def key(self) -> dict[str, Any]:
+        reduce = self.trace.reduce if self.trace else ""
+        return {
+            "what": self.what,
+            "layer": self.layer,
+            "reduce": reduce,
+            "count": self.count,
+            "seed": self.seed,
+        }
+
+
+class Classifier:
+    """A model under test.
+
+    Args:
+        model: a `torch.nn.Module`, any callable `images -> (n, K)`, the path of an `.onnx` or `.pt2` file, `zoo:NAME`,
+            or `package.module:make_model`.
+        weights: a `.safetensors` file to fill a torch module with.
+        class_names: K names; `"0"`, `"1"`, ... if left out.
+        input_shape: (C, H, W), where the model does not tell and `layers()` is wanted before any image was seen.
+        mean: subtracted from the images in [0, 1], one number or one a channel; the model's own normalisation.
+        std: what the difference is divided by; `std=1/255` feeds a model that wants pixels from 0 to 255.
+        output: `"logits"`, `"probabilities"`, or `"auto"`: found out on the first batch and checked on all others.
+        batch_size: images a forward pass.
+        device: `"auto"`, `"cpu"`, `"cuda"`, `"cuda:N"` or `"mps"`.
+        cache: a folder in which what was seen is kept; a second run with the same model and images is then free.
+        name: for reports.
+        version: identifies a callable for the cache; torch modules and files are identified by their content.
+        memory_limit: the most bytes that `observe()` holds in memory when there is no cache folder to map files from.
+
+    Attributes:
+        gives: what can be asked for: a subset of probabilities, logits, traces, dropout, gradients.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        weights: str | Path | None = None,
+        class_names: Sequence[str] | None = None,
+        input_shape: tuple[int, int, int] | None = None,
+        mean: float | Sequence[float] = 0.0,
+        std: float | Sequence[float] = 1.0,
+        output: Literal["auto", "logits", "probabilities"] = "auto",
+        batch_size: int = 256,
+        device: str = "auto",
+        cache: str | Path | None = None,
+        name: str | None = None,
+        version: str | None = None,
+        memory_limit: int = 4 << 30,
+    ) -> None:
+        if output not in ("auto", "logits", "probabilities"):
+            raise UserError(f"output must be 'auto', 'logits' or 'probabilities', not {output!r}.")
+        if batch_size < 1:
+            raise UserError(f"The batch size is {batch_size}; it must be at least 1.")
+        self.backend = open_backend(model, weights=weights, device=device, identity=version)
+        self.name = name or (Path(model).name if isinstance(model, (str, Path)) else _name_of(model))
+        self.class_names = tuple(class_names) if class_names else ()
+        self.input_shape = input_shape or self.backend.input_shape
+        self.batch_size = batch_size
+        self.cache = Cache(cache) if cache is not None else None
+        self.memory_limit = memory_limit
+        self._mean, self._std = _per_channel(mean, "mean"), _per_channel(std, "std")
+        if not (np.isfinite(self._mean).all() and np.isfinite(self._std).all() and (self._std != 0).all()):
+            raise UserError("mean and std must be finite and std must not be 0.")
+        self._convention: Convention | None = None if output == "auto" else output
+        self._penultimate: dict[tuple[int, ...], str] = {}
+
+    def __repr__(self) -> str:
+        return f"Classifier({self.name}: {self.backend.kind.lower()}, gives {', '.join(sorted(self.gives))})"
+
+    @property
+    def gives(self) -> frozenset[str]:
+        """What this classifier can be asked for."""
+        logits = frozenset() if self._convention == "probabilities" else frozenset({"logits"})
+        return self.backend.gives | logits
+
+    @property
+    def fingerprint(self) -> str | None:
+        """A digest of weights, structure and normalisation; None for a callable without a version."""
+        identity = self.backend.identity()
+        if identity is None:
+            return None
+        return digest(identity, repr(self._mean.tolist()), repr(self._std.tolist()))
+
+    def layers(self) -> list[Layer]:
+        """The layers that can be traced, in the order in which they run, with their shapes."""
+        return self.backend.layers(self._probe(self._known_shape()))
+
+    def check(self, needs: Needs, who: str = "This request") -> None:
+        """Raise a `UserError` that names both sides if something is needed that the classifier cannot give."""
+        lacking = sorted(needs.abilities - self.gives)
+        if lacking:
+            raise UserError(
+                f"{who} needs {', '.join(lacking)}, but {self.name} ({self.backend.kind.lower()}) gives "
+                f"{', '.join(sorted(self.gives))} only; {ADVICE[lacking[0]]}."
+            )
+
+    def predict(self, images: Any) -> NDArray[np.float64]:
+        """Probabilities (n, K) of the images."""
+        return self.observe(images).probabilities
+
+    def observe(
+        self,
+        images: Any,
+        needs: Needs | None = None,
+        *,
+        seed: int = 0,
+        progress: Progress | None = None,
+    ) -> Observation:
+        """Look at a set of images once and record what was asked for.
+
+        Args:
+            images: an `ImageSet`, an image source, or an array (n, C, H, W) or (n, H, W[, C]) of uint8 or of floats
+                in [0, 1].
+            needs: what to record; probabilities alone if left out.
+            seed: of the dropout samples. The same seed gives the same samples whatever the batch size.
+            progress: called with (images done, images in all) after every batch.
+        """
+        needs = needs or Needs()
+        self.check(needs)
+        source = self._source(images)
+        items = self._items(source, needs, seed)
+        keys = self._keys(source, items)
+        found = {item: self.cache.get(keys[item]) for item in items} if self.cache else {}
+        seen = {item: array for item, array in found.items() if array is not None}
+        if missing := [item for item in items if item not in seen]:
+            seen |= self._record(source, missing, keys, progress)
+        elif progress:
+            progress(len(source), len(source))
+        return self._observation(source, seen)
+
+    def _observation(self, source: ImageSource, seen: Mapping[_Item, NDArray[Any]]) -> Observation:
+        by_what = {item.what: array for item, array in seen.items()}
+        probabilities = by_what["probabilities"]
+        if self.class_names and len(self.class_names) != probabilities.shape[1]:
+            raise UserError(
+                f"{self.name} gives {probabilities.shape[1]} classes, but {len(self.class_names)} class names were "
+                "given; the data and the model must agree on the classes."
+            )
+        return Observation(
+            probabilities=probabilities,
+            logits=by_what.get("logits"),
+            traces={item.trace: array for item, array in seen.items() if item.trace},
+            samples=by_what.get("samples"),
+            images=source,
+            class_names=self.class_names,
+        )
+
+    def _record(
+        self,
+        source: ImageSource,
+        items: Sequence[_Item],
+        keys: Mapping[_Item, dict[str, Any]],
+        progress: Progress | None,
+    ) -> dict[_Item, NDArray[Any]]:
+        """One deterministic pass, and one with dropout if samples are wanted; what fails leaves nothing behind."""
+        sinks = _Sinks(self.cache, keys, len(source), self.memory_limit)
+        plain = [item for item in items if item.what != "samples"]
+        sampled = [item for item in items if item.what == "samples"]
+        steps = len(source) * (bool(plain) + sum(item.count for item in sampled))
+        done = 0
+        try:
+            for start in range(0, len(source) if plain else 0, self.batch_size):
+                rows = slice(start, min(start + self.batch_size, len(source)))
+                for item, values in self._look(source[rows], plain).items():
+                    sinks.write(item, rows, values)
+                done += rows.stop - rows.start
+                if progress:
+                    progress(done, steps)
+            for item in sampled:
+                chunk = max(1, SAMPLE_ROWS // item.count)
+                for start in range(0, len(source), chunk):
+                    rows = slice(start, min(start + chunk, len(source)))
+                    sinks.write(item, rows, self._sample(source[rows], item, start))
+                    done += (rows.stop - rows.start) * item.count
+                    if progress:
+                        progress(done, steps)
+            return sinks.keep()
+        except BaseException:
+            sinks.drop()
+            raise
+
+    def _look(self, images: NDArray[np.float32], items: Sequence[_Item]) -> dict[_Item, NDArray[Any]]:
+        layers = list(dict.fromkeys(item.layer for item in items if item.trace))
+        raw, activations = self.backend.forward(self._normalised(images), layers)
+        probabilities, logits = self._read(raw, len(images))
+        values: dict[_Item, NDArray[Any]] = {}
+        for item in items:
+            if item.trace:
+                values[item] = item.trace.apply(activations[item.layer])
+            elif item.what == "logits":
+                if logits is None:
+                    self.check(Needs(logits=True))
+                values[item] = logits  # type: ignore[assignment]
+            else:
+                values[item] = probabilities
+        return values
+
+    def _sample(self, images: NDArray[np.float32], item: _Item, start: int) -> NDArray[np.float32]:
+        entropy = np.random.SeedSequence([item.seed, start]).generate_state(1, np.uint64)[0]
+        raw = self.backend.sample(self._normalised(images), item.count, int(entropy >> np.uint64(1)))
+        probabilities, _ = self._read(raw.reshape(len(images) * item.count, -1), len(images) * item.count)
+        return probabilities.reshape(len(images), item.count, -1).astype(np.float32)
+
+    def _read(self, raw: NDArray[Any], count: int) -> tuple[NDArray[np.float64], NDArray[np.float32] | None]:
+        raw = as_matrix(raw, count)
+        if self._convention is None:
+            self._convention = detect(raw)
+        return to_probabilities(raw, self._convention)
+
+    def _normalised(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
+        for name, numbers in (("mean", self._mean), ("std", self._std)):
+            if len(numbers) not in (1, images.shape[1]):
+                raise UserError(f"{name} has {len(numbers)} numbers, but the images have {images.shape[1]} channels.")
+        if not self._mean.any() and (self._std == 1).all():
+            return images
+        mean, std = self._mean.reshape(-1, 1, 1), self._std.reshape(-1, 1, 1)
+        return ((images - mean) / std).astype(np.float32, copy=False)
+
+    def _source(self, images: Any) -> ImageSource:
+        from secondguess.data import ImageSet
+
+        if isinstance(images, ImageSet):
+            source: ImageSource = images.images
+        elif hasattr(images, "fingerprint") and hasattr(images, "shape"):
+            source = images
+        else:
+            array = images.detach().cpu().numpy() if hasattr(images, "detach") else np.asarray(images)
+            source = ImageSet.from_arrays(array).images
+        if len(source) == 0:
+            raise UserError("There are no images to look at: the set is empty.")
+        if self.input_shape is not None and tuple(source.shape) != tuple(self.input_shape):
+            raise UserError(
+                f"{self.name} takes images of shape {self.input_shape} (channels, height, width), but these are "
+                f"{tuple(source.shape)}; load them with size={self.input_shape[1:]} and channels={self.input_shape[0]}."
+            )
+        self.input_shape = (source.shape[0], source.shape[1], source.shape[2])
+        return source
+
+    def _items(self, source: ImageSource, needs: Needs, seed: int) -> list[_Item]:
+        items = [_Item("probabilities")]
+        items += [_Item("logits")] if needs.logits else []
+        for trace in sorted(needs.traces):
+            items.append(_Item("trace", layer=self._resolve(trace.layer, tuple(source.shape)), trace=trace))
+        items += [_Item("samples", count=needs.samples, seed=seed)] if needs.samples else []
+        return items
+
+    def _resolve(self, layer: str, shape: tuple[int, ...]) -> str:
+        if layer != PENULTIMATE:
+            return layer
+        if shape not in self._penultimate:
+            self._penultimate[shape] = self.backend.penultimate(self._probe(shape))
+        return self._penultimate[shape]
+
+    def _keys(self, source: ImageSource, items: Sequence[_Item]) -> dict[_Item, dict[str, Any]]:
+        """What each array depends on: model, images, item, and how the model answers a fixed picture right now."""
+        if self.cache is None:
+            return {}
+        fingerprint = self.fingerprint
+        if fingerprint is None:
+            raise UserError(
+                "A callable cannot be recognised again, so what it says cannot be cached; "
+                "give it a version (Classifier(..., version='v3')) or leave the cache out."
+            )
+        base = {
+            "model": fingerprint,
+            "canary": self._canary(tuple(source.shape)),
+            "device": str(getattr(self.backend, "device", "cpu")),
+            "data": source.fingerprint(),
+            "images": len(source),
+        }
+        return {item: base | item.key() for item in items}
+
+    def _canary(self, shape: tuple[int, ...]) -> str:
+        """The answer to two fixed noise images: shows what a digest of the weights cannot see, such as edited code."""
+        noise = np.random.default_rng(0).random((2, *shape), dtype=np.float32)
+        raw, _ = self.backend.forward(self._normalised(noise))
+        return digest(np.round(np.nan_to_num(raw).astype(np.float64), 3).tobytes())
+
+    def _probe(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
+        return self._normalised(np.zeros((1, *shape), dtype=np.float32))
+
+    def _known_shape(self) -> tuple[int, int, int]:
+        if self.input_shape is None:
+            raise UserError(
+                "The model does not say which images it takes; give Classifier(..., input_shape=(C, H, W)), "
+                "or observe some images first."
+            )
+        return self.input_shape
+
+
+class _Sinks:
+    """The arrays of a pass while they fill: memory-mapped drafts with a cache, plain memory without."""
+
+    def __init__(self, cache: Cache | None, keys: Mapping[_Item, dict[str, Any]], rows: int, limit: int) -> None:
+        self._cache, self._keys, self._rows, self._limit = cache, keys, rows, limit
+        self._drafts: dict[_Item, Draft] = {}
+        self._arrays: dict[_Item, NDArray[Any]] = {}
+
+    def write(self, item: _Item, rows: slice, values: NDArray[Any]) -> None:
+        if item not in self._arrays:
+            self._arrays[item] = self._allocate(item, (self._rows, *values.shape[1:]), values.dtype)
+        self._arrays[item][rows] = values
+
+    def keep(self) -> dict[_Item, NDArray[Any]]:
+        return {
+            item: self._drafts[item].keep() if item in self._drafts else array for item, array in self._arrays.items()
+        }
+
+    def drop(self) -> None:
+        for draft in self._drafts.values():
+            draft.drop()
+
+    def _allocate(self, item: _Item, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+        if self._cache is not None:
+            self._drafts[item] = self._cache.draft(self._keys[item], shape, dtype)
+            return self._drafts[item].array
+        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        held = size + sum(array.nbytes for array in self._arrays.values())
+        if held > self._limit:
+            raise UserError(
+                f"What was asked for takes {held / 2**30:.1f} GiB, more than the memory limit of "
+                f"{self._limit / 2**30:.1f} GiB; give Classifier(..., cache=FOLDER) and it goes to memory-mapped files."
+            )
+        return np.empty(shape, dtype)
+
+
+def _per_channel(value: float | Sequence[float], name: str) -> NDArray[np.float32]:
+    try:
+        return np.atleast_1d(np.asarray(value, dtype=np.float32)).reshape(-1)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{name} must be one number or one a channel, not {value!r}.") from error
+
+
+def _name_of(model: Any) -> str:
+    return getattr(model, "__name__", None) or type(model).__name__

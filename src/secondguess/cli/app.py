@@ -1,0 +1,43 @@
+"""The tree of commands."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from secondguess import __version__
+from secondguess.cli import audit, bench, data, supervisors
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="secondguess",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"secondguess {__version__}")
+        raise typer.Exit
+
+
+@app.callback(
+    help="Know when your image classifier is guessing.",
+    epilog="Start with `secondguess audit`: it trains a small classifier on 5,000 digits and audits it.",
+)
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None: ...
+
+
+app.command("audit")(audit.audit)
+app.command("data")(data.data)
+app.command("supervisors")(supervisors.supervisors)
+app.add_typer(bench.app, name="bench")

@@ -1,0 +1,234 @@
+"""`secondguess audit`: everything known about one classifier, in one report."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from secondguess.cli.options import Debug, Device, Json, Out, Quiet, Seed, print_json, progress_for, say
+from secondguess.errors import UserError
+
+if TYPE_CHECKING:
+    from secondguess._progress import Progress
+    from secondguess.audit import AuditResult
+    from secondguess.classifier import Classifier
+    from secondguess.data import Dataset
+
+__all__ = ["audit"]
+
+DEFAULT_DATA, DEFAULT_ARCHITECTURE = "mnist5k", "simple_cnn"
+GATE_FAILED, INTERRUPTED = 1, 130
+
+
+def audit(
+    model: Annotated[
+        str | None,
+        typer.Option(help="An .onnx or .pt2 file, zoo:NAME, or package.module:make_model.", rich_help_panel="Model"),
+    ] = None,
+    weights: Annotated[
+        Path | None, typer.Option(help="A .safetensors file for a torch module.", rich_help_panel="Model")
+    ] = None,
+    mean: Annotated[
+        str,
+        typer.Option(help="Subtracted from pixels in [0, 1]; one number or one a channel.", rich_help_panel="Model"),
+    ] = "0",
+    std: Annotated[
+        str,
+        typer.Option(
+            help="Divides what is left; 1/255 as 0.00392157 for pixels from 0 to 255.", rich_help_panel="Model"
+        ),
+    ] = "1",
+    output: Annotated[
+        str, typer.Option(help="What the model returns: auto, logits or probabilities.", rich_help_panel="Model")
+    ] = "auto",
+    batch_size: Annotated[int, typer.Option(min=1, help="Images a forward pass.", rich_help_panel="Model")] = 256,
+    architecture: Annotated[
+        str, typer.Option(help="What to train when no --model is given.", rich_help_panel="Model")
+    ] = DEFAULT_ARCHITECTURE,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help="Instead of the paper's, when training.", rich_help_panel="Model")
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(help=f"Training and test images together. [default: {DEFAULT_DATA}]", rich_help_panel="Data"),
+    ] = None,
+    test: Annotated[str | None, typer.Option(help="Labelled test images.", rich_help_panel="Data")] = None,
+    train: Annotated[
+        str | None, typer.Option(help="The images the model was trained on.", rich_help_panel="Data")
+    ] = None,
+    size: Annotated[
+        str | None,
+        typer.Option(help="Height and width, e.g. 32 or 60x73. [default: the model's]", rich_help_panel="Data"),
+    ] = None,
+    channels: Annotated[
+        int | None, typer.Option(help="1 grey, 3 colour. [default: the model's]", rich_help_panel="Data")
+    ] = None,
+    fit: Annotated[str, typer.Option(help="How to resize: stretch, crop or pad.", rich_help_panel="Data")] = "stretch",
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Leave unreadable images out and name them.", rich_help_panel="Data")
+    ] = False,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Use at most so many test images.", rich_help_panel="Data")
+    ] = None,
+    invalid: Annotated[str, typer.Option(help="Images that belong to no class.", rich_help_panel="Stress")] = "photos",
+    stress: Annotated[
+        str, typer.Option(help="Stress sets, separated by commas.", rich_help_panel="Stress")
+    ] = "corrupted,invalid",
+    supervisors: Annotated[
+        str, typer.Option(help="Names separated by commas, or all.", rich_help_panel="Stress")
+    ] = "all",
+    gates: Annotated[
+        list[str] | None,
+        typer.Option("--assert", help='A gate, e.g. "accuracy.test.low>=0.95"; may be repeated.'),
+    ] = None,
+    out: Out = Path("out/audit"),
+    seed: Seed = 0,
+    device: Device = "auto",
+    quiet: Quiet = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> int:
+    """Audit a classifier: accuracy, calibration, supervisors on stress sets, images to look at.
+
+    Writes `report.html`, `audit.json` and `junit.xml` into the folder `--out`. Exit code 0: fine, 1: a gate failed,
+    2: something given cannot be used, 130: interrupted (what was found until then is in the report).
+
+    **Examples**
+
+    `secondguess audit` trains a small classifier on 5,000 MNIST digits and audits it.
+
+    `secondguess audit --model resnet20.onnx --test photos/test --train photos/train --out out/mine`
+
+    `secondguess audit --model my_package.models:make_model --weights weights.safetensors --test test.npz`
+
+    `secondguess audit --model m.onnx --test test/ --assert "supervisor.entropy.invalid.auroc>=0.8"`
+    """
+    from secondguess.audit import Gate, run_audit
+
+    parsed = [Gate.parse(text) for text in gates or []]
+    progress = progress_for(quiet=quiet or json)
+    loading: dict[str, Any] = {"fit": fit, "skip_bad": skip_bad}
+    if model is None:
+        if test or train or weights:
+            raise UserError("Images or weights of your own were given without a model; say which with --model.")
+        loading |= {"size": _size(size), "channels": channels}
+        dataset = _load(data or DEFAULT_DATA, None, None, loading)
+        classifier = _trained(architecture, dataset, out, epochs, seed, device, progress)
+    else:
+        if data is None and test is None:
+            raise UserError("A model was given without images; say which with --test (and --train), or --data.")
+        options = {
+            "output": output,
+            "batch_size": batch_size,
+            "device": device,
+            "mean": _numbers(mean),
+            "std": _numbers(std),
+        }
+        classifier = _opened(model, weights, options)
+        shape = classifier.input_shape
+        loading |= {"size": _size(size) or (shape and shape[1:]), "channels": channels or (shape and shape[0])}
+        dataset = _load(data, test, train, loading)
+    images = dataset.test.head(limit, seed=seed) if limit and limit < len(dataset.test) else dataset.test
+    result = run_audit(
+        classifier,
+        images,
+        train=dataset.train,
+        out=out,
+        supervisors="all" if supervisors == "all" else _list(supervisors),
+        stress=[f"invalid:{invalid}" if name == "invalid" else name for name in _list(stress)],
+        gates=parsed,
+        seed=seed,
+        command=_command(),
+        progress=progress,
+    )
+    _report(result, as_json=json)
+    return _code(result)
+
+
+def _report(result: AuditResult, *, as_json: bool) -> None:
+    if as_json:
+        print_json(result.to_json())
+        return
+    say()
+    width = max(len(what) for what, _ in result.summary())
+    for what, how in result.summary():
+        say(f"  {what:<{width}}  {how}")
+    say()
+    for verdict in result.verdicts:
+        if verdict.outcome != "passed":
+            say(f"  Gate {verdict.outcome}: {verdict.reason}")
+    say(f"Report: {result.report}")
+    if result.interrupted:
+        say(f"Interrupted. To go on where it stopped, run the same command again: {_command()}")
+
+
+def _code(result: AuditResult) -> int:
+    if result.interrupted:
+        return INTERRUPTED
+    broken = [verdict for verdict in result.verdicts if verdict.outcome == "error"]
+    if broken and not result.failed:  # the number exists in no audit: a typing error, not a bad model
+        raise UserError(broken[0].reason)
+    return 0 if result.passed else GATE_FAILED
+
+
+def _opened(model: str, weights: Path | None, options: dict[str, Any]) -> Classifier:
+    from secondguess.classifier import Classifier
+
+    return Classifier(model, weights=weights, **options)
+
+
+def _trained(
+    architecture: str, dataset: Dataset, out: Path, epochs: int | None, seed: int, device: str, progress: Progress
+) -> Classifier:
+    from secondguess.audit import train_subject
+
+    return train_subject(
+        architecture, dataset, folder=out / "model", epochs=epochs, seed=seed, device=device, progress=progress
+    )
+
+
+def _load(data: str | None, test: str | None, train: str | None, loading: dict[str, Any]) -> Dataset:
+    """One data set from `--data`, or from `--test` and `--train`."""
+    from secondguess.data import Dataset, load, load_images
+
+    if data is not None:
+        if test is not None or train is not None:
+            raise UserError("Give either --data, or --test and --train, not both.")
+        return load(data, **loading)
+    if test is None:
+        raise UserError("Say which images to test on with --test.")
+    tested = replace(load_images(test, **loading), name=test)
+    if train is None:
+        return Dataset(test, None, tested)
+    shape = tested.shape
+    return Dataset(test, load_images(train, **loading | {"size": shape[1:], "channels": shape[0]}), tested)
+
+
+def _size(text: str | None) -> tuple[int, int] | None:
+    """`32` or `60x73` (height x width)."""
+    if text is None:
+        return None
+    parts = text.lower().split("x")
+    if not all(part.isdigit() and int(part) > 0 for part in parts) or len(parts) > 2:
+        raise UserError(f"--size is {text!r}; give one number, or height x width such as 60x73.")
+    return int(parts[0]), int(parts[-1])
+
+
+def _numbers(text: str) -> list[float]:
+    try:
+        return [float(part) for part in _list(text)]
+    except ValueError:
+        raise UserError(f"{text!r} is not a number or a list of numbers separated by commas.") from None
+
+
+def _list(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _command() -> str:
+    return shlex.join(["secondguess", *sys.argv[1:]])

@@ -1,0 +1,75 @@
+"""`secondguess bench`: ratios measured in one run, against a floor or a peer.
+
+Absolute times mean little on a machine that does other things too.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from secondguess.cli.options import Debug, Device, Json, Quiet, print_json, progress_for, say
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Measure speed, as ratios within one run.", no_args_is_help=True)
+
+
+@app.command("observe")
+def observe(
+    images: Annotated[int, typer.Option(min=1, help="How many images a pass.")] = 5120,
+    batch_size: Annotated[int, typer.Option(min=1, help="Images a forward pass.")] = 256,
+    repeats: Annotated[int, typer.Option(min=1, help="Passes of each kind; the median counts.")] = 9,
+    device: Device = "auto",
+    quiet: Quiet = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Measure the price of looking: `observe` against the bare forward pass of the same model."""
+    from secondguess.bench.observe import run
+
+    result = run(
+        images=images, batch_size=batch_size, repeats=repeats, device=device, progress=progress_for(quiet=quiet or json)
+    )
+    if json:
+        print_json(result)
+        return
+    say(f"{result['model']}, {images:,} images, batch {batch_size}, {result['device']}")
+    for row in result["rows"]:
+        cost = f"{row['ratio']:5.2f} x bare   overhead {row['overhead']:+.1%}"
+        say(f"  {row['work']:<34} {row['seconds']:7.3f} s   {cost}")
+
+
+@app.command("fleet")
+def fleet(
+    members: Annotated[int, typer.Option(min=2, help="How many models.")] = 20,
+    images: Annotated[int, typer.Option(min=1, help="Training images.")] = 2000,
+    epochs: Annotated[int, typer.Option(min=1)] = 1,
+    architecture: Annotated[str, typer.Option(help="A name of the zoo.")] = "simple_cnn",
+    device: Device = "auto",
+    quiet: Quiet = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Train many small models at once, and one after another."""
+    from secondguess.bench.fleet import run
+
+    result = run(
+        members=members,
+        images=images,
+        epochs=epochs,
+        architecture=architecture,
+        device=device,
+        progress=progress_for(quiet=quiet or json),
+    )
+    if json:
+        print_json(result)
+        return
+    _print_fleet(result)
+
+
+def _print_fleet(result: dict[str, Any]) -> None:
+    say(f"{result['members']} x {result['architecture']}, {result['images']:,} images, {result['device']}")
+    for row in result["rows"]:
+        say(f"  {row['mode']:<10} {row['seconds']:8.2f} s   {row['speed_up']:5.2f} x the loop")

@@ -1,0 +1,134 @@
+"""Charts as inline SVG that follow the page into dark mode.
+
+Matplotlib knows no CSS variables, so charts are drawn in stand-in colours, one for each role, and the finished SVG has
+them replaced by the page's variables. Text stays text: it can be selected, searched and read aloud.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from markupsafe import Markup, escape
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["ACCENT", "BAD", "INK", "MUTED", "canvas", "histogram", "reliability", "to_svg"]
+
+INK, MUTED, GRID, ACCENT, BAD, SURFACE = "#010203", "#020304", "#030405", "#040506", "#050607", "#060708"
+ROLES = {INK: "ink", MUTED: "muted", GRID: "line", ACCENT: "accent", BAD: "bad", SURFACE: "surface"}
+
+FEW = 10  # a bar that stands for fewer images is drawn faintly: its height is mostly luck
+
+
+@contextmanager
+def canvas(width: float, height: float, **layout: Any) -> Iterator[tuple[Figure, Any]]:
+    """A figure of that size in inches and its axes; what is drawn inside the block has the style of the page."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context(_style()):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        yield figure, figure.subplots(**layout)
+
+
+def to_svg(figure: Figure, label: str) -> Markup:
+    """The figure as inline SVG; `label` is what a screen reader says."""
+    import matplotlib as mpl
+
+    buffer = io.StringIO()
+    # The salt keeps ids of clip paths apart when several charts stand in one page, and the output reproducible.
+    with mpl.rc_context(_style() | {"svg.hashsalt": label}):
+        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    svg = buffer.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    for colour, role in ROLES.items():
+        svg = svg.replace(colour, f"var(--{role})")
+    svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", svg, count=1)
+    svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)
+    return Markup(svg.replace("<svg", f'<svg class="chart" role="img" aria-label="{escape(label)}"', 1))
+
+
+def reliability(
+    edges: NDArray[np.float64],
+    confidence: NDArray[np.float64],
+    accuracy: NDArray[np.float64],
+    counts: NDArray[np.int64],
+) -> Markup:
+    """A reliability diagram: accuracy of each confidence bin against the diagonal, and how full the bins are."""
+    with canvas(4.6, 4.8, nrows=2, height_ratios=[3, 1], sharex=True) as (figure, (top, bottom)):
+        filled = counts > 0
+        left, widths = edges[:-1][filled], np.diff(edges)[filled]
+        bars = top.bar(left, accuracy[filled], widths, align="edge", color=ACCENT, edgecolor=SURFACE, linewidth=1)
+        for bar, count in zip(bars, counts[filled], strict=True):
+            bar.set_alpha(0.8 if count >= FEW else 0.25)
+        top.plot([0, 1], [0, 1], "--", color=MUTED, linewidth=1, label="perfect calibration")
+        top.plot(
+            confidence[filled],
+            confidence[filled],
+            "o",
+            color=INK,
+            markersize=3.5,
+            label="mean confidence of a bin",
+        )
+        top.set(ylabel="accuracy", xlim=(0, 1), ylim=(0, 1))
+        top.legend(frameon=False, ncols=2, loc="lower left", bbox_to_anchor=(-0.02, 1))
+        bottom.bar(left, counts[filled], widths, align="edge", color=MUTED, edgecolor=SURFACE, linewidth=1)
+        bottom.set(xlabel="confidence of the prediction", ylabel="images")
+        return to_svg(figure, "Reliability diagram: accuracy against confidence")
+
+
+def histogram(
+    nominal: NDArray[np.float64], other: NDArray[np.float64], threshold: float, title: str, name: str
+) -> Markup:
+    """Scores of nominal images and of a stress set on one axis, with the alarm threshold."""
+    with canvas(4.2, 2.4) as (figure, axes):
+        bins = _bins(np.concatenate([nominal, other]))
+        for scores, colour, label in ((nominal, ACCENT, "nominal"), (other, BAD, name)):
+            heights = np.histogram(scores[np.isfinite(scores)], bins)[0] / len(scores)
+            axes.stairs(heights, bins, fill=True, color=colour, alpha=0.55, label=label)
+        if np.isfinite(threshold):
+            axes.axvline(threshold, color=INK, linewidth=1, linestyle="--", label="threshold")
+        axes.set(xlabel=f"{title} score, larger = more suspicious", yticks=[])
+        axes.spines["left"].set_visible(False)
+        axes.legend(frameon=False, ncols=3, loc="lower left", bbox_to_anchor=(-0.02, 1))
+        return to_svg(figure, f"Scores of {title} on nominal and on {name} images")
+
+
+def _bins(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Thirty bins over the finite scores; one around them if they are all the same."""
+    finite = scores[np.isfinite(scores)]
+    if not finite.size or np.ptp(finite) == 0:
+        centre = finite[0] if finite.size else 0.0
+        return np.array([centre - 0.5, centre + 0.5])
+    return np.linspace(finite.min(), finite.max(), 31)
+
+
+def _style() -> Any:
+    return {
+        "svg.fonttype": "none",
+        "font.size": 9,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.edgecolor": MUTED,
+        "axes.labelcolor": INK,
+        "axes.titlesize": 9,
+        "axes.titlecolor": INK,
+        "xtick.color": MUTED,
+        "ytick.color": MUTED,
+        "xtick.labelcolor": INK,
+        "ytick.labelcolor": INK,
+        "legend.fontsize": 8,
+        "legend.labelcolor": INK,
+        "legend.borderpad": 0,
+        "figure.facecolor": "none",
+        "axes.facecolor": "none",
+        "text.color": INK,
+    }

@@ -1,0 +1,7 @@
+"""Run-time supervisors: one suspicion score a prediction, larger = more suspicious."""
+
+from secondguess.supervisors.base import Supervisor
+from secondguess.supervisors.checks import check_supervisor
+from secondguess.supervisors.registry import get, make, names, register
+
+__all__ = ["Supervisor", "check_supervisor", "get", "make", "names", "register"]

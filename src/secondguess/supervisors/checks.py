@@ -1,0 +1,257 @@
+"""A test kit for anybody's supervisor: the contract of `Supervisor`, checked on synthetic observations.
+
+    from secondguess import check_supervisor
+    check_supervisor(MyScore())          # raises AssertionError with the reason, or returns the checks that passed
+
+The kit needs no model and no data: it makes an observation that holds whatever the supervisor `needs`, with four well
+separated classes, and a second one on which any sensible score should be higher (flat probabilities, traces far from
+every class, dropout samples that disagree, images of noise).
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secondguess.errors import UserError
+from secondguess.observation import Needs, Observation
+from secondguess.supervisors.base import Supervisor
+
+__all__ = ["check_supervisor", "example_observation"]
+
+CLASSES = 4
+Scores = NDArray[np.float64]
+
+
+def check_supervisor(supervisor: Supervisor | type[Supervisor], *, images: int = 240, seed: int = 0) -> list[str]:
+    """Check a supervisor against the contract.
+
+    Args:
+        supervisor: an instance, whose parameters are used, or a class that can be made without arguments.
+        images: how many images the synthetic observations hold.
+        seed: of the synthetic observations.
+
+    Returns:
+        The names of the checks that passed, which are all of them.
+
+    Raises:
+        AssertionError: naming the check that failed and what was seen.
+    """
+    given = supervisor() if isinstance(supervisor, type) else supervisor
+    assert isinstance(given, Supervisor), f"{given!r} is not a secondguess.Supervisor"
+    kit = _Kit(
+        given,
+        nominal=example_observation(given.needs, images, seed=seed),
+        suspicious=example_observation(given.needs, images, seed=seed + 1, suspicious=True),
+        labels=_classes(images),
+    )
+    for check in CHECKS:
+        try:
+            check(kit)
+        except AssertionError as error:
+            raise AssertionError(f"{check.__name__} failed for {type(given).__name__}: {error}") from None
+        except Exception as error:
+            raise AssertionError(
+                f"{check.__name__} failed for {type(given).__name__}: it raised {type(error).__name__}: {error}"
+            ) from error
+    return [check.__name__ for check in CHECKS]
+
+
+def example_observation(needs: Needs, images: int, *, seed: int = 0, suspicious: bool = False) -> Observation:
+    """A synthetic observation of four classes that holds what `needs` asks for; its arrays are read-only."""
+    from secondguess.data import ImageSet
+
+    rng = np.random.default_rng(seed)
+    truth = _classes(images)
+    one_hot = np.eye(CLASSES)[truth]
+
+    def logits(spread: float) -> NDArray[np.float32]:
+        noise = rng.normal(0, spread, (images, CLASSES))
+        return (0.1 * noise if suspicious else 6 * one_hot + noise).astype(np.float32)
+
+    def trace(width: int = 12) -> NDArray[np.float32]:
+        centres = np.random.default_rng(12345).normal(0, 4, (CLASSES, width))  # the same whatever the seed
+        far = rng.normal(0, 40, (images, width))
+        near = centres[truth] + rng.normal(0, 1, (images, width))
+        return (far if suspicious else near).astype(np.float32)
+
+    def samples(count: int) -> NDArray[np.float32]:
+        votes = np.eye(CLASSES)[rng.integers(0, CLASSES, (images, count))] if suspicious else one_hot[:, None, :]
+        return _softmax(5 * votes + rng.normal(0, 0.3, (images, count, CLASSES))).astype(np.float32)
+
+    def pixels() -> NDArray[np.float32]:
+        templates = np.kron(np.eye(CLASSES).reshape(CLASSES, 1, 2, 2), np.ones((1, 1, 4, 4)))
+        noise = rng.random((images, 1, 8, 8))
+        return (noise if suspicious else 0.9 * templates[truth] + 0.1 * noise).astype(np.float32)
+
+    scores = logits(0.5)
+    observation = Observation(
+        probabilities=_softmax(scores.astype(np.float64)),
+        logits=scores if needs.logits else None,
+        traces={wanted: trace() for wanted in sorted(needs.traces)},
+        samples=samples(needs.samples) if needs.samples else None,
+        images=ImageSet.from_arrays(pixels()).images,
+    )
+    arrays = [
+        observation.probabilities,
+        observation.logits,
+        observation.samples,
+        *observation.traces.values(),
+    ]
+    for array in arrays:
+        if array is not None:
+            array.setflags(write=False)
+    return observation
+
+
+@dataclass
+class _Kit:
+    given: Supervisor
+    nominal: Observation
+    suspicious: Observation
+    labels: NDArray[np.int64]
+
+    def fitted(self) -> Supervisor:
+        return self.given.clone().fit(self.nominal, self.labels)
+
+
+def check_name(kit: _Kit) -> None:
+    """The name can be used in gates and file names."""
+    name = getattr(type(kit.given), "name", None)
+    assert isinstance(name, str) and re.fullmatch(r"[a-z][a-z0-9_]*", name), (
+        f"the class attribute `name` must be lower case letters, digits and underscores, not {name!r}"
+    )
+
+
+def check_parameters(kit: _Kit) -> None:
+    """Parameters are stored untouched, and a clone has the same ones and no learnt state."""
+    try:
+        params = kit.given.params()
+    except AttributeError as error:
+        raise AssertionError(f"{error}: store every parameter of __init__ under its own name") from error
+    copied = kit.fitted().clone()
+    assert copied.params() == params, f"clone() has {copied.params()}, the original {params}: store them untouched"
+    assert not copied.is_fitted, "clone() must return an unfitted supervisor"
+
+
+def check_shape_and_type(kit: _Kit) -> None:
+    """`fit` returns self; scores are (n,) float64 without NaN."""
+    supervisor = kit.given.clone()
+    assert supervisor.fit(kit.nominal, kit.labels) is supervisor, "fit() must return the supervisor itself"
+    scores = supervisor.score(kit.nominal)
+    wanted = (len(kit.nominal),)
+    assert scores.dtype == np.float64 and scores.shape == wanted, (
+        f"score() returned {scores.dtype} of shape {scores.shape}, not float64 of shape {wanted}"
+    )
+
+
+def check_sign(kit: _Kit) -> None:
+    """Larger = more suspicious: odd images score higher than ordinary ones."""
+    supervisor = kit.fitted()
+    nominal, suspicious = supervisor.score(kit.nominal), supervisor.score(kit.suspicious)
+    above = (suspicious[:, None] > nominal).mean() + 0.5 * (suspicious[:, None] == nominal).mean()
+    assert above > 0.5, (
+        f"suspicious images score higher than nominal ones in {above:.0%} of pairs: is the sign flipped?"
+    )
+
+
+def check_determinism(kit: _Kit) -> None:
+    """The same observation gives the same scores, from one fit and from two."""
+    supervisor = kit.fitted()
+    first = supervisor.score(kit.suspicious)
+    assert np.array_equal(first, supervisor.score(kit.suspicious)), "scoring twice gave different scores"
+    assert _close(first, kit.fitted().score(kit.suspicious)), (
+        "fitting twice gave different scores: take a seed parameter"
+    )
+
+
+def check_batch_size(kit: _Kit) -> None:
+    """A score depends on its own image alone, not on which others are scored beside it."""
+    supervisor = kit.fitted()
+    whole = supervisor.score(kit.suspicious)
+    for size in (1, 7):
+        rows = [slice(start, start + size) for start in range(0, len(whole), size)]
+        parts = np.concatenate([supervisor.score(kit.suspicious.take(row)) for row in rows])
+        assert _close(whole, parts), f"scores in batches of {size} differ from scores of the whole set"
+
+
+def check_permutation(kit: _Kit) -> None:
+    """Shuffled images give shuffled scores."""
+    supervisor = kit.fitted()
+    order = np.random.default_rng(0).permutation(len(kit.suspicious))
+    shuffled = supervisor.score(kit.suspicious.take(order))
+    assert _close(supervisor.score(kit.suspicious)[order], shuffled), "shuffling the images changed their scores"
+
+
+def check_refit(kit: _Kit) -> None:
+    """A second fit forgets the first."""
+    fresh, used = kit.fitted(), kit.fitted()
+    half = slice(0, len(kit.nominal) // 2)
+    used.fit(kit.nominal.take(half), kit.labels[half])
+    used.fit(kit.nominal, kit.labels)
+    assert _close(fresh.score(kit.suspicious), used.score(kit.suspicious)), "state of an earlier fit was kept"
+
+
+def check_save_and_load(kit: _Kit) -> None:
+    """What is saved and loaded scores the same, from a file without pickles."""
+    supervisor = kit.fitted()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "supervisor.safetensors"
+        supervisor.save(path)
+        loaded = type(supervisor).load(path)
+    assert loaded.params() == supervisor.params(), "a parameter changed on the way"
+    assert _close(supervisor.score(kit.suspicious), loaded.score(kit.suspicious)), "the loaded one scores differently"
+
+
+def check_bad_input(kit: _Kit) -> None:
+    """Missing parts, empty sets, too early calls and wrong label counts are `UserError`s, not crashes."""
+    supervisor = kit.fitted()
+    _refuses(lambda: supervisor.score(kit.nominal.take(slice(0, 0))), "an empty observation")
+    _refuses(lambda: supervisor.fit(kit.nominal, kit.labels[:-1]), "a label too few")
+    bare = replace(kit.nominal, logits=None, traces={}, samples=None, images=None)
+    needs = supervisor.needs
+    if needs.logits or needs.traces or needs.samples or needs.images:
+        _refuses(lambda: supervisor.score(bare), "an observation without what it needs")
+    if supervisor.requires_fit:
+        _refuses(lambda: kit.given.clone().score(kit.nominal), "scoring before fitting")
+
+
+CHECKS: tuple[Callable[[_Kit], None], ...] = (
+    check_name,
+    check_parameters,
+    check_shape_and_type,
+    check_sign,
+    check_determinism,
+    check_batch_size,
+    check_permutation,
+    check_refit,
+    check_save_and_load,
+    check_bad_input,
+)
+
+
+def _refuses(call: Callable[[], object], what: str) -> None:
+    try:
+        call()
+    except UserError:
+        return
+    raise AssertionError(f"{what} was accepted, but a UserError was expected")
+
+
+def _close(first: Scores, second: Scores) -> bool:
+    return bool(np.allclose(first, second, rtol=1e-5, atol=1e-7))
+
+
+def _classes(images: int) -> NDArray[np.int64]:
+    return np.arange(images, dtype=np.int64) % CLASSES
+
+
+def _softmax(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    exp = np.exp(values - values.max(axis=-1, keepdims=True))
+    return np.asarray(exp / exp.sum(axis=-1, keepdims=True))

@@ -1,0 +1,92 @@
+"""Supervisors by name: ours by decorator, anybody else's by an entry point.
+
+A package adds its own supervisors by declaring, in its `pyproject.toml`,
+
+    [project.entry-points."secondguess.supervisors"]
+    my_score = "my_package.scores:MyScore"
+
+and they appear in the audit, in `secondguess supervisors` and in gates, under their `name`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import warnings
+from collections.abc import Iterable
+from importlib.metadata import entry_points
+from typing import Any, TypeVar
+
+from secondguess.errors import UserError
+from secondguess.supervisors.base import Supervisor
+
+__all__ = ["get", "make", "names", "register"]
+
+GROUP = "secondguess.supervisors"
+OURS = ("softmax",)  # the modules of this room that hold supervisors
+
+Kind = TypeVar("Kind", bound=type[Supervisor])
+_known: dict[str, type[Supervisor]] = {}
+_complete = False
+
+
+def register(kind: Kind) -> Kind:
+    """Class decorator: make a supervisor known by its `name`."""
+    previous = _known.get(kind.name)
+    if previous is not None and previous.__qualname__ != kind.__qualname__:
+        raise ValueError(f"two supervisors are called {kind.name!r}: {previous} and {kind}")
+    _known[kind.name] = kind
+    return kind
+
+
+def names() -> list[str]:
+    """The names of all supervisors, ours first, in the order of their modules."""
+    return list(_all())
+
+
+def get(name: str) -> type[Supervisor]:
+    """The class of that name."""
+    known = _all()
+    if name not in known:
+        close = difflib.get_close_matches(name, known, n=2)
+        hint = f"did you mean {' or '.join(map(repr, close))}?" if close else f"known are: {', '.join(known)}."
+        raise UserError(f"There is no supervisor {name!r}; {hint}")
+    return known[name]
+
+
+def make(which: str | Iterable[str | Supervisor] = "all", **params: Any) -> list[Supervisor]:
+    """Supervisors by name.
+
+    Args:
+        which: one name, several, or `"all"`; ready-made supervisors in the list are passed through.
+        params: for a single name only, the parameters of its `__init__`.
+    """
+    if which == "all":
+        return [kind() for kind in _all().values()]
+    if isinstance(which, str):
+        return [get(which)(**params)]
+    return [one if isinstance(one, Supervisor) else get(one)() for one in which]
+
+
+def _all() -> dict[str, type[Supervisor]]:
+    global _complete
+    if not _complete:
+        for module in OURS:
+            importlib.import_module(f"secondguess.supervisors.{module}")
+        for entry in entry_points(group=GROUP):
+            _add(entry)
+        _complete = True
+    return dict(_known)
+
+
+def _add(entry: Any) -> None:
+    """Load one entry point; a third party's defect must not take everybody else's supervisors down."""
+    try:
+        kind = entry.load()
+        if not (isinstance(kind, type) and issubclass(kind, Supervisor)):
+            raise TypeError(f"{kind!r} is not a subclass of secondguess.Supervisor")
+        inspect.signature(kind).bind()  # "all" makes every supervisor without arguments
+        register(kind)
+    except Exception as error:
+        warnings.warn(f"The supervisor {entry.name!r} ({entry.value}) was left out: {error}", stacklevel=3)

@@ -1,0 +1,155 @@
+"""The loop inside `train`: the state of one training, and one epoch of it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from secondguess._device import seed_rng
+from secondguess.errors import UserError
+from secondguess.training._checkpoint import SavedState, copy_state
+from secondguess.training._examples import Examples, derive_seed, epoch_batches
+from secondguess.training._loss import example_losses, hits
+from secondguess.training._optimiser import Optimisation
+
+__all__ = ["Monitor", "Run", "deterministic", "laid_out"]
+
+Monitor = Literal["validation_loss", "validation_accuracy"]
+
+EVALUATION_BATCH = 512
+
+
+class Run:
+    """The state of one training between its epochs."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        examples: Examples,
+        held_out: Examples | None,
+        optimisation: Optimisation,
+        batch_size: int,
+        seed: int,
+        monitor: Monitor | None,
+    ) -> None:
+        self.model = model
+        self.examples = examples
+        self.held_out = held_out
+        self.optimisation = optimisation
+        self.optimiser = optimisation.build(model.named_parameters(), model)
+        self.batch_size = batch_size
+        self.seed = seed
+        self.monitor = monitor
+        self.rows: list[dict[str, float]] = []
+        self.best: dict[str, Tensor] | None = None
+
+    def settings(self) -> dict[str, Any]:
+        """Everything that determines the weights after an epoch, as JSON."""
+        shapes = {name: tuple(tensor.shape) for name, tensor in self.model.state_dict().items()}
+        return {
+            **asdict(self.optimisation),
+            "batch_size": self.batch_size,
+            "seed": self.seed,
+            "monitor": self.monitor,
+            "model": hashlib.sha256(f"{self.model}{shapes}".encode()).hexdigest()[:16],
+            "data": self.examples.fingerprint(),
+            "validation": None if self.held_out is None else self.held_out.fingerprint(),
+        }
+
+    def take_up(self, saved: SavedState, epochs: int) -> None:
+        """Continue from a saved state."""
+        if len(saved.history) > epochs:
+            raise UserError(
+                f"The checkpoint is already at epoch {len(saved.history)} of the {epochs} asked for; ask for more "
+                "epochs, or pass resume=False to start afresh."
+            )
+        self.rows, self.best = saved.history, saved.best
+
+    @property
+    def best_epoch(self) -> int | None:
+        """The best epoch so far, counted from 1; the first of equals; None where the last one counts."""
+        if self.monitor is None or not self.rows:
+            return None
+        values = [row[self.monitor] for row in self.rows]
+        return 1 + int(np.argmin(values) if self.monitor == "validation_loss" else np.argmax(values))
+
+    def out_of(self, patience: int | None) -> bool:
+        """Whether the last `patience` epochs brought nothing better."""
+        return patience is not None and len(self.rows) - (self.best_epoch or 0) >= patience
+
+    def epoch(self) -> dict[str, float]:
+        """Train for one epoch and return its row."""
+        number = len(self.rows)
+        seed_rng(derive_seed(self.seed, number), self.examples.device)
+        self.optimisation.start_epoch(self.optimiser, number)
+        batches = epoch_batches(self.seed, number, len(self.examples), self.batch_size)
+        loss, accuracy = self._pass_over(self.examples, batches, learn=True)
+        row = {"loss": loss, "accuracy": accuracy}
+        if self.held_out is not None:
+            batches = np.array_split(np.arange(len(self.held_out)), -(-len(self.held_out) // EVALUATION_BATCH))
+            row["validation_loss"], row["validation_accuracy"] = self._pass_over(self.held_out, batches, learn=False)
+        if not np.isfinite(list(row.values())).all():
+            suspect = self.examples if self.held_out is None or not np.isfinite(loss) else self.held_out
+            raise suspect.diverged(number + 1, self.optimisation.lr)
+        self.rows.append(row)
+        if self.best_epoch == len(self.rows):
+            self.best = copy_state(self.model)
+        return row
+
+    def _pass_over(self, examples: Examples, batches: list[NDArray[np.int64]], *, learn: bool) -> tuple[float, float]:
+        """One pass; the mean loss and the accuracy, read from the device only once, at the end."""
+        self.model.train(learn)
+        layout = _memory_format(self.model)
+        losses, correct = [], []
+        with torch.set_grad_enabled(learn):
+            for index in batches:
+                images = examples.images_at(index).contiguous(memory_format=layout)
+                targets = examples.targets_at(index)
+                logits = self.model(images)
+                loss = example_losses(logits, targets).mean()
+                if learn:
+                    self.optimiser.zero_grad()
+                    torch.autograd.backward(loss)
+                    self.optimiser.step()
+                losses.append(loss.detach() * len(index))
+                correct.append(hits(logits.detach(), targets).sum())
+        total_loss = torch.stack(losses).cpu().double().sum()
+        return float(total_loss) / len(examples), float(torch.stack(correct).sum()) / len(examples)
+
+
+@contextmanager
+def deterministic() -> Iterator[None]:
+    """Let cuDNN choose only algorithms that give the same result every time."""
+    cudnn = torch.backends.cudnn
+    before = cudnn.deterministic, cudnn.benchmark
+    cudnn.deterministic, cudnn.benchmark = True, False
+    try:
+        yield
+    finally:
+        cudnn.deterministic, cudnn.benchmark = before
+
+
+@contextmanager
+def laid_out(model: nn.Module, device: torch.device) -> Iterator[None]:
+    """Put the model on the device in the layout that is fastest there; leave it contiguous, in evaluation mode."""
+    model.to(device)
+    model.to(memory_format=_memory_format(model))  # type: ignore[call-overload]
+    try:
+        yield
+    finally:
+        model.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+        model.eval()
+
+
+def _memory_format(model: nn.Module) -> torch.memory_format:
+    """Convolutions run about a quarter faster on a processor when the channels lie next to each other."""
+    convolves = any(isinstance(layer, nn.Conv2d) for layer in model.modules())
+    return torch.channels_last if convolves else torch.contiguous_format

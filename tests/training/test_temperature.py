@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax, softmax
+
+from secondguess.errors import UserError
+from secondguess.training import apply_temperature, fit_temperature
+
+
+def simulated(temperature: float, n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Logits whose probabilities are right at this temperature."""
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(scale=3.0, size=(n, 5))
+    labels = np.array([rng.choice(5, p=p) for p in softmax(logits / temperature, axis=1)])
+    return logits, labels
+
+
+@pytest.mark.parametrize("temperature", [0.3, 1.0, 2.5, 8.0])
+def test_recovers_a_known_temperature(temperature):
+    assert fit_temperature(*simulated(temperature, 20_000)) == pytest.approx(temperature, rel=0.06)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("soft", [False, True])
+def test_equals_a_direct_minimisation(seed, soft):
+    logits, labels = simulated(2.0, 200, seed)
+    targets = 0.8 * np.eye(5)[labels] + 0.04
+    nll = lambda t: -np.mean((targets * log_softmax(logits / t, axis=1)).sum(axis=1))  # noqa: E731
+    if not soft:
+        targets = np.eye(5)[labels]
+    found = minimize_scalar(nll, bounds=(0.05, 20), method="bounded", options={"xatol": 1e-9})
+    fitted = fit_temperature(logits, targets if soft else labels)
+    assert fitted == pytest.approx(found.x, rel=1e-5)
+    assert nll(fitted) <= min(nll(t) for t in np.geomspace(0.05, 20, 500)) + 1e-12
+
+
+def test_degenerate_logits():
+    labels = np.array([0, 1, 0])
+    assert fit_temperature(np.eye(2)[labels], labels) == 0.05
+    assert fit_temperature(np.eye(2)[1 - labels], labels) == 20.0
+    assert fit_temperature(np.ones((3, 2)), labels) == 1.0
+    assert fit_temperature(1e30 * np.eye(2)[labels], labels) == 0.05
+
+
+def test_apply_is_a_softmax():
+    logits = np.random.default_rng(0).normal(size=(7, 4)).astype(np.float32) * 1000
+    probabilities = apply_temperature(logits, 1.7)
+    assert probabilities.dtype == np.float64
+    np.testing.assert_allclose(probabilities, softmax(logits.astype(np.float64) / 1.7, axis=1), atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("logits", "labels", "message"),
+    [
+        (np.zeros(3), np.zeros(3, int), r"shape \(3,\)"),
+        (np.zeros((3, 1)), np.zeros(3, int), "K ≥ 2"),
+        (np.zeros((0, 2)), np.zeros(0, int), "n ≥ 1"),
+        (np.array([[0.0, np.nan]]), np.zeros(1, int), "NaN or infinity"),
+        (np.zeros((3, 2)), np.zeros(2, int), "3 images but 2 labels"),
+        (np.zeros((3, 2)), np.full(3, 2), "labels go up to 2"),
+        (np.zeros((3, 2)), np.full(3, -1), "negative"),
+        (np.zeros((3, 2)), np.full((3, 4), 0.25), "soft labels have the shape"),
+    ],
+)
+def test_bad_input(logits, labels, message):
+    with pytest.raises(UserError, match=message):
+        fit_temperature(logits, labels)
+
+
+@pytest.mark.parametrize("temperature", [0.0, -1.0, np.nan, np.inf])
+def test_bad_temperature(temperature):
+    with pytest.raises(UserError, match="greater than 0"):
+        apply_temperature(np.zeros((1, 2)), temperature)
