@@ -37,9 +37,9 @@ def take_screenshot() -> None:
 
 
 if __name__ == "__main__":
-    if broken := broken_links():
-        sys.exit("Broken links:\n" + "\n".join(broken))
     if Path(CHROMIUM).exists():
         take_screenshot()
     else:
         sys.stderr.write(f"No {CHROMIUM}: the screenshot was not taken.\n")
+    if broken := broken_links():
+        sys.exit("Broken links:\n" + "\n".join(broken))

@@ -24,10 +24,11 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     """
     path = Path(path)
     make_folder(path.parent)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
-    os.close(handle)
-    temporary = Path(name)
+    temporary = None
     try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
+        temporary = Path(name)
+        os.close(handle)
         yield temporary
         _sync(temporary)
         temporary.chmod(0o666 & ~_umask())
@@ -36,7 +37,8 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     except OSError as error:
         raise UserError(f"{path} could not be written: {error.strerror or error}.") from error
     finally:
-        temporary.unlink(missing_ok=True)
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
 
 
 def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
@@ -47,7 +49,8 @@ def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
     """Write `text` to `path` atomically, as UTF-8."""
-    write_bytes(path, text.encode("utf-8"))
+    # A file name that is not UTF-8 reaches us as lone surrogates; written as \\udcXX it stays readable, and valid JSON.
+    write_bytes(path, text.encode("utf-8", "backslashreplace"))
 
 
 def write_json(path: str | os.PathLike[str], value: Any, *, indent: int | None = 2) -> None:

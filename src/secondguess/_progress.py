@@ -52,9 +52,12 @@ class Bars:
     @contextmanager
     def task(self, label: str, total: int) -> Iterator[Advance]:
         """Show one bar; it stays, completed, when the work is done."""
-        with self._rich:
-            bar = self._rich.add_task(label, total=total)
-            yield lambda done, total: self._rich.update(bar, completed=done, total=total)
+        bar = self._rich.add_task(label, total=total)
+        try:
+            with self._rich:
+                yield lambda done, total: self._rich.update(bar, completed=done, total=total)
+        finally:
+            self._rich.remove_task(bar)  # it has been drawn; the next task must not draw it again
 
 
 class Lines:

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import shutil
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from numpy.lib.format import open_memmap
 from numpy.typing import DTypeLike, NDArray
 
 from secondguess._files import make_folder, sync_folder, write_json
+from secondguess.errors import UserError
 
 __all__ = ["Cache", "Draft"]
 
@@ -53,12 +56,21 @@ class Cache:
         """A writable memory-mapped array that becomes the entry for `key` when it is kept."""
         make_folder(self.path)
         self._sweep()
-        folder = Path(tempfile.mkdtemp(prefix=f".draft-{os.getpid()}-", dir=self.path))
+        self._check_space(math.prod(shape) * np.dtype(dtype).itemsize)
+        try:
+            folder = Path(tempfile.mkdtemp(prefix=f".draft-{os.getpid()}-", dir=self.path))
+        except OSError as error:
+            raise UserError(f"The cache folder {self.path} cannot be written to: {error.strerror or error}.") from error
         return Draft(folder, self._folder(key), _plain(key), open_memmap(folder / ARRAY, "w+", dtype, shape))
 
-    def clear(self) -> None:
-        """Remove every entry."""
-        shutil.rmtree(self.path, ignore_errors=True)
+    def _check_space(self, size: int) -> None:
+        """Refuse what does not fit: writing to a mapped file on a full disk kills the process without a word."""
+        free = shutil.disk_usage(self.path).free
+        if size > free:
+            raise UserError(
+                f"An array of {size / 2**30:.1f} GiB does not fit into the cache folder {self.path}, where "
+                f"{free / 2**30:.1f} GiB are free; make room, name another folder or ask for less."
+            )
 
     def _sweep(self) -> None:
         """Remove the drafts of processes that were killed."""
@@ -84,14 +96,24 @@ class Draft:
         self.array.flush()  # type: ignore[attr-defined]
         card = {"format": FORMAT, "key": self._key, "digest": _file_digest(self._folder / ARRAY)}
         write_json(self._folder / CARD, card)
-        if self._target.exists():  # an unsound entry, or another process was faster: both may go
-            shutil.rmtree(self._target, ignore_errors=True)
+        own = np.load(self._folder / ARRAY, mmap_mode="r", allow_pickle=False)
+        self._publish()
+        try:
+            return np.load(self._target / ARRAY, mmap_mode="r", allow_pickle=False)
+        except OSError:  # another process is just replacing the entry by its own
+            return own
+
+    def _publish(self) -> None:
+        """Rename the draft to its final name; an entry that is there already, unsound or another's, makes way."""
+        aside = self._folder.with_name(f"{self._folder.name}-old")
+        with suppress(OSError):  # as a rule there is none
+            self._target.rename(aside)
         try:
             self._folder.rename(self._target)
         except OSError:  # another process published the same content in between
             self.drop()
+        shutil.rmtree(aside, ignore_errors=True)
         sync_folder(self._target.parent)
-        return np.load(self._target / ARRAY, mmap_mode="r", allow_pickle=False)
 
     def drop(self) -> None:
         """Forget the draft."""

@@ -7,7 +7,6 @@ probabilities. `observe()` makes one pass over a set of images and returns an `O
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,48 +14,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess._outputs import Convention, as_matrix, detect, to_probabilities
+from secondguess._recording import Item, Sinks, sample_chunk
 from secondguess.backends import Layer, open_backend
 from secondguess.backends.base import digest
-from secondguess.cache import Cache, Draft
+from secondguess.cache import Cache
 from secondguess.errors import UserError
-from secondguess.observation import PENULTIMATE, Needs, Observation, Trace
+from secondguess.observation import PENULTIMATE, Needs, Observation
 
 if TYPE_CHECKING:
+    from secondguess.backends.differentiable import Differentiable
     from secondguess.data import ImageSource
 
 __all__ = ["Classifier"]
 
 Progress = Callable[[int, int], None]
 
-# Dropout is sampled in chunks of about this many rows, whatever the batch size, so that the masks do not depend on it.
-SAMPLE_ROWS = 3200
 ADVICE = {
     "traces": "wrap the torch module or the ONNX file itself instead of a callable",
     "dropout": "use a torch module with torch.nn.Dropout layers",
     "gradients": "use a torch module",
     "logits": "let the model return its logits",
 }
-
-
-@dataclass(frozen=True)
-class _Item:
-    """One array that a pass records: `what` is probabilities, logits, trace or samples."""
-
-    what: str
-    layer: str = ""
-    trace: Trace | None = None
-    count: int = 0
-    seed: int = 0
-
-    def key(self) -> dict[str, Any]:
-        reduce = self.trace.reduce if self.trace else ""
-        return {
-            "what": self.what,
-            "layer": self.layer,
-            "reduce": reduce,
-            "count": self.count,
-            "seed": self.seed,
-        }
 
 
 class Classifier:
@@ -113,7 +91,9 @@ class Classifier:
         self._mean, self._std = _per_channel(mean, "mean"), _per_channel(std, "std")
         if not (np.isfinite(self._mean).all() and np.isfinite(self._std).all() and (self._std != 0).all()):
             raise UserError("mean and std must be finite and std must not be 0.")
+        self._output = output
         self._convention: Convention | None = None if output == "auto" else output
+        self._seen_shape: tuple[int, int, int] | None = None
         self._penultimate: dict[tuple[int, ...], str] = {}
 
     def __repr__(self) -> str:
@@ -150,6 +130,19 @@ class Classifier:
         """Probabilities (n, K) of the images."""
         return self.observe(images).probabilities
 
+    def differentiable(self) -> Differentiable:
+        """The model as a torch module from pixels (n, C, H, W) in [0, 1] to logits (n, K), for attacks.
+
+        It normalises by itself, runs in eval mode, and lets gradients reach the pixels but not the weights. Images must
+        be on its `device`.
+        """
+        from secondguess.backends.differentiable import Differentiable
+
+        self.check(Needs(gradients=True), "Following gradients")
+        device = getattr(self.backend, "device", "cpu")
+        run = self.backend.differentiable
+        return Differentiable(run, self._mean, self._std, self._convention, device).eval()
+
     def observe(
         self,
         images: Any,
@@ -178,9 +171,10 @@ class Classifier:
             seen |= self._record(source, missing, keys, progress)
         elif progress:
             progress(len(source), len(source))
+        self._seen_shape = (source.shape[0], source.shape[1], source.shape[2])
         return self._observation(source, seen)
 
-    def _observation(self, source: ImageSource, seen: Mapping[_Item, NDArray[Any]]) -> Observation:
+    def _observation(self, source: ImageSource, seen: Mapping[Item, NDArray[Any]]) -> Observation:
         by_what = {item.what: array for item, array in seen.items()}
         probabilities = by_what["probabilities"]
         if self.class_names and len(self.class_names) != probabilities.shape[1]:
@@ -200,12 +194,12 @@ class Classifier:
     def _record(
         self,
         source: ImageSource,
-        items: Sequence[_Item],
-        keys: Mapping[_Item, dict[str, Any]],
+        items: Sequence[Item],
+        keys: Mapping[Item, dict[str, Any]],
         progress: Progress | None,
-    ) -> dict[_Item, NDArray[Any]]:
+    ) -> dict[Item, NDArray[Any]]:
         """One deterministic pass, and one with dropout if samples are wanted; what fails leaves nothing behind."""
-        sinks = _Sinks(self.cache, keys, len(source), self.memory_limit)
+        sinks = Sinks(self.cache, keys, len(source), self.memory_limit)
         plain = [item for item in items if item.what != "samples"]
         sampled = [item for item in items if item.what == "samples"]
         steps = len(source) * (bool(plain) + sum(item.count for item in sampled))
@@ -219,7 +213,7 @@ class Classifier:
                 if progress:
                     progress(done, steps)
             for item in sampled:
-                chunk = max(1, SAMPLE_ROWS // item.count)
+                chunk = sample_chunk(item.count, source.shape)
                 for start in range(0, len(source), chunk):
                     rows = slice(start, min(start + chunk, len(source)))
                     sinks.write(item, rows, self._sample(source[rows], item, start))
@@ -231,14 +225,14 @@ class Classifier:
             sinks.drop()
             raise
 
-    def _look(self, images: NDArray[np.float32], items: Sequence[_Item]) -> dict[_Item, NDArray[Any]]:
+    def _look(self, images: NDArray[np.float32], items: Sequence[Item]) -> dict[Item, NDArray[Any]]:
         layers = list(dict.fromkeys(item.layer for item in items if item.trace))
         raw, activations = self.backend.forward(self._normalised(images), layers)
         probabilities, logits = self._read(raw, len(images))
-        values: dict[_Item, NDArray[Any]] = {}
+        values: dict[Item, NDArray[Any]] = {}
         for item in items:
             if item.trace:
-                values[item] = item.trace.apply(activations[item.layer])
+                values[item] = item.trace.apply(self._checked(item.layer, activations[item.layer], len(images)))
             elif item.what == "logits":
                 if logits is None:
                     self.check(Needs(logits=True))
@@ -247,7 +241,15 @@ class Classifier:
                 values[item] = probabilities
         return values
 
-    def _sample(self, images: NDArray[np.float32], item: _Item, start: int) -> NDArray[np.float32]:
+    def _checked(self, layer: str, values: NDArray[np.float32], count: int) -> NDArray[np.float32]:
+        if len(values) != count:
+            raise UserError(
+                f"The layer {layer!r} gives an array of shape {values.shape} for {count} images, not one row an image; "
+                "trace another layer (classifier.layers() lists them)."
+            )
+        return values
+
+    def _sample(self, images: NDArray[np.float32], item: Item, start: int) -> NDArray[np.float32]:
         entropy = np.random.SeedSequence([item.seed, start]).generate_state(1, np.uint64)[0]
         raw = self.backend.sample(self._normalised(images), item.count, int(entropy >> np.uint64(1)))
         probabilities, _ = self._read(raw.reshape(len(images) * item.count, -1), len(images) * item.count)
@@ -285,15 +287,14 @@ class Classifier:
                 f"{self.name} takes images of shape {self.input_shape} (channels, height, width), but these are "
                 f"{tuple(source.shape)}; load them with size={self.input_shape[1:]} and channels={self.input_shape[0]}."
             )
-        self.input_shape = (source.shape[0], source.shape[1], source.shape[2])
         return source
 
-    def _items(self, source: ImageSource, needs: Needs, seed: int) -> list[_Item]:
-        items = [_Item("probabilities")]
-        items += [_Item("logits")] if needs.logits else []
+    def _items(self, source: ImageSource, needs: Needs, seed: int) -> list[Item]:
+        items = [Item("probabilities")]
+        items += [Item("logits")] if needs.logits else []
         for trace in sorted(needs.traces):
-            items.append(_Item("trace", layer=self._resolve(trace.layer, tuple(source.shape)), trace=trace))
-        items += [_Item("samples", count=needs.samples, seed=seed)] if needs.samples else []
+            items.append(Item("trace", layer=self._resolve(trace.layer, tuple(source.shape)), trace=trace))
+        items += [Item("samples", count=needs.samples, seed=seed)] if needs.samples else []
         return items
 
     def _resolve(self, layer: str, shape: tuple[int, ...]) -> str:
@@ -303,7 +304,7 @@ class Classifier:
             self._penultimate[shape] = self.backend.penultimate(self._probe(shape))
         return self._penultimate[shape]
 
-    def _keys(self, source: ImageSource, items: Sequence[_Item]) -> dict[_Item, dict[str, Any]]:
+    def _keys(self, source: ImageSource, items: Sequence[Item]) -> dict[Item, dict[str, Any]]:
         """What each array depends on: model, images, item, and how the model answers a fixed picture right now."""
         if self.cache is None:
             return {}
@@ -316,6 +317,7 @@ class Classifier:
         base = {
             "model": fingerprint,
             "canary": self._canary(tuple(source.shape)),
+            "output": self._output,
             "device": str(getattr(self.backend, "device", "cpu")),
             "data": source.fingerprint(),
             "images": len(source),
@@ -332,48 +334,13 @@ class Classifier:
         return self._normalised(np.zeros((1, *shape), dtype=np.float32))
 
     def _known_shape(self) -> tuple[int, int, int]:
-        if self.input_shape is None:
+        shape = self.input_shape or self._seen_shape
+        if shape is None:
             raise UserError(
                 "The model does not say which images it takes; give Classifier(..., input_shape=(C, H, W)), "
                 "or observe some images first."
             )
-        return self.input_shape
-
-
-class _Sinks:
-    """The arrays of a pass while they fill: memory-mapped drafts with a cache, plain memory without."""
-
-    def __init__(self, cache: Cache | None, keys: Mapping[_Item, dict[str, Any]], rows: int, limit: int) -> None:
-        self._cache, self._keys, self._rows, self._limit = cache, keys, rows, limit
-        self._drafts: dict[_Item, Draft] = {}
-        self._arrays: dict[_Item, NDArray[Any]] = {}
-
-    def write(self, item: _Item, rows: slice, values: NDArray[Any]) -> None:
-        if item not in self._arrays:
-            self._arrays[item] = self._allocate(item, (self._rows, *values.shape[1:]), values.dtype)
-        self._arrays[item][rows] = values
-
-    def keep(self) -> dict[_Item, NDArray[Any]]:
-        return {
-            item: self._drafts[item].keep() if item in self._drafts else array for item, array in self._arrays.items()
-        }
-
-    def drop(self) -> None:
-        for draft in self._drafts.values():
-            draft.drop()
-
-    def _allocate(self, item: _Item, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-        if self._cache is not None:
-            self._drafts[item] = self._cache.draft(self._keys[item], shape, dtype)
-            return self._drafts[item].array
-        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-        held = size + sum(array.nbytes for array in self._arrays.values())
-        if held > self._limit:
-            raise UserError(
-                f"What was asked for takes {held / 2**30:.1f} GiB, more than the memory limit of "
-                f"{self._limit / 2**30:.1f} GiB; give Classifier(..., cache=FOLDER) and it goes to memory-mapped files."
-            )
-        return np.empty(shape, dtype)
+        return shape
 
 
 def _per_channel(value: float | Sequence[float], name: str) -> NDArray[np.float32]:

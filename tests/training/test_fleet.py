@@ -11,8 +11,7 @@ from secondguess import zoo
 from secondguess.errors import UserError
 from secondguess.training import Fleet, train, train_fleet
 from secondguess.training._examples import derive_seed
-from secondguess.training._optimiser import Optimisation
-from secondguess.training._stacked import MatrixConv2d, Stack
+from secondguess.training._stacked import Stack
 
 QUICK = {"epochs": 3, "batch_size": 16, "device": "cpu"}
 
@@ -132,48 +131,13 @@ def test_progress_counts_member_epochs(models, blobs, mode, calls):
     assert seen[-1][:2] == (6, 6) and set(seen[-1][2]) == {"loss"}
 
 
-@pytest.mark.parametrize("convolution", ["grouped", "matrix"])
-def test_both_ways_to_stack_a_convolution_agree(models, convolution):
+def test_a_stack_predicts_what_its_members_do(models):
     members = [models["convolutional"](seed) for seed in range(3)]
     images = torch.rand(5, 1, 8, 8)
     with torch.no_grad():
         expected = torch.stack([member(images) for member in members])
-    stack = Stack(members, torch.device("cpu"), convolution)
+    stack = Stack(members, torch.device("cpu"))
     torch.testing.assert_close(stack.logits(images), expected, atol=1e-5, rtol=1e-4)
-
-
-def test_both_ways_to_stack_a_convolution_train_alike(models, blobs):
-    from secondguess.training._examples import Examples
-
-    examples = Examples(*blobs, torch.device("cpu"))
-    trained = []
-    for convolution in ("grouped", "matrix"):
-        members = [models["normalised"](seed) for seed in range(3)]
-        stack = Stack(members, torch.device("cpu"), convolution)
-        parts = [np.arange(90)] * 3
-        stack.fit(examples, parts, [0, 1, 2], Optimisation(), 16, 2, lambda epoch, losses: None)
-        stack.write_back()
-        trained.append(members)
-    assert max(difference(a, b) for a, b in zip(*trained, strict=True)) < 1e-4
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"stride": 2, "padding": (1, 2)},
-        {"bias": False, "padding": "same"},
-        {"groups": 2},
-        {"dilation": 2},
-        {"padding": 1, "padding_mode": "reflect"},
-    ],
-)
-def test_matrix_convolution_is_a_convolution(options):
-    plain = nn.Conv2d(4, 6, (3, 5), **options)
-    matrix = MatrixConv2d(4, 6, (3, 5), **options)
-    matrix.load_state_dict(plain.state_dict())
-    images = torch.rand(2, 4, 9, 11)
-    torch.testing.assert_close(matrix(images), plain(images))
 
 
 def test_a_diverging_member_is_named(models, blobs):

@@ -5,6 +5,7 @@ One pass over each set of images feeds all sections: the context asks for the un
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -54,6 +55,8 @@ class Context:
         seed: of everything random.
         false_alarms: the share of nominal images that an alarm threshold may hit.
         progress: where to report.
+        unusable: why some supervisors could not be used, by name.
+        unmade: why some stress sets could not be made, by name.
     """
 
     classifier: Classifier
@@ -66,6 +69,7 @@ class Context:
     false_alarms: float = 0.05
     progress: Progress = field(default_factory=Silent)
     unusable: dict[str, str] = field(default_factory=dict)
+    unmade: dict[str, str] = field(default_factory=dict)
 
     @cached_property
     def nominal(self) -> Observation:
@@ -84,11 +88,17 @@ class Context:
 
     @cached_property
     def stressed(self) -> dict[str, tuple[ImageSet, Observation]]:
-        """Every stress set by name: its images, and what the classifier says of them."""
+        """Every stress set by name: its images, and what the classifier says of them.
+
+        A set that cannot be made is left out, with its reason in `unmade`.
+        """
         made: dict[str, tuple[ImageSet, Observation]] = {}
         for one in self.stress:
-            images = one.make(self.test, seed=self.seed, classifier=self.classifier)
-            made[one.name] = (images, self.observe(images, f"{one.name} images"))
+            try:
+                images = one.make(self.test, seed=self.seed, classifier=self.classifier)
+                made[one.name] = (images, self.observe(images, f"{one.name} images"))
+            except UserError as error:
+                self.unmade[one.name] = str(error)
         return made
 
     @cached_property
@@ -97,8 +107,8 @@ class Context:
         usable: list[Supervisor] = []
         for supervisor in self.supervisors:
             try:
-                self.classifier.check(supervisor.needs, f"The supervisor {supervisor.name!r}")
-                if supervisor.requires_fit:
+                self._informed.check(supervisor.needs, f"The supervisor {supervisor.name!r}")
+                if supervisor.requires_fit and not (supervisor.is_fitted and self.train is None):
                     supervisor.fit(self._training, self.train.labels if self.train else None)
                 usable.append(supervisor)
             except UserError as error:
@@ -130,8 +140,18 @@ class Context:
 
     @cached_property
     def _needs(self) -> Needs:
-        wanted = [one.needs for one in self.supervisors if not (one.needs.abilities - self.classifier.gives)]
-        return reduce(Needs.__or__, wanted, Needs())
+        gives = self._informed.gives
+        return reduce(Needs.__or__, [one.needs for one in self.supervisors if one.needs.abilities <= gives], Needs())
+
+    @cached_property
+    def _informed(self) -> Classifier:
+        """The classifier, knowing whether its model returns logits; only a look that is not cached can tell."""
+        if not any(one.needs.logits for one in self.supervisors):
+            return self.classifier
+        informed = copy.copy(self.classifier)
+        informed.cache = None
+        informed.observe(self.test.head(informed.batch_size))
+        return informed
 
     @cached_property
     def _training(self) -> Observation:

@@ -58,12 +58,12 @@ class AuditResult:
 
     def summary(self) -> list[tuple[str, str]]:
         """At most ten (what, how) lines for a manager."""
-        lines = [line for section in self.sections for line in section.findings.summary]
-        lines += [(f"Failed: {section.title}", section.reason) for section in self.failed]
+        good = [line for section in self.sections for line in section.findings.summary]
+        must = [(f"Failed: {section.title}", section.reason) for section in self.failed]
         if self.verdicts:
             held = sum(verdict.outcome == "passed" for verdict in self.verdicts)
-            lines.append(("Gates", f"{held} of {len(self.verdicts)} hold"))
-        return lines[:SUMMARY_LINES]
+            must.append(("Gates", f"{held} of {len(self.verdicts)} hold"))
+        return good[: max(0, SUMMARY_LINES - len(must))] + must[:SUMMARY_LINES]
 
     def to_json(self) -> dict[str, Any]:
         """The machine-readable audit."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import time
 import traceback
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from markupsafe import Markup
 
@@ -30,6 +32,8 @@ from secondguess.stress import StressSet
 from secondguess.supervisors import Supervisor
 
 __all__ = ["run_audit"]
+
+Named = TypeVar("Named", Supervisor, StressSet)
 
 
 def run_audit(
@@ -63,22 +67,29 @@ def run_audit(
 
     Returns:
         The findings. An interrupt (Ctrl-C) ends the audit early, with what was found until then.
+
+    Raises:
+        UserError: the model cannot look at the test images at all, or names were given twice or are unknown.
     """
     parsed = [gate if isinstance(gate, Gate) else Gate.parse(gate) for gate in gates]
     context = Context(
-        classifier=_agreeing(classifier, test),
+        classifier=_agreeing(classifier, test, train),
         test=test,
         train=train,
-        supervisors=supervisors_room.make(supervisors),
-        stress=stress_room.make(stress),
+        supervisors=_distinct("supervisor", supervisors_room.make(supervisors)),
+        stress=_distinct("stress set", stress_room.make(stress)),
         out=make_folder(out),
         seed=seed,
         progress=progress or Silent(),
     )
-    if classifier.cache is None and classifier.fingerprint is not None:
-        classifier.cache = Cache(context.out / "cache")
+    if context.classifier.cache is None and context.classifier.fingerprint is not None:
+        context.classifier.cache = Cache(context.out / "cache")
     result = AuditResult(context.out, _about(context, command))
     began = time.perf_counter()
+    try:
+        _ = context.nominal  # a model that cannot look at these images is the user's mistake, not a failed section
+    except KeyboardInterrupt:
+        result.interrupted = True
     for section in sections:
         if result.interrupted:
             result.sections.append(SectionResult(section.NAME, section.TITLE, "skipped", reason="Interrupted."))
@@ -111,16 +122,29 @@ def _where(error: Exception) -> str:
     return f"{type(error).__name__}: {error} ({Path(last.filename).name}, line {last.lineno})"
 
 
-def _agreeing(classifier: Classifier, test: ImageSet) -> Classifier:
-    """The classifier with the class names of the data, if it has none of its own."""
-    if not classifier.class_names:
-        classifier.class_names = test.class_names
-    elif test.class_names and classifier.class_names != test.class_names:
+def _agreeing(classifier: Classifier, test: ImageSet, train: ImageSet | None) -> Classifier:
+    """A copy of the classifier, the user's own stays as it is; without class names it gets those of the data."""
+    agreed = copy.copy(classifier)
+    for kind, images in (("test", test), ("training", train)):
+        if images is None or not images.class_names:
+            continue
+        agreed.class_names = agreed.class_names or images.class_names
+        if agreed.class_names != images.class_names:
+            raise UserError(
+                f"The model's classes ({', '.join(agreed.class_names[:5])} ...) and those of the {kind} images "
+                f"({', '.join(images.class_names[:5])} ...) differ; they must be the same, in the same order."
+            )
+    return agreed
+
+
+def _distinct(kind: str, made: list[Named]) -> list[Named]:
+    """Refuse two of one name: their numbers could not be told apart."""
+    twice = [name for name, count in Counter(one.name for one in made).items() if count > 1]
+    if twice:
         raise UserError(
-            f"The model's classes ({', '.join(classifier.class_names[:5])} ...) and the data's "
-            f"({', '.join(test.class_names[:5])} ...) differ; they must be the same, in the same order."
+            f"The {kind} {twice[0]!r} was given more than once; leave one out or give it a name of its own."
         )
-    return classifier
+    return made
 
 
 def _about(context: Context, command: str) -> dict[str, Any]:

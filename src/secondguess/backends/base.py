@@ -10,14 +10,17 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.errors import UserError
 
-__all__ = ["Backend", "Layer", "digest"]
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["Backend", "Layer", "digest", "without_padding"]
 
 Array = NDArray[np.float32]
 
@@ -68,23 +71,27 @@ class Backend(ABC):
         return []
 
     def penultimate(self, probe: Array) -> str:
-        """The name of the layer that feeds the last layer with weights."""
-        names = [(layer.name, layer.weighted) for layer in self.layers(probe)]
-        heads = [index for index, (_, weighted) in enumerate(names) if weighted]
-        if not heads or heads[-1] == 0:
-            raise UserError(
-                "This model has no layer before its last layer with weights, so it has no 'penultimate' trace; "
-                "name a layer (classifier.layers() lists them)."
-            )
-        return names[heads[-1] - 1][0]
+        """The name under which `forward` records what the last layer with weights is fed."""
+        raise self.without_penultimate()
 
     def sample(self, images: Array, count: int, seed: int) -> Array:
         """Run `count` passes with dropout switched on, in one batch; returns raw outputs (n, count, K)."""
         raise UserError(f"{self.kind} has no dropout layers that can be switched on.")
 
+    def differentiable(self, images: torch.Tensor) -> torch.Tensor:
+        """Run the model on a tensor (n, C, H, W) and return its raw output, with gradients for the images alone."""
+        raise UserError(f"{self.kind} has no gradients.")
+
     def identity(self) -> str | None:
         """A digest of weights and structure, or None when there is no way to know what is inside."""
         return None
+
+    def without_penultimate(self) -> UserError:
+        """The error for a model whose last layer with weights is fed the image itself, or that has none."""
+        return UserError(
+            "This model has no layer before its last layer with weights, so it has no 'penultimate' trace; "
+            "name a layer (classifier.layers() lists them)."
+        )
 
     def without_layers(self, unknown: Sequence[str], known: Sequence[str]) -> UserError:
         """The error for layer names the model does not have."""
@@ -95,7 +102,7 @@ class Backend(ABC):
         return UserError(f"The model has no layer {', '.join(map(repr, unknown))}; {hint}")
 
 
-def digest(*parts: bytes | str) -> str:
+def digest(*parts: bytes | memoryview | str) -> str:
     """A hexadecimal digest of the parts, each delimited so that no two lists of parts collide."""
     state = hashlib.blake2b(digest_size=16)
     for part in parts:
@@ -103,3 +110,18 @@ def digest(*parts: bytes | str) -> str:
         state.update(len(data).to_bytes(8, "little"))
         state.update(data)
     return state.hexdigest()
+
+
+def without_padding(parts: Sequence[Array], count: int, batch: int | None) -> Array:
+    """Join the outputs of consecutive batches and cut off the rows that filled up the last one.
+
+    Args:
+        parts: one output a batch.
+        count: the number of images.
+        batch: the fixed batch size of the model, or None.
+
+    Returns:
+        One row an image; whatever has another number of rows a batch is joined and left as it is.
+    """
+    whole: Array = np.concatenate([np.atleast_1d(part) for part in parts])
+    return whole[:count] if len(whole) == len(parts) * (batch or count) else whole

@@ -7,16 +7,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import fx
 
 from secondguess._device import pick_device
-from secondguess.backends.base import Array, Backend, Layer, digest
-from secondguess.backends.pt2_check import check_archive, opening_safely
+from secondguess.backends.base import Array, Backend, Layer, digest, without_padding
+from secondguess.backends.differentiable import frozen
+from secondguess.backends.pt2_check import checked_archive, opening_safely
 from secondguess.backends.torch_module import to_numpy
 from secondguess.errors import UserError
 
 __all__ = ["ExportedBackend"]
+
+WEIGHTED = ("conv1d", "conv2d", "conv3d", "convolution", "linear", "addmm", "mm", "matmul", "bmm", "einsum")
 
 
 class ExportedBackend(Backend):
@@ -27,10 +31,11 @@ class ExportedBackend(Backend):
     def __init__(self, path: str | Path, *, device: str = "auto") -> None:
         self.path = Path(path)
         self.device = pick_device(device)
-        check_archive(self.path)
+        archive = checked_archive(self.path)
+        self._identity = digest(archive.getbuffer())
         try:
             with opening_safely():
-                program = torch.export.load(str(self.path))
+                program = torch.export.load(archive)
             self.graph = _module(program).to(self.device)
         except Exception as error:  # the loader raises whatever its parts raise
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
@@ -57,28 +62,42 @@ class ExportedBackend(Backend):
         parts: list[tuple[torch.Tensor, dict[str, torch.Tensor]]] = []
         with torch.inference_mode():
             for rows in self._chunks(torch.from_numpy(images)):
-                output = self._run(runner, rows.to(self.device))
-                parts.append((output, dict(runner.kept) if runner else {}))
-        count = len(images)
-        stacked = torch.cat([output for output, _ in parts])[:count]
-        traces = {name: torch.cat([kept[name] for _, kept in parts])[:count] for name in layers}
-        return to_numpy(stacked), {name: to_numpy(value) for name, value in traces.items()}
+                scores = self._run(runner, rows.to(self.device))
+                parts.append((scores, dict(runner.kept) if runner else {}))
+        output = without_padding([to_numpy(output) for output, _ in parts], len(images), self._fixed_batch)
+        traces = {
+            name: without_padding([to_numpy(kept[name]) for _, kept in parts], len(images), self._fixed_batch)
+            for name in layers
+        }
+        return output, traces
 
     def layers(self, probe: Array) -> list[Layer]:
         """The calls of the graph that give one row an image."""
-        names = [node.name for node in self._calls()]
-        _, values = self.forward(probe, names)
-        weighted = {node.name for node in self._calls() if _has_weights(node)}
-        kinds = {node.name: str(node.target).removeprefix("aten.") for node in self._calls()}
+        nodes = self._calls()
+        two = np.repeat(probe, 2, axis=0)
+        _, values = self.forward(two, [node.name for node in nodes])
+        weighted = self._weighted()
         return [
-            Layer(name, kinds[name], tuple(values[name].shape[1:]), name in weighted)
-            for name in names
-            if values[name].ndim > 1
+            Layer(node.name, _operator(node), tuple(values[node.name].shape[1:]), node in weighted)
+            for node in nodes
+            if values[node.name].ndim > 1 and len(values[node.name]) == 2
         ]
 
+    def penultimate(self, probe: Array) -> str:
+        """The call that feeds the last one with weights."""
+        weighted = list(self._weighted().values())
+        if not weighted or weighted[-1].op != "call_function":
+            raise self.without_penultimate()
+        return weighted[-1].name
+
+    def differentiable(self, images: torch.Tensor) -> torch.Tensor:
+        """Run the program with gradients for the images alone."""
+        with frozen(self.graph):
+            return torch.cat([self._run(None, rows) for rows in self._chunks(images)])[: len(images)]
+
     def identity(self) -> str:
-        """A digest of the file."""
-        return digest(self.path.read_bytes())
+        """A digest of what is in the file."""
+        return self._identity
 
     def _run(self, runner: _Recorder | None, rows: torch.Tensor) -> torch.Tensor:
         try:
@@ -109,6 +128,18 @@ class ExportedBackend(Backend):
             if node.op == "call_function" and isinstance(node.meta.get("val"), torch.Tensor)
         ]
 
+    def _weighted(self) -> dict[fx.Node, fx.Node]:
+        """The calls that weigh what comes from the image with what does not, and their input from the image."""
+        reached: set[fx.Node] = set()
+        weighted: dict[fx.Node, fx.Node] = {}
+        for node in self.graph.graph.nodes:
+            fed = [source for source in node.all_input_nodes if source in reached]
+            if node.op == "placeholder" or fed:
+                reached.add(node)
+            if fed and len(fed) < len(node.all_input_nodes) and _operator(node).partition(".")[0] in WEIGHTED:
+                weighted[node] = fed[0]
+        return weighted
+
 
 class _Recorder(fx.Interpreter):
     """Runs a graph and keeps the values of the nodes in `wanted`."""
@@ -132,9 +163,8 @@ def _module(program: Any) -> fx.GraphModule:
     return program.module()
 
 
-def _has_weights(node: fx.Node) -> bool:
-    operator = str(node.target)
-    return any(word in operator for word in ("conv", "linear", "addmm", "matmul", "aten.mm"))
+def _operator(node: fx.Node) -> str:
+    return str(node.target).removeprefix("aten.")
 
 
 def _static(size: Any) -> int | None:

@@ -35,7 +35,8 @@ class FunctionBackend(Backend):
         if hasattr(output, "detach"):
             output = output.detach().cpu()
         try:
-            return np.asarray(output, dtype=np.float32), {}
+            # float64, if given, keeps apart the probabilities close to 1 that float32 rounds to 1
+            return np.asarray(output, dtype=np.float64), {}
         except (TypeError, ValueError) as error:
             raise UserError(
                 f"The callable returned {type(output).__name__}, which is not an array of numbers (n, K)."

@@ -5,16 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from secondguess.backends.base import Array, Backend, Layer, digest
+from secondguess.backends.base import Array, Backend, Layer, digest, without_padding
 from secondguess.errors import UserError, require
 
 __all__ = ["OnnxBackend"]
 
+WEIGHTED = ("Conv", "Gemm", "MatMul", "Einsum")
 FLOATS = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}
+
+
+class _Node(NamedTuple):
+    """What is known of a node: its operator and, if it has weights, the tensor from the image that it weighs."""
+
+    kind: str
+    weighs: str | None
 
 
 class OnnxBackend(Backend):
@@ -44,6 +52,8 @@ class OnnxBackend(Backend):
         self._channels_last, self.input_shape = _layout(self.path, self._input.shape)
         batch = self._input.shape[0]
         self._fixed_batch = batch if isinstance(batch, int) and batch > 0 else None
+        files = [self.path, *sorted(self._external)]
+        self._identity = digest(*(file.read_bytes() for file in files))
 
     @property
     def gives(self) -> frozenset[str]:
@@ -59,28 +69,30 @@ class OnnxBackend(Backend):
         inputs = np.moveaxis(images, 1, -1) if self._channels_last else images
         inputs = np.ascontiguousarray(inputs, dtype=self._dtype)
         chunks = [self._run(session, rows, [self._output, *extra]) for rows in self._chunks(inputs)]
-        arrays = [np.concatenate(parts)[: len(images)] for parts in zip(*chunks, strict=True)]
+        arrays = [without_padding(parts, len(images), self._fixed_batch) for parts in zip(*chunks, strict=True)]
         recorded = dict(zip([self._output, *extra], arrays, strict=True))
         return arrays[0], {name: recorded[name] for name in layers}
 
     def layers(self, probe: Array) -> list[Layer]:
         """The nodes whose output depends on the image, in graph order, with the shapes they really have."""
-        names = list(self._nodes)
-        _, values = self.forward(probe, names)
         # Only what has one row an image is a layer: shape arithmetic and constants of the graph are not.
-        two = self.forward(np.repeat(probe, 2, axis=0), names)[1] if self._fixed_batch is None else values
-        rows = 2 if self._fixed_batch is None else 1
+        _, values = self.forward(np.repeat(probe, 2, axis=0), list(self._nodes))
         return [
-            Layer(name, kind, tuple(values[name].shape[1:]), weighted)
-            for name, (kind, weighted) in self._nodes.items()
-            if values[name].ndim > 1 and len(values[name]) == 1 and len(two[name]) == rows
+            Layer(name, node.kind, tuple(values[name].shape[1:]), node.weighs is not None)
+            for name, node in self._nodes.items()
+            if values[name].ndim > 1 and len(values[name]) == 2
         ]
+
+    def penultimate(self, probe: Array) -> str:
+        """The tensor that the last node with weights reads."""
+        weighed = [node.weighs for node in self._nodes.values() if node.weighs is not None]
+        if not weighed or weighed[-1] not in self._nodes:
+            raise self.without_penultimate()
+        return weighed[-1]
 
     def identity(self) -> str:
         """A digest of the file and of the files with external weights beside it."""
-        parts: list[bytes | str] = [self.path.read_bytes()]
-        parts += [path.read_bytes() for path in sorted(self._external)]
-        return digest(*parts)
+        return self._identity
 
     def _run(self, session: Any, rows: np.ndarray[Any, Any], names: list[str]) -> list[Array]:
         try:
@@ -141,16 +153,16 @@ class OnnxBackend(Backend):
         return [self.path.parent / name for name in names]
 
     @cached_property
-    def _nodes(self) -> dict[str, tuple[str, bool]]:
-        """Tensor name -> (operator, has weights), for the nodes that the image flows through."""
-        weights = {tensor.name for tensor in self._graph.graph.initializer}
+    def _nodes(self) -> dict[str, _Node]:
+        """The nodes that the image flows through, by the name of the tensor they write."""
         reached = {self._input.name}
-        nodes: dict[str, tuple[str, bool]] = {}
+        nodes: dict[str, _Node] = {}
         for node in self._graph.graph.node:
-            if reached.intersection(node.input) and node.output and node.op_type not in ("Shape", "Gather"):
+            fed = [name for name in node.input if name in reached]
+            if fed and node.output and node.op_type not in ("Shape", "Gather"):
                 reached.update(node.output)
-                weighted = node.op_type in ("Conv", "Gemm", "MatMul") and bool(weights.intersection(node.input))
-                nodes[node.output[0]] = (node.op_type, weighted)
+                weighted = node.op_type in WEIGHTED and len(fed) < len([name for name in node.input if name])
+                nodes[node.output[0]] = _Node(node.op_type, fed[0] if weighted else None)
         return nodes
 
 

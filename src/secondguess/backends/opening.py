@@ -113,13 +113,13 @@ def _from_text(text: str, device: str) -> Any:
 
 
 def _imported(where: str, name: str) -> Any:
-    """`package.module:name`: the thing itself if it is a module or takes images, else what it makes."""
+    """`package.module:name`: the thing itself if it is a torch module, else what it makes when called."""
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)  # a user's own file beside the command is what they expect to be found
     try:
         found = importlib.import_module(where)
-    except ModuleNotFoundError as error:
+    except (ImportError, TypeError) as error:  # TypeError: a relative name such as `.models`
         raise UserError(f"No Python module {where!r} was found from the folder {here} ({error}).") from error
     if not hasattr(found, name):
         public = [known for known in vars(found) if not known.startswith("_")][:8]

@@ -2,18 +2,22 @@
 
 `torch.export.load` unpickles sample inputs and custom objects, resolves operator names by attribute look-up from the
 `torch` module (from where `torch.os.system` can be reached), hands symbolic shapes to `sympy.sympify` (which evaluates
-them) and loads compiled libraries. An ordinary exported classifier needs none of that: its weights are raw bytes, its
-operators are `torch.ops.aten.*`, its shapes are simple arithmetic. Whatever is not ordinary in that sense is refused
-here. Pickles that remain (the sample inputs) are opened by PyTorch in its weights-only mode, which `opening_safely`
-forces.
+them), imports modules named in tree specifications, writes names into Python source that it then executes, and loads
+compiled libraries. An ordinary exported classifier needs none of that: its weights are raw bytes, its operators are
+`torch.ops.aten.*`, its shapes are simple arithmetic and its names are plain words. Whatever is not ordinary in that
+sense is refused here. Pickles that remain (the sample inputs) are opened by PyTorch in its weights-only mode, which
+`opening_safely` forces. PyTorch is then given a fresh archive made of the members that were checked, because its own
+reader may find other bytes in a cunning file than Python's does.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
 import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,71 +25,106 @@ from typing import Any
 
 from secondguess.errors import UserError
 
-__all__ = ["check_archive", "opening_safely"]
+__all__ = ["checked_archive", "opening_safely"]
 
 # The first folder of every member is the archive's own name; what follows is matched here.
 MEMBERS = re.compile(
-    r"(models/\w+\.json|data/weights/[\w.]+|data/constants/(tensor_\d+|\w+_config\.json)|data/sample_inputs/\w+\.pt"
-    r"|archive_format|archive_version|byteorder|version|\.data/(version|serialization_id)|\.format_version"
-    r"|\.storage_alignment|extra/[\w.]*)"
+    r"models/\w+\.json|data/weights/(weight_\d+|\w+_config\.json)|data/constants/(tensor_\d+|\w+_config\.json)"
+    r"|data/sample_inputs/\w+\.pt|archive_format|archive_version|byteorder|version|\.data/(version|serialization_id)"
+    r"|\.format_version|\.storage_alignment|extra/[\w.]*"
 )
 OPERATOR = re.compile(
-    r"torch\.ops\.(aten|prims|torchvision|quantized_decomposed)\.\w+(\.\w+)?"
+    r"torch\.ops\.(aten|prims|torchvision|quantized_decomposed)\.(?!(save|from_file)\b)\w+(\.\w+)?"  # those touch files
+    r"|torch\.ops\.higher_order\.wrap_with_(set_grad_enabled|autocast)"  # a graph inside, checked like the one around
     r"|_operator\.(getitem|add|sub|mul|floordiv|truediv|mod|neg|pow|eq|ne|lt|le|gt|ge|and_|or_|not_)"
     r"|torch\.sym_\w+|math\.(ceil|floor|trunc)"
 )
-EXPRESSION = re.compile(r"(\b[su]\d+\b|\b(Max|Min|Mod|FloorDiv|CeilDiv|Eq|Ne|Integer|Symbol)\b|\d+|[\s()+\-*/,<>=])*")
-NAME = re.compile(r"[\w.]*")
+EXPRESSION = re.compile(  # what sympy.srepr writes for the size of an axis
+    r"(Symbol\('\w+'(, \w+=(True|False))*\)|\b[a-z]+\d+\b|\b\d+\b|[\s()+\-*/,<>=]"
+    r"|\b(Add|Mul|Pow|Max|Min|Mod|PythonMod|FloorDiv|CeilDiv|CleanDiv|IntTrueDiv|ModularIndexing|Integer|Rational"
+    r"|Eq|Ne|Equality|Unequality|StrictLessThan|LessThan|StrictGreaterThan|GreaterThan)\b)*"
+)
+NAME = re.compile(r"[\w.+\- ]*")
+RULES = {
+    "target": (OPERATOR, "its graph calls"),
+    "expr_str": (EXPRESSION, "a shape in it is the expression"),
+    "path_name": (re.compile(r"(weight|tensor)_\d+"), "some of its weights are the object"),
+}
+# Text that is never evaluated: notes about nodes, arguments that are strings, and guards, which are not asked for.
+FREE_TEXT = ("metadata", "as_string", "as_strings", "guards_code")
+TREES = (None, "builtins.tuple", "builtins.list", "builtins.dict")
+TREE_CONTEXT = re.compile(r'null|\[("\w+"(, )?)*\]')
 
 
-def check_archive(path: Path) -> None:
-    """Raise a `UserError` unless the archive at `path` holds an ordinary exported program and nothing else."""
+def checked_archive(path: Path) -> io.BytesIO:
+    """Give a copy of the archive at `path`, or raise a `UserError` if it is not an ordinary exported program."""
+    copy = io.BytesIO()
+    names: set[str] = set()
     try:
-        with zipfile.ZipFile(path) as archive:
-            members = [name.partition("/")[2] for name in archive.namelist()]
-            if strange := [name for name in members if not MEMBERS.fullmatch(name)]:
-                raise _refusal(path, f"it holds {strange[0]!r}")
-            graphs = [archive.read(name) for name in archive.namelist() if "/models/" in name]
-            configs = [archive.read(name) for name in archive.namelist() if name.endswith("_config.json")]
-    except (zipfile.BadZipFile, OSError) as error:
+        with zipfile.ZipFile(path) as archive, zipfile.ZipFile(copy, "w") as checked:
+            for info in archive.infolist():
+                member = info.filename.partition("/")[2]
+                if not MEMBERS.fullmatch(member):
+                    raise _refusal(path, f"it holds {info.filename[:60]!r}")
+                if info.filename in names:
+                    raise _refusal(path, f"it holds {info.filename[:60]!r} twice")
+                names.add(info.filename)
+                data = archive.read(info)
+                if member.startswith(("models/", "data/")) and member.endswith(".json"):
+                    _check_description(path, data)
+                checked.writestr(zipfile.ZipInfo(info.filename), data)
+    except (zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError) as error:
         raise UserError(
             f"{path} is not a readable torch.export archive ({error}); write it again with torch.export.save."
         ) from error
-    if not graphs:
+    if not any("/models/" in name for name in names):
         raise UserError(f"{path} holds no exported program; write it with torch.export.save(program, path).")
-    for config in configs:
-        for key, value in _entries(path, config):
-            if key == "use_pickle" and value:
-                raise _refusal(path, "some of its weights are pickled")
-    for graph in graphs:
-        for key, value in _entries(path, graph):
-            _check_entry(path, key, value)
+    copy.seek(0)
+    return copy
 
 
-def _check_entry(path: Path, key: str, value: Any) -> None:
-    if key == "target" and isinstance(value, str) and not OPERATOR.fullmatch(value):
-        raise _refusal(path, f"its graph calls {value!r}")
-    if key == "expr_str" and not EXPRESSION.fullmatch(str(value)):
-        raise _refusal(path, f"a shape in it is the expression {str(value)[:60]!r}")
-    if key in ("name", "graph_name", "class_fqn") and isinstance(value, str) and not NAME.fullmatch(value):
-        raise _refusal(path, f"it uses the name {value[:60]!r}")
-    if key in ("as_custom_obj", "as_operator"):
-        raise _refusal(path, "it refers to custom objects")
+def _check_description(path: Path, data: bytes) -> None:
+    """Check every key and every string of a JSON document that PyTorch will act upon."""
+    for key, value in _entries(path, data):
+        if not NAME.fullmatch(key):
+            raise _refusal(path, f"it uses the name {key[:60]!r}")
+        if key == "use_pickle" and value:
+            raise _refusal(path, "some of its weights are pickled")
+        if key in ("as_custom_obj", "as_operator"):
+            raise _refusal(path, "it refers to custom objects")
+        if key in ("in_spec", "out_spec"):
+            _check_tree(path, str(value))
+        elif isinstance(value, str):
+            rule, what = RULES.get(key, (NAME, "it uses the name"))
+            if not rule.fullmatch(value):
+                raise _refusal(path, f"{what} {value[:60]!r}")
 
 
-def _entries(path: Path, data: bytes) -> Iterator[tuple[str, Any]]:
-    """Every (key, value) of a JSON document, at any depth."""
+def _check_tree(path: Path, text: str) -> None:
+    """Check how inputs or outputs are nested; only tuples, lists and dictionaries are rebuilt without imports."""
+    for key, value in _entries(path, text):
+        ordinary = value in TREES if key == "type" else value is None or TREE_CONTEXT.fullmatch(str(value))
+        if key in ("type", "context") and not ordinary:
+            raise _refusal(path, f"its inputs or outputs are nested in {str(value)[:60]!r}")
+
+
+def _entries(path: Path, data: bytes | str) -> Iterator[tuple[str, Any]]:
+    """Every (key, value) of a JSON document at any depth; each element of a list comes under the list's key."""
     try:
-        stack = [json.loads(data)]
-    except ValueError as error:
+        stack: list[tuple[str, Any]] = [("", json.loads(data))]
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is damaged: its description is not JSON ({error}).") from error
     while stack:
-        value = stack.pop()
+        key, value = stack.pop()
+        inner = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else [value]
+        # A weight may be called "metadata" too; what hangs below it is not text alone.
+        if key in FREE_TEXT and all(isinstance(item, str) for item in inner):
+            continue
+        yield key, value
         if isinstance(value, dict):
-            yield from value.items()
-            stack.extend(value.values())
+            stack.extend(value.items())
         elif isinstance(value, list):
-            stack.extend(value)
+            stack.extend((key, item) for item in value)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from types import CodeType
 from typing import Any
 
 import torch
@@ -13,11 +14,13 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from secondguess._device import pick_device
 from secondguess.backends.base import Array, Backend, Layer, digest
+from secondguess.backends.differentiable import frozen
 from secondguess.errors import UserError
 
 __all__ = ["TorchBackend", "to_numpy"]
 
 WHOLE = "(model)"  # the name of a module that has no parts
+INPUT = "@input"  # after the name of a layer: what it is fed, rather than what it gives
 
 
 class TorchBackend(Backend):
@@ -52,13 +55,29 @@ class TorchBackend(Backend):
         """The leaf modules in the order in which they are called."""
         found: list[Layer] = []
 
-        def note(name: str, module: nn.Module, output: torch.Tensor) -> None:
+        def note(name: str, module: nn.Module, _fed: Any, output: torch.Tensor) -> None:
             weighted = any(True for _ in module.parameters())
             found.append(Layer(name, type(module).__name__, tuple(output.shape[1:]), weighted))
 
         with torch.inference_mode(), self._mode(dropout=False), self._hooks(note):
             self._run(torch.from_numpy(probe).to(self.device))
         return found
+
+    def penultimate(self, probe: Array) -> str:
+        """The input of the last layer with weights; functions between the layers have no name of their own."""
+        inputs = torch.from_numpy(probe).to(self.device)
+        heads: list[tuple[str, bool]] = []
+
+        def note(name: str, module: nn.Module, fed: Any, _output: torch.Tensor) -> None:
+            if any(True for _ in module.parameters()):
+                heads.append((name, fed is not inputs and isinstance(fed, torch.Tensor)))
+
+        with torch.inference_mode(), self._mode(dropout=False), self._hooks(note):
+            self._run(inputs)
+        head, has_layer_before = heads[-1] if heads else ("", False)
+        if not has_layer_before:
+            raise self.without_penultimate()
+        return head + INPUT
 
     def sample(self, images: Array, count: int, seed: int) -> Array:
         """Repeat each image `count` times in one batch with the dropout layers on and batch-norm in eval mode."""
@@ -74,6 +93,11 @@ class TorchBackend(Backend):
             torch.manual_seed(seed)
             output = self._run(inputs)
         return to_numpy(output).reshape(len(images), count, -1)
+
+    def differentiable(self, images: torch.Tensor) -> torch.Tensor:
+        """Run the module once in eval mode, with gradients for the images alone."""
+        with self._mode(dropout=False), frozen(self.module):
+            return self._run(images)
 
     def identity(self) -> str:
         """A digest of the weights, the structure and the source code of the module's classes."""
@@ -120,14 +144,15 @@ class TorchBackend(Backend):
 
     @contextmanager
     def _hooks(self, note: Any, only: frozenset[str] | None = None) -> Iterator[None]:
-        """Call `note(name, module, output)` for each call of a leaf module (of those in `only`, if given)."""
+        """Call `note(name, module, fed, output)` for each call of a leaf module (of those in `only`, if given)."""
         calls: dict[str, int] = {}
 
         def hook_for(name: str) -> Any:
-            def hook(module: nn.Module, _inputs: Any, output: Any) -> None:
+            def hook(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
                 if isinstance(output, torch.Tensor) and output.ndim > 1:
                     calls[name] = calls.get(name, 0) + 1
-                    note(name if calls[name] == 1 else f"{name}#{calls[name]}", module, output)
+                    label = name if calls[name] == 1 else f"{name}#{calls[name]}"
+                    note(label, module, inputs[0] if inputs else None, output)
 
             return hook
 
@@ -149,12 +174,13 @@ class TorchBackend(Backend):
             yield recorded
             return
 
-        def note(name: str, _module: nn.Module, output: torch.Tensor) -> None:
-            if name in layers:
-                # An in-place layer after this one would overwrite what was seen.
-                recorded[name] = output.clone()
+        def note(name: str, _module: nn.Module, fed: Any, output: torch.Tensor) -> None:
+            for label, value in ((name, output), (name + INPUT, fed)):
+                if label in layers and isinstance(value, torch.Tensor):
+                    # An in-place layer after this one would overwrite what was seen.
+                    recorded[label] = value.clone()
 
-        with self._hooks(note, frozenset(name.partition("#")[0] for name in layers)):
+        with self._hooks(note, frozenset(name.removesuffix(INPUT).partition("#")[0] for name in layers)):
             yield recorded
 
 
@@ -180,5 +206,10 @@ def _source(kind: type) -> str:
     try:
         return f"{name} {inspect.getsource(kind)}"
     except (OSError, TypeError):  # typed at a prompt: no file to read
-        methods = [value for value in vars(kind).values() if inspect.isfunction(value)]
-        return name + "".join(method.__code__.co_code.hex() for method in methods)
+        codes = [value.__code__ for value in vars(kind).values() if inspect.isfunction(value)]
+        return name + "".join(f"{code.co_code.hex()} {code.co_names} {_constants(code)}" for code in codes)
+
+
+def _constants(code: CodeType) -> list[object]:
+    """What a function holds besides its instructions; code within code has no text that stays the same."""
+    return [_constants(value) if isinstance(value, CodeType) else value for value in code.co_consts]

@@ -36,13 +36,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         return _refuse(str(error), words)
     except (KeyboardInterrupt, typer.Abort):
-        command = shlex.join(["secondguess", *words])
-        return _refuse(f"Interrupted; what is finished is kept. To go on, run it again: {command}", words, INTERRUPTED)
+        code = INTERRUPTED
     except _usage_error() as error:
         if "--json" not in words:
             error.show()
             return 2
         return _refuse(error.format_message(), words)
+    if code == INTERRUPTED:
+        command = shlex.join(["secondguess", *words])
+        sys.stderr.write(f"Interrupted; what is finished is kept. To go on, run it again: {command}\n")
     return code if isinstance(code, int) else 0
 
 
@@ -53,9 +55,9 @@ def _usage_error() -> type[Any]:
     return typer.BadParameter.__base__ or typer.BadParameter
 
 
-def _refuse(message: str, words: Sequence[str], code: int = 2) -> int:
+def _refuse(message: str, words: Sequence[str]) -> int:
     """One sentence on standard error and, where JSON was asked for, one object on standard output."""
-    sys.stderr.write(f"Error: {message}\n" if code == 2 else f"{message}\n")
+    sys.stderr.write(f"Error: {message}\n")
     if "--json" in words:
         sys.stdout.write(json.dumps({"error": message}) + "\n")
-    return code
+    return 2

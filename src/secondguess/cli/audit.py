@@ -163,8 +163,6 @@ def _report(result: AuditResult, *, as_json: bool) -> None:
         if verdict.outcome != "passed":
             say(f"  Gate {verdict.outcome}: {verdict.reason}")
     say(f"Report: {result.report}")
-    if result.interrupted:
-        say(f"Interrupted. To go on where it stopped, run the same command again: {_command()}")
 
 
 def _code(result: AuditResult) -> int:

@@ -3,6 +3,23 @@
 from __future__ import annotations
 
 from secondguess.metrics.accuracy import PerClass, accuracy, confusion, most_confused, per_class
+from secondguess.metrics.ambiguity import (
+    NotCalculable,
+    attainable_accuracy,
+    jensen_shannon,
+    jensen_shannon_interval,
+    kl_divergence,
+    kl_divergence_interval,
+    mean_entropy,
+    mean_entropy_interval,
+    soft_ece,
+    soft_ece_interval,
+    soft_reliability,
+    top_k_accuracy,
+    top_pair_accuracy,
+    total_variation,
+    total_variation_interval,
+)
 from secondguess.metrics.calibration import (
     Reliability,
     brier,
@@ -29,9 +46,11 @@ from secondguess.metrics.interval import Interval, bootstrap, wilson
 
 __all__ = [
     "Interval",
+    "NotCalculable",
     "PerClass",
     "Reliability",
     "accuracy",
+    "attainable_accuracy",
     "aupr",
     "aupr_interval",
     "auroc",
@@ -46,12 +65,25 @@ __all__ = [
     "ece_interval",
     "false_alarm_rate",
     "false_alarm_rate_interval",
+    "jensen_shannon",
+    "jensen_shannon_interval",
+    "kl_divergence",
+    "kl_divergence_interval",
     "mce",
+    "mean_entropy",
+    "mean_entropy_interval",
     "most_confused",
     "nll",
     "nll_interval",
     "per_class",
     "reliability",
+    "soft_ece",
+    "soft_ece_interval",
+    "soft_reliability",
     "threshold_at",
+    "top_k_accuracy",
+    "top_pair_accuracy",
+    "total_variation",
+    "total_variation_interval",
     "wilson",
 ]

@@ -210,8 +210,8 @@ def _confidence_and_hit(probabilities: ArrayLike, labels: ArrayLike) -> tuple[Fl
     return rows[np.arange(len(rows)), prediction], prediction == truth
 
 
-def _diagram(confidence: Floats, hit: NDArray[np.bool_], bins: int, binning: Binning) -> Reliability:
-    """Sort (n,) confidences and (n,) hits into bins."""
+def _diagram(confidence: Floats, hit: NDArray[np.bool_] | Floats, bins: int, binning: Binning) -> Reliability:
+    """Sort (n,) confidences and (n,) hits, or probabilities of a hit, into bins."""
     edges = _edges(confidence, _check.positive(bins, "bins"), binning)
     # The first inner edge at or above a confidence closes its bin on the right.
     index = np.searchsorted(edges[1:-1], confidence, side="left")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -30,6 +31,8 @@ class Case:
 
 
 TAGS = {"failed": "failure", "error": "error", "skipped": "skipped"}
+# What XML 1.0 has no way to write, not even escaped; the colours in a library's error message are of that kind.
+UNWRITABLE = re.compile(r"[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def junit_xml(suite: str, cases: Sequence[Case]) -> str:
@@ -37,7 +40,7 @@ def junit_xml(suite: str, cases: Sequence[Case]) -> str:
     outcomes = [case.outcome for case in cases]
     root = ElementTree.Element(
         "testsuite",
-        name=suite,
+        name=_writable(suite),
         tests=str(len(cases)),
         failures=str(outcomes.count("failed")),
         errors=str(outcomes.count("error")),
@@ -46,9 +49,13 @@ def junit_xml(suite: str, cases: Sequence[Case]) -> str:
     )
     for case in cases:
         element = ElementTree.SubElement(
-            root, "testcase", classname=case.group, name=case.name, time=f"{case.seconds:.3f}"
+            root, "testcase", classname=_writable(case.group), name=_writable(case.name), time=f"{case.seconds:.3f}"
         )
         if case.outcome != "passed":
-            ElementTree.SubElement(element, TAGS[case.outcome], message=case.message)
+            ElementTree.SubElement(element, TAGS[case.outcome], message=_writable(case.message))
     ElementTree.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def _writable(text: str) -> str:
+    return UNWRITABLE.sub("\ufffd", text)

@@ -2,61 +2,100 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from secondguess.errors import UserError
 from secondguess.stress.base import StressSet
-from secondguess.stress.corruptions import CORRUPTIONS, corrupt, find
+from secondguess.stress.corruptions import COLOUR, FASHION_MNIST_C, MNIST_C, check_severity, corrupt, find, noise
 
 if TYPE_CHECKING:
     from secondguess.classifier import Classifier
     from secondguess.data import ImageSet
 
-__all__ = ["Corrupted"]
+__all__ = ["Corrupted", "Mix"]
 
-BLOCK = 1024  # images in double precision at a time; the result itself is one byte a value
+Mix = Literal["mnist_c", "fashion_mnist_c"]
+
+# Images in double precision at a time, and values if the images are large; the result itself is one byte a value.
+BLOCK, BLOCK_VALUES = 1024, 1 << 22
 
 
 class Corrupted(StressSet):
-    """Each nominal image gets one corruption; the corruptions share the images equally, at random.
+    """Each nominal image gets one corruption.
 
     Args:
-        corruptions: names from `secondguess.stress.corruptions.CORRUPTIONS`; all of them if left out.
+        corruptions: names from `secondguess.stress.corruptions.CORRUPTIONS`, which share the images equally, at random;
+            if left out, `MNIST_C` for images of one channel and `COLOUR` for others.
+        mix: one of the two published mixes instead. `"mnist_c"`: the k-th of `MNIST_C` for the k-th 15th of the images,
+            ceil(n / 15) each, then shuffled. `"fashion_mnist_c"`: for each image one of `FASHION_MNIST_C`, drawn, in
+            the old order.
         severity: 1 to 5, or the published default of each corruption.
     """
 
     kind = "corrupted"
 
-    def __init__(self, corruptions: Sequence[str] | None = None, *, severity: int | None = None) -> None:
-        self.corruptions = tuple(CORRUPTIONS if corruptions is None else corruptions)
+    def __init__(
+        self, corruptions: Sequence[str] | None = None, *, mix: Mix | None = None, severity: int | None = None
+    ) -> None:
+        self.corruptions = None if corruptions is None else tuple(corruptions)
+        self.mix = mix
         self.severity = severity
-        self.name = "corrupted" if corruptions is None else "_".join(["corrupted", *self.corruptions])
-        if not self.corruptions:
+        self.name = "_".join(["corrupted", *(self.corruptions or ()), *([mix] if mix else [])])
+        check_severity(severity)
+        if self.corruptions is not None and mix is not None:
+            raise UserError("Corruptions and a mix were given; a mix brings its own corruptions, so name only one.")
+        if mix is not None and mix not in get_args(Mix):
+            raise UserError(f"There is no mix {mix!r}; there is {', '.join(get_args(Mix))}.")
+        if self.corruptions == ():
             raise UserError("At least one corruption must be named.")
-        for name in self.corruptions:
+        for name in self.corruptions or ():
             find(name)
 
     def _make(self, nominal: ImageSet, seed: int, classifier: Classifier | None) -> ImageSet:
         from secondguess.data import ImageSet
 
-        order = np.random.default_rng(seed).permutation(len(nominal))
-        share = np.empty(len(nominal), dtype=np.int64)
-        share[order] = np.arange(len(nominal)) % len(self.corruptions)
+        names = self._names(nominal.shape[0])
+        share, order = self._shares(len(nominal), len(names), np.random.default_rng(seed))
         images = np.empty((len(nominal), *nominal.shape), dtype=np.uint8)
-        for index, name in enumerate(self.corruptions):
-            mine = np.flatnonzero(share == index)
-            for start in range(0, len(mine), BLOCK):
-                rows = mine[start : start + BLOCK]
-                spoilt = corrupt(nominal.images[rows], name, severity=self.severity, seed=(seed, start))
+        block = max(1, min(BLOCK, BLOCK_VALUES // math.prod(nominal.shape)))
+        for index, name in enumerate(names):
+            mine, rng = np.flatnonzero(share == index), noise(name, seed)
+            for start in range(0, len(mine), block):
+                rows = mine[start : start + block]
+                spoilt = corrupt(nominal.images[rows], name, severity=self.severity, seed=rng)
                 images[rows] = np.rint(spoilt * 255).astype(np.uint8)
-        return ImageSet.from_arrays(
+        made = ImageSet.from_arrays(
             images,
             nominal.labels,
             class_names=nominal.class_names,
+            soft_labels=nominal.soft_labels,
             name=f"{nominal.name}, {self.name}",
             layout="NCHW",
-            columns={"corruption": np.array(self.corruptions)[share]},
+            is_ambiguous=nominal.is_ambiguous,
+            ids=nominal.ids,
+            columns={"corruption": np.array(names)[share]},
         )
+        return made if order is None else made.take(order)
+
+    def _names(self, channels: int) -> tuple[str, ...]:
+        """The corruptions for images of so many channels."""
+        if self.mix is not None:
+            return {"mnist_c": MNIST_C, "fashion_mnist_c": FASHION_MNIST_C}[self.mix]
+        return self.corruptions or (MNIST_C if channels == 1 else COLOUR)
+
+    def _shares(
+        self, n: int, corruptions: int, rng: np.random.Generator
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64] | None]:
+        """Which corruption each of n images gets, and the order (n,) in which they come, if not the old one."""
+        if self.mix == "mnist_c":
+            return np.arange(n) // math.ceil(n / corruptions), rng.permutation(n)
+        if self.mix == "fashion_mnist_c":
+            return rng.integers(corruptions, size=n), None
+        share = np.empty(n, dtype=np.int64)
+        share[rng.permutation(n)] = np.arange(n) % corruptions
+        return share, None

@@ -4,52 +4,27 @@ The parameters of M models are stacked, each (…) into (M, …), and the forwar
 axis. The loss is summed over the members, so the gradient of each is its own, and an optimiser that works
 element by element on the stacks is M independent optimisers.
 
-A convolution vectorised over its weights becomes a grouped convolution, which is slow in some libraries;
-written as one matrix product a member (`MatrixConv2d`) it is a batched matrix product. Which of the two is
-faster depends on the device, hence the switch.
+A convolution vectorised over its weights becomes a grouped convolution. Written as patches and one batched matrix
+product instead, 20 small CNNs train 5.2 times faster than in a loop on an H200; as grouped convolutions, 6.4 times.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
-from torch.nn import functional
 
 from secondguess._device import seed_rng
 from secondguess.training._examples import Examples, derive_seed, epoch_batches
 from secondguess.training._loss import example_losses
 from secondguess.training._optimiser import Optimisation
 
-__all__ = ["Convolution", "MatrixConv2d", "Stack", "normalises"]
-
-Convolution = Literal["grouped", "matrix"]
-
-CONVOLUTION: dict[str, Convolution] = {"cpu": "grouped", "cuda": "matrix"}
-
-
-class MatrixConv2d(nn.Conv2d):
-    """A convolution as a matrix product of image patches and kernels; the same parameters, the same result."""
-
-    def forward(self, input: Tensor) -> Tensor:
-        """Map (n, C, H, W) to (n, O, H', W')."""
-        if self.groups != 1 or self.padding_mode != "zeros" or isinstance(self.padding, str) or self.dilation != (1, 1):
-            return super().forward(input)
-        (down, right), (high, wide), (stride_down, stride_right) = self.padding, self.kernel_size, self.stride
-        padded = functional.pad(input, (right, right, down, down))
-        patches = padded.unfold(2, high, stride_down).unfold(3, wide, stride_right)  # (n, C, H', W', high, wide)
-        n, _, rows, columns = patches.shape[:4]
-        matrix = patches.permute(0, 2, 3, 1, 4, 5).reshape(n * rows * columns, -1)
-        output = matrix @ self.weight.flatten(1).T
-        if self.bias is not None:
-            output = output + self.bias
-        return output.reshape(n, rows, columns, -1).permute(0, 3, 1, 2)
+__all__ = ["Stack", "normalises"]
 
 
 class Stack:
@@ -59,22 +34,15 @@ class Stack:
         models: all of the same layers; they are put in evaluation mode, and keep their weights until
             `write_back`.
         device: where to compute.
-        convolution: how convolutions are vectorised; None takes what is faster on the device.
     """
 
-    def __init__(
-        self, models: Sequence[nn.Module], device: torch.device, convolution: Convolution | None = None
-    ) -> None:
+    def __init__(self, models: Sequence[nn.Module], device: torch.device) -> None:
         self.models = models
         self.device = device
         parameters, buffers = stack_module_state([model.eval() for model in models])
         self.parameters = {k: v.detach().to(device).requires_grad_() for k, v in parameters.items()}
         self.buffers = {k: v.to(device) for k, v in buffers.items()}
         self.template = copy.deepcopy(models[0]).to("meta")
-        if (convolution or CONVOLUTION.get(device.type, "grouped")) == "matrix":
-            for layer in self.template.modules():
-                if type(layer) is nn.Conv2d:
-                    layer.__class__ = MatrixConv2d
 
     def write_back(self) -> None:
         """Copy the stacked weights into the models."""

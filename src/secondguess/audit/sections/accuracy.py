@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from secondguess.audit.context import Context
 from secondguess.audit.findings import Findings
-from secondguess.metrics import accuracy, confusion, most_confused, per_class
+from secondguess.metrics import accuracy, confusion, most_confused, wilson
 
 NAME = "accuracy"
 TITLE = "Accuracy"
@@ -22,18 +24,13 @@ def run(context: Context) -> Findings:
     known = labels >= 0
     overall = accuracy(seen.predictions, labels)
     table = confusion(seen.predictions[known], labels[known], seen.num_classes)
-    classes = per_class(table)
     findings = Findings()
     findings.numbers["accuracy.test"] = context.number(overall)
-    rows: list[dict[str, Any]] = []
-    for index, name in enumerate(names):
-        row = {"name": name, "support": int(classes.support[index])}
+    rows = _classes(names, table)
+    for row in rows:
         for measure in ("recall", "precision"):
-            value = float(getattr(classes, measure)[index])
-            row[measure] = None if np.isnan(value) else value
-            if not np.isnan(value):
-                findings.numbers[f"accuracy.class.{name}.{measure}"] = context.number(value)
-        rows.append(row)
+            if row[measure] is not None:
+                findings.numbers[f"accuracy.class.{row['name']}.{measure}"] = context.number(row[measure])
     stressed = []
     for name, (images, observation) in context.stressed.items():
         if images.is_labelled:
@@ -56,6 +53,20 @@ def run(context: Context) -> Findings:
     return findings
 
 
+def _classes(names: Sequence[str], table: NDArray[np.int64]) -> list[dict[str, Any]]:
+    """Recall and precision of each class with their intervals; None where there is nothing to divide by."""
+    right, support, predicted = table.diagonal(), table.sum(axis=1), table.sum(axis=0)
+    return [
+        {
+            "name": name,
+            "support": int(support[k]),
+            "recall": wilson(int(right[k]), int(support[k])) if support[k] else None,
+            "precision": wilson(int(right[k]), int(predicted[k])) if predicted[k] else None,
+        }
+        for k, name in enumerate(names)
+    ]
+
+
 def _matrix(table: Any) -> list[list[dict[str, Any]]]:
     """Counts with the share of their row, for the background of the cell."""
     shares = table / np.maximum(table.sum(axis=1, keepdims=True), 1)
@@ -74,8 +85,8 @@ def _summary(view: dict[str, Any], images: int) -> list[tuple[str, str]]:
     lines = [("Accuracy", f"{overall.value:.1%} right on {images:,} test images ({interval})")]
     recalls = [row for row in view["classes"] if row["recall"] is not None]
     if recalls:
-        worst = min(recalls, key=lambda row: row["recall"])
-        text = f"{worst['name']}: {worst['recall']:.1%} of {worst['support']} found"
+        worst = min(recalls, key=lambda row: row["recall"].value)
+        text = f"{worst['name']}: {worst['recall'].value:.1%} of {worst['support']} found"
         if view["pairs"]:
             pair = view["pairs"][0]
             times = "once" if pair["count"] == 1 else f"{pair['count']} times"

@@ -56,7 +56,8 @@ def _suspicion(context: Context) -> NDArray[np.float64]:
 
 
 def _card(context: Context, row: int) -> dict[str, Any]:
-    names, seen = context.test.class_names, context.nominal
+    seen = context.nominal
+    names = seen.class_names
     label = int(context.test.labels[row])
     order = np.argsort(-seen.probabilities[row], kind="stable")[:2]
     return {

@@ -39,11 +39,12 @@ def run(context: Context) -> Findings:
         "best": {column: row["name"] for column, row in best.items()},
         "details": _details(context, findings, best, columns),
         "histograms": _histograms(context, best),
-        "unusable": context.unusable,
+        "left_out": context.unusable | context.unmade,
         "false_alarms": context.false_alarms,
         "images": {name: len(images) for name, (images, _) in context.stressed.items()},
         "wrong": int(wrong.sum()) if wrong is not None else 0,
     }
+    findings.summary = [("Left out", f"{name}: {reason}") for name, reason in context.unmade.items()]
     for column in columns:
         cell = best[column]["cells"][column]
         what = "its own mistakes" if column == MISTAKES else f"{column} images"
@@ -54,6 +55,10 @@ def run(context: Context) -> Findings:
                 f"{context.false_alarms:.0%} false alarms (AUROC {cell['auroc'].value:.2f})",
             )
         )
+    if details := findings.view["details"]:
+        worst = min(details, key=lambda one: one["detection"].value)
+        share = f"{worst['detection'].value:.0%} of {worst['kind']} images caught, the fewest of any kind"
+        findings.summary.append(("Blind spot", share))
     return findings
 
 
@@ -66,7 +71,7 @@ def _mistakes(context: Context) -> NDArray[np.bool_] | None:
     if not context.test.is_labelled:
         return None
     wrong = (context.nominal.predictions != context.labels) & (context.labels >= 0)
-    return wrong if 2 <= wrong.sum() <= len(wrong) - 2 else None
+    return wrong if 2 <= wrong.sum() <= (context.labels >= 0).sum() - 2 else None
 
 
 def _row(

@@ -1,0 +1,257 @@
+"""How well a classifier does where the truth itself is uncertain.
+
+For the predicted distribution p_i and the true one q_i (a soft label) of image i over K classes:
+
+    top-k accuracy      the drawn label is among the k classes with the largest p_i; of equal ones the first count
+    top-pair accuracy   the two classes with the largest p_i are the two with q_ik > 0 (Weiss et al. 2023)
+    entropy             H(p_i) = -Σ_k p_ik log2 p_ik, in bits, at most log2 K
+    total variation     ½ Σ_k |p_ik - q_ik|, in [0, 1]: the most that the two can differ on any set of classes
+    Jensen-Shannon      H((p_i + q_i) / 2) - (H(p_i) + H(q_i)) / 2, the divergence in bits, in [0, 1]; its square root
+                        is the distance of the same name
+    Kullback-Leibler    Σ_k q_ik log2(q_ik / p_ik), in bits; p_ik below 2.2e-308 counts as that, as in `nll`
+    soft ECE            Σ_b (n_b / n) |conf_b - right_b|, as `ece`, with right_b the mean of q_ik at the prediction:
+                        how often the prediction would be right if labels were drawn from q again and again
+
+each averaged over the images. Top-pair accuracy asks for two classes, so it exists only where every soft label has
+exactly two: elsewhere the answer is a `NotCalculable` that says why. The cross-entropy and the Brier score against soft
+labels are `nll` and `brier`, which take them as they are.
+
+Source: Weiss, García Gómez, Tonella, "Generating and detecting true ambiguity", EMSE 2023.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from secondguess.metrics import _check
+from secondguess.metrics._check import Floats, Ints
+from secondguess.metrics.calibration import _SMALLEST, Binning, Reliability, _diagram, _soft
+from secondguess.metrics.interval import Interval, bootstrap, wilson
+
+__all__ = [
+    "NotCalculable",
+    "attainable_accuracy",
+    "jensen_shannon",
+    "jensen_shannon_interval",
+    "kl_divergence",
+    "kl_divergence_interval",
+    "mean_entropy",
+    "mean_entropy_interval",
+    "soft_ece",
+    "soft_ece_interval",
+    "soft_reliability",
+    "top_k_accuracy",
+    "top_pair_accuracy",
+    "total_variation",
+    "total_variation_interval",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class NotCalculable:
+    """What stands where a number would, if the data does not define it. It is false, so `if result:` tells them apart.
+
+    Attributes:
+        reason: what the data lacks, in one sentence.
+    """
+
+    reason: str
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __str__(self) -> str:
+        return "n.a."
+
+    def to_json(self) -> dict[str, str | None]:
+        """Return a missing value and its reason."""
+        return {"value": None, "reason": self.reason}
+
+
+def top_k_accuracy(probabilities: ArrayLike, labels: ArrayLike, k: int = 2, *, level: float = 0.95) -> Interval:
+    """Return how often the label is among the k likeliest classes, with its Wilson interval.
+
+    Args:
+        probabilities: (n, K), rows sum to 1. Of equally likely classes the one with the lower number comes first.
+        labels: (n,) integers; below 0 = unknown, left out.
+        k: 1 for the accuracy, 2 for the top-2 accuracy; K or more is always right.
+        level: nominal coverage of the interval.
+    """
+    rows, truth = _check.known(probabilities, labels)
+    hits = (_likeliest(rows, _check.positive(k, "k")) == truth[:, None]).any(axis=1)
+    return wilson(int(hits.sum()), len(hits), level)
+
+
+def top_pair_accuracy(
+    probabilities: ArrayLike, soft_labels: ArrayLike, *, level: float = 0.95
+) -> Interval | NotCalculable:
+    """Return how often the two likeliest classes are the two possible ones, with its Wilson interval.
+
+    Args:
+        probabilities: (n, K), rows sum to 1. Of equally likely classes the one with the lower number comes first.
+        soft_labels: (n, K), rows sum to 1.
+        level: nominal coverage of the interval.
+
+    Returns:
+        `NotCalculable` unless every soft label has exactly two classes with a probability above 0.
+    """
+    rows, soft = _soft(probabilities, soft_labels)
+    possible = soft > 0
+    others = int((possible.sum(axis=1) != 2).sum())
+    if others:
+        return NotCalculable(
+            f"Top-pair accuracy is defined where every soft label has exactly two possible classes; "
+            f"{others} of {len(soft)} have not."
+        )
+    hits = np.take_along_axis(possible, _likeliest(rows, 2), axis=1).all(axis=1)
+    return wilson(int(hits.sum()), len(rows), level)
+
+
+def attainable_accuracy(soft_labels: ArrayLike, k: int = 1) -> float:
+    """Return the top-k accuracy that nobody can exceed in expectation: the mean of the k largest probabilities' sum.
+
+    Args:
+        soft_labels: (n, K), rows sum to 1.
+        k: how many guesses are allowed.
+    """
+    soft = _check.distributions(soft_labels, "soft labels")
+    return float(np.sort(soft, axis=1)[:, -_check.positive(k, "k") :].sum(axis=1).mean())
+
+
+def mean_entropy(probabilities: ArrayLike) -> float:
+    """Return the mean entropy in bits of distributions (n, K): 0 is certain, log2 K knows nothing."""
+    return float(_entropy_rows(_check.distributions(probabilities)).mean())
+
+
+def mean_entropy_interval(
+    probabilities: ArrayLike, *, resamples: int = 500, level: float = 0.95, seed: int = 0
+) -> Interval:
+    """Return `mean_entropy` with its bootstrap interval."""
+    return _mean(_entropy_rows(_check.distributions(probabilities)), resamples, level, seed)
+
+
+def total_variation(probabilities: ArrayLike, soft_labels: ArrayLike) -> float:
+    """Return the mean total variation distance between predictions and soft labels, both (n, K), in [0, 1]."""
+    return float(_total_variation_rows(probabilities, soft_labels).mean())
+
+
+def total_variation_interval(
+    probabilities: ArrayLike, soft_labels: ArrayLike, *, resamples: int = 500, level: float = 0.95, seed: int = 0
+) -> Interval:
+    """Return `total_variation` with its bootstrap interval."""
+    return _mean(_total_variation_rows(probabilities, soft_labels), resamples, level, seed)
+
+
+def jensen_shannon(probabilities: ArrayLike, soft_labels: ArrayLike) -> float:
+    """Return the mean Jensen-Shannon divergence between predictions and soft labels, both (n, K): 0 to 1 bit."""
+    return float(_jensen_shannon_rows(probabilities, soft_labels).mean())
+
+
+def jensen_shannon_interval(
+    probabilities: ArrayLike, soft_labels: ArrayLike, *, resamples: int = 500, level: float = 0.95, seed: int = 0
+) -> Interval:
+    """Return `jensen_shannon` with its bootstrap interval."""
+    return _mean(_jensen_shannon_rows(probabilities, soft_labels), resamples, level, seed)
+
+
+def kl_divergence(probabilities: ArrayLike, soft_labels: ArrayLike) -> float:
+    """Return the mean divergence KL(soft label || prediction) in bits, both (n, K).
+
+    It is what the cross-entropy exceeds the entropy of the soft labels by. Always finite: a predicted probability below
+    2.2e-308 counts as that, so that a class which was called impossible costs at most 1022 bits times its share.
+    """
+    return float(_kl_rows(probabilities, soft_labels).mean())
+
+
+def kl_divergence_interval(
+    probabilities: ArrayLike, soft_labels: ArrayLike, *, resamples: int = 500, level: float = 0.95, seed: int = 0
+) -> Interval:
+    """Return `kl_divergence` with its bootstrap interval."""
+    return _mean(_kl_rows(probabilities, soft_labels), resamples, level, seed)
+
+
+def soft_reliability(
+    probabilities: ArrayLike, soft_labels: ArrayLike, *, bins: int = 15, binning: Binning = "width"
+) -> Reliability:
+    """Return the reliability diagram of the predicted class against soft labels.
+
+    Args:
+        probabilities: (n, K), rows sum to 1.
+        soft_labels: (n, K), rows sum to 1; with rows of zeros and a one, this is `reliability`.
+        bins: number of bins.
+        binning: "width" for equally wide bins, "mass" for equally full ones; see `ece`.
+    """
+    return _diagram(*_confidence_and_share(probabilities, soft_labels), bins, binning)
+
+
+def soft_ece(
+    probabilities: ArrayLike, soft_labels: ArrayLike, *, bins: int = 15, binning: Binning = "width", norm: int = 1
+) -> float:
+    """Return the expected calibration error of the predicted class against soft labels (n, K), in [0, 1].
+
+    As `ece`, but without the noise of labels that are drawn once: what counts as accuracy is the probability of the
+    predicted class in the soft label.
+    """
+    return soft_reliability(probabilities, soft_labels, bins=bins, binning=binning).error(norm)
+
+
+def soft_ece_interval(
+    probabilities: ArrayLike,
+    soft_labels: ArrayLike,
+    *,
+    bins: int = 15,
+    binning: Binning = "width",
+    norm: int = 1,
+    resamples: int = 500,
+    level: float = 0.95,
+    seed: int = 0,
+) -> Interval:
+    """Return `soft_ece` with its bootstrap interval; see `ece_interval` for how to read it."""
+
+    def error(confidence: Floats, share: Floats) -> float:
+        return _diagram(confidence, share, bins, binning).error(norm)
+
+    rows = _confidence_and_share(probabilities, soft_labels)
+    return bootstrap(error, rows, resamples=resamples, level=level, seed=seed)
+
+
+def _likeliest(rows: Floats, k: int) -> Ints:
+    """Return the k likeliest classes of each row, (n, min(k, K)), the likeliest first and ties in their order."""
+    return np.argsort(-rows, axis=1, kind="stable")[:, :k]
+
+
+def _entropy_rows(rows: Floats) -> Floats:
+    """Return the entropy in bits of each row, (n,)."""
+    # 0 log 0 = 0: the logarithm of 1 stands in where there is nothing to weigh. Adding 0 turns -0 into 0.
+    return -np.einsum("ik,ik->i", rows, np.log2(np.where(rows > 0, rows, 1))) + 0.0
+
+
+def _total_variation_rows(probabilities: ArrayLike, soft_labels: ArrayLike) -> Floats:
+    rows, soft = _soft(probabilities, soft_labels)
+    return np.abs(rows - soft).sum(axis=1) / 2
+
+
+def _jensen_shannon_rows(probabilities: ArrayLike, soft_labels: ArrayLike) -> Floats:
+    rows, soft = _soft(probabilities, soft_labels)
+    divergence = _entropy_rows((rows + soft) / 2) - (_entropy_rows(rows) + _entropy_rows(soft)) / 2
+    return np.maximum(divergence, 0)  # of equal rows the rounding error may be negative
+
+
+def _kl_rows(probabilities: ArrayLike, soft_labels: ArrayLike) -> Floats:
+    rows, soft = _soft(probabilities, soft_labels)
+    cross: Floats = -np.einsum("ik,ik->i", soft, np.log2(np.maximum(rows, _SMALLEST)))
+    return cross - _entropy_rows(soft)
+
+
+def _confidence_and_share(probabilities: ArrayLike, soft_labels: ArrayLike) -> tuple[Floats, Floats]:
+    """Return (n,) confidence in, and (n,) true probability of, the predicted class."""
+    rows, soft = _soft(probabilities, soft_labels)
+    prediction = rows.argmax(axis=1)[:, None]
+    return np.take_along_axis(rows, prediction, axis=1)[:, 0], np.take_along_axis(soft, prediction, axis=1)[:, 0]
+
+
+def _mean(rows: Floats, resamples: int, level: float, seed: int) -> Interval:
+    return bootstrap(np.mean, rows, resamples=resamples, level=level, seed=seed)

@@ -1,0 +1,140 @@
+"""The report in a real browser: phone and desktop, light and dark, without a network."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from secondguess import AuditResult
+
+CHROMIUM = Path("/usr/bin/chromium")
+REQUIRED = os.environ.get("SECONDGUESS_REQUIRE_BROWSER") == "1"
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(
+        not CHROMIUM.exists() and not REQUIRED,
+        reason=f"no browser at {CHROMIUM}: install chromium to check the report in one",
+    ),
+]
+
+# The lowest contrast after WCAG 2, (lighter + .05) / (darker + .05), over all elements with text of their own, every
+# heat map turned up to its strongest colour. Backgrounds are painted one over the other, as the browser does it.
+CONTRAST = """() => {
+  document.querySelectorAll('td.heat').forEach(cell => cell.style.setProperty('--heat', '100%'));
+  document.querySelectorAll('table.matrix td').forEach(cell => cell.style.setProperty('--heat', '1'));
+  const paint = Object.assign(document.createElement('canvas'), {width: 1, height: 1})
+    .getContext('2d', {willReadFrequently: true});
+  const painted = colours => {
+    paint.clearRect(0, 0, 1, 1);
+    colours.forEach(colour => { paint.fillStyle = colour; paint.fillRect(0, 0, 1, 1); });
+    return [...paint.getImageData(0, 0, 1, 1).data].slice(0, 3);
+  };
+  const luminance = rgb => {
+    const [r, g, b] = rgb.map(v => v / 255).map(v => v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4);
+    return .2126 * r + .7152 * g + .0722 * b;
+  };
+  const contrast = element => {
+    const papers = [];
+    for (let at = element; at; at = at.parentElement) papers.unshift(getComputedStyle(at).backgroundColor);
+    const [paper, ink] = [papers, [...papers, getComputedStyle(element).color]].map(painted).map(luminance);
+    return (Math.max(paper, ink) + .05) / (Math.min(paper, ink) + .05);
+  };
+  const speaks = element => [...element.childNodes].some(node => node.nodeType === 3 && node.data.trim());
+  return [...document.querySelectorAll('body *')]
+    .filter(element => speaks(element) && !element.closest('svg, td.zero'))
+    .map(element => [contrast(element), element.tagName + '.' + element.className + ': ' + element.innerText]);
+}"""
+
+OVERFLOWING = """() => [...document.querySelectorAll('body *')]
+  .filter(e => !e.closest('.scroll') && !e.closest('svg') && e.getBoundingClientRect().right > innerWidth + 1)
+  .map(e => e.tagName + '.' + e.className).slice(0, 5)"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    assert CHROMIUM.exists(), f"SECONDGUESS_REQUIRE_BROWSER is set, but there is no browser at {CHROMIUM}"
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+@pytest.fixture(params=[(1280, 900), (390, 844)], ids=["desktop", "phone"])
+def size(request: pytest.FixtureRequest) -> tuple[int, int]:
+    return request.param  # type: ignore[no-any-return]
+
+
+@pytest.fixture(params=["light", "dark"])
+def scheme(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_the_report_is_readable(browser: Any, audited: AuditResult, size: tuple[int, int], scheme: str) -> None:
+    context = browser.new_context(viewport={"width": size[0], "height": size[1]}, color_scheme=scheme)
+    page = context.new_page()
+    complaints: list[str] = []
+    requests: list[str] = []
+    page.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("requestfailed", lambda request: complaints.append(f"failed: {request.url[:80]}"))
+    page.on("request", lambda request: requests.append(request.url))
+    page.goto(audited.report.as_uri(), wait_until="load")
+    page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+
+    assert complaints == []
+    assert [url for url in requests if not url.startswith("data:")] == [audited.report.as_uri()]
+
+    width, inside = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+    assert width <= inside, page.evaluate(OVERFLOWING)
+    assert page.evaluate(OVERFLOWING) == []
+
+    broken = page.evaluate("[...document.images].filter(one => !(one.complete && one.naturalWidth > 0)).length")
+    assert broken == 0
+    assert page.evaluate("document.images.length") > 40
+
+    contrasts = page.evaluate(CONTRAST)
+    assert len(contrasts) > 100
+    assert [found for found in contrasts if found[0] < 4.5] == []
+
+    assert page.evaluate("[...document.querySelectorAll('table')].filter(one => !one.closest('.scroll')).length") == 0
+    assert page.locator("h1").count() == 1
+    assert page.locator("h2").all_inner_texts()[:2] == ["In short", "What was audited"]
+    assert page.locator("svg.chart").count() == 3
+    assert page.evaluate(
+        "[...document.querySelectorAll('svg.chart')].every(one => one.getBoundingClientRect().width > 200)"
+    )
+    context.close()
+
+
+def test_dark_is_dark_and_light_is_light(browser: Any, audited: AuditResult) -> None:
+    shades = {}
+    for scheme in ("light", "dark"):
+        context = browser.new_context(color_scheme=scheme)
+        page = context.new_page()
+        page.goto(audited.report.as_uri())
+        ink = "getComputedStyle(document.querySelector('svg.chart text')).fill"
+        paper = "getComputedStyle(document.body).backgroundColor"
+        shades[scheme] = [sum(map(int, page.evaluate(what)[4:-1].split(","))) for what in (ink, paper)]
+        context.close()
+    assert shades["light"][0] < shades["light"][1], "dark ink on light paper, in the charts too"
+    assert shades["dark"][0] > shades["dark"][1], "light ink on dark paper, in the charts too"
+
+
+def test_long_and_hostile_names_neither_widen_the_page_nor_run(browser: Any, hostile: AuditResult) -> None:
+    context = browser.new_context(viewport={"width": 390, "height": 844})
+    page = context.new_page()
+    events: list[str] = []
+    page.on("console", lambda message: events.append(message.text))
+    page.on("dialog", lambda dialog: (events.append(dialog.message), dialog.dismiss()))
+    page.goto(hostile.report.as_uri(), wait_until="load")
+    assert events == []
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), page.evaluate(OVERFLOWING)
+    assert page.evaluate(OVERFLOWING) == []
+    context.close()

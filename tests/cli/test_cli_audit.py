@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from defusedxml import ElementTree
+from PIL import Image
+from safetensors.torch import save_file
+
+QUICK = ["--data", "digits", "--architecture", "fully_connected", "--epochs", "1", "--device", "cpu", "--quiet"]
+
+
+def test_the_default_audit_trains_and_reports(run, tmp_path):
+    outcome = run("audit", *QUICK, "--out", "mine")
+    assert outcome.code == 0
+    assert "Accuracy" in outcome.out and "Report: mine/report.html" in outcome.out
+    assert len(outcome.out.strip().splitlines()) <= 12
+    assert outcome.err == ""
+    assert sorted(path.name for path in (tmp_path / "mine").iterdir()) == [
+        "audit.json",
+        "cache",
+        "junit.xml",
+        "model",
+        "report.html",
+    ]
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_json_is_the_audit_and_nothing_else(run, tmp_path):
+    outcome = run("audit", *QUICK, "--json", "--seed", "3")
+    assert outcome.code == 0
+    assert outcome.json() == json.loads((tmp_path / "out/audit/audit.json").read_text())
+    assert outcome.json()["seed"] == 3
+    assert {number["seed"] for number in outcome.json()["numbers"].values()} == {3}
+
+
+def test_a_second_run_gives_the_same_numbers(run):
+    first, second = (run("audit", *QUICK, "--json").json()["numbers"] for _ in range(2))
+    timed = [name for name in first if name.endswith("microseconds")]
+    for name in timed:
+        first.pop(name), second.pop(name)
+    assert first == second
+
+
+def test_gates_decide_the_exit_code(run, tmp_path):
+    gates = ["--assert", "accuracy.test>=10%", "--assert", "supervisor.entropy.invalid.auroc>=1.5"]
+    outcome = run("audit", *QUICK, *gates)
+    assert outcome.code == 1
+    assert "Gate failed: supervisor.entropy.invalid.auroc is" in outcome.out
+    suite = ElementTree.parse(tmp_path / "out/audit/junit.xml").getroot()
+    assert suite.attrib["failures"] == "1"
+    assert run("audit", *QUICK, "--assert", "accuracy.test>=10%").code == 0
+
+
+def test_a_mistyped_gate_is_a_mistake_not_a_failure(run):
+    outcome = run("audit", *QUICK, "--assert", "acuracy.test>=0.5")
+    assert outcome.code == 2
+    assert "did you mean accuracy.test" in outcome.err
+
+
+def test_a_gate_that_is_none_is_refused_before_anything_runs(run, tmp_path):
+    outcome = run("audit", *QUICK, "--assert", "accuracy.test")
+    assert outcome.code == 2 and "is not a gate" in outcome.err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--model", "m.onnx"], "A model was given without images"),
+        (["--test", "images/"], "without a model"),
+        (["--model", "weights.pt", "--test", "digits"], "is a pickle"),
+        (["--model", "missing.onnx", "--test", "digits"], "There is no model file at missing.onnx"),
+        (["--model", "zoo:nothing", "--test", "digits"], "nothing"),
+        (["--model", "zoo:lenet", "--train", "digits"], "Say which images to test on|without images"),
+        (["--model", "zoo:lenet", "--data", "digits", "--test", "digits"], "not both"),
+        (["--data", "nowhere/"], "nowhere"),
+        (["--data", "photos"], "no labelled training images"),
+        ([*QUICK, "--size", "12x"], "--size is '12x'"),
+        (["--model", "zoo:lenet", "--test", "digits", "--mean", "a,b"], "is not a number or a list of numbers"),
+        ([*QUICK, "--device", "cuda:99"], "cuda:99"),
+        ([*QUICK, "--supervisors", "entropie"], "did you mean 'entropy'"),
+        ([*QUICK, "--stress", "drunk"], "no stress set 'drunk'"),
+    ],
+)
+def test_mistakes_get_one_sentence(run, words, message):
+    import re
+
+    outcome = run("audit", *words)
+    assert outcome.code == 2
+    assert re.search(message, outcome.err), outcome.err
+    assert outcome.err.startswith("Error: ") and outcome.err.count("\n") == 1
+    assert "Traceback" not in outcome.err
+
+
+@pytest.fixture
+def photos(tmp_path) -> Path:
+    """Folders of colour images of two sizes: class `dark` and class `light`."""
+    rng = np.random.default_rng(0)
+    for split, count in (("train", 12), ("test", 16)):
+        for name, level in (("dark", 60), ("light", 190)):
+            folder = tmp_path / "photos" / split / name
+            folder.mkdir(parents=True)
+            for index in range(count):
+                side = 12 if index % 2 else 16
+                pixels = rng.normal(level, 40, (side, side, 3)).clip(0, 255).astype(np.uint8)
+                Image.fromarray(pixels).save(folder / f"{index}.{'png' if index % 3 else 'jpg'}")
+    return tmp_path / "photos"
+
+
+class Brightness(torch.nn.Module):
+    """Light or dark, by the mean pixel; its layers are there to be traced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pool = torch.nn.AdaptiveAvgPool2d(1)
+        self.flatten = torch.nn.Flatten()
+        self.head = torch.nn.Linear(3, 2)
+        with torch.no_grad():
+            self.head.weight.copy_(torch.tensor([[-4.0] * 3, [4.0] * 3]))
+            self.head.bias.copy_(torch.tensor([6.0, -6.0]))
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.head(self.flatten(self.pool(images)))
+
+
+def test_an_onnx_file_and_image_folders_need_no_python(run, tmp_path, photos):
+    example = (torch.zeros(2, 3, 10, 10),)
+    shapes = ({0: torch.export.Dim("images")},)
+    torch.onnx.export(Brightness().eval(), example, tmp_path / "m.onnx", dynamo=True, dynamic_shapes=shapes)
+    words = ["--test", "photos/test", "--train", "photos/train", "--out", "out/mine", "--quiet", "--json"]
+    card = run("audit", "--model", "m.onnx", *words).json()
+    assert card["data"]["test"]["images"] == 32 and card["data"]["test"]["shape"] == [3, 10, 10]
+    assert card["data"]["test"]["name"] == "photos/test"
+    assert card["numbers"]["accuracy.test"]["value"] > 0.9
+    assert [section["status"] for section in card["sections"]] == ["done"] * len(card["sections"])
+
+
+def test_a_module_of_ones_own_with_weights(run, tmp_path, photos, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    source = Path(__file__).read_text()
+    code = source[source.index("class Brightness") : source.index("def test_an_onnx_file")]
+    (tmp_path / "my_models.py").write_text(f"import torch\n\n\n{code}\n\n\ndef make_model():\n    return Brightness()\n")
+    save_file(Brightness().state_dict(), tmp_path / "weights.safetensors")
+    words = ["--model", "my_models:make_model", "--weights", "weights.safetensors", "--size", "10", "--limit", "20"]
+    outcome = run("audit", *words, "--test", "photos/test", "--quiet", "--json")
+    assert outcome.code == 0
+    assert outcome.json()["data"]["test"]["images"] == 20
+    assert outcome.json()["numbers"]["accuracy.test"]["value"] > 0.9
+
+
+def test_a_bad_image_is_named_and_skipped_only_on_request(run, tmp_path, photos, monkeypatch):
+    (photos / "test/dark/broken.png").write_bytes(b"\x89PNG not really")
+    words = ["audit", "--model", "zoo:lenet", "--test", "photos/test", "--size", "28", "--quiet"]
+    outcome = run(*words)
+    assert outcome.code == 2
+    assert "broken.png" in outcome.err and "--skip-bad" in outcome.err
+
+
+def test_ctrl_c_leaves_a_report_and_the_command_to_go_on(run, tmp_path, monkeypatch):
+    from secondguess.audit.sections import supervisors
+
+    def interrupted(context):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(supervisors, "run", interrupted)
+    outcome = run("audit", *QUICK)
+    assert outcome.code == 130
+    assert "To go on, run it again: secondguess audit --data digits" in outcome.err
+    card = json.loads((tmp_path / "out/audit/audit.json").read_text())
+    assert card["status"] == "interrupted"
+    assert {section["name"]: section["status"] for section in card["sections"]} == {
+        "overview": "done",
+        "accuracy": "done",
+        "calibration": "done",
+        "supervisors": "skipped",
+        "gallery": "skipped",
+    }
+    assert "The audit was interrupted" in (tmp_path / "out/audit/report.html").read_text()
+
+
+def test_a_training_that_was_interrupted_goes_on(tmp_path):
+    words = [sys.executable, "-m", "secondguess", "audit", "--data", "digits", "--architecture", "fully_connected"]
+    words += ["--epochs", "400", "--device", "cpu"]
+    process = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    began = time.monotonic()
+    while not list(tmp_path.glob("out/audit/model/*/state.json")) and time.monotonic() - began < 120:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert "To go on, run it again: secondguess audit --data digits" in errors
+    assert "Traceback" not in errors
+    states = [json.loads(path.read_text()) for path in tmp_path.glob("out/audit/model/*/state.json")]
+    assert len(states) == 1

@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+# One thread a test worker, told before anybody imports torch, so that the tests that need none do not pay for it.
+os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", OMP_WAIT_POLICY="PASSIVE")
+
+import hypothesis
+import numpy as np
+import pytest
+
+if TYPE_CHECKING:
+    from torch import nn
+
+hypothesis.settings.register_profile("secondguess", deadline=None, database=None, print_blob=True)
+hypothesis.settings.load_profile("secondguess")
+
+
+@pytest.fixture(scope="session")
+def images() -> np.ndarray:
+    """19 images 1x8x8 of noise: a number that no batch size above one divides."""
+    return np.random.default_rng(5).random((19, 1, 8, 8), dtype=np.float32)
+
+
+@pytest.fixture
+def make_cnn() -> Callable[..., nn.Module]:
+    """`make_cnn(seed, classes=3, dropout=0.5)` gives a small network with batch-norm and dropout, in eval mode."""
+    import tiny_models
+
+    return lambda seed=0, **options: tiny_models.seeded(tiny_models.TinyCNN, seed, **options)
+
+
+@pytest.fixture
+def cnn(make_cnn: Callable[..., nn.Module]) -> nn.Module:
+    """A network for 1x8x8 images and three classes."""
+    return make_cnn()

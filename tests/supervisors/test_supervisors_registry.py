@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from secondguess import Observation, Supervisor, UserError
+from secondguess.supervisors import get, make, names, register, registry
+from secondguess.supervisors.softmax import Entropy
+
+
+class Flat(Supervisor):
+    name = "flat"
+    requires_fit = False
+
+    def __init__(self, level: float = 0.0) -> None:
+        self.level = level
+
+    def _score(self, observation: Observation) -> NDArray[np.floating[Any]]:
+        return np.full(len(observation), self.level)
+
+
+class Demanding(Flat):
+    name = "demanding"
+
+    def __init__(self, level: float) -> None:
+        self.level = level
+
+
+class Usurper(Flat):
+    name = "entropy"
+
+
+class Entry:
+    """What `importlib.metadata` gives for a declared entry point, as far as it is used."""
+
+    def __init__(self, name: str, found: Any) -> None:
+        self.name, self.value, self.found = name, f"package.module:{name}", found
+
+    def load(self) -> Any:
+        if isinstance(self.found, Exception):
+            raise self.found
+        return self.found
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch, clean_registry: None) -> list[Entry]:
+    """Entry points of other packages; whatever is put into the list is installed."""
+    entries: list[Entry] = []
+
+    def entry_points(*, group: str) -> list[Entry]:
+        assert group == "secondguess.supervisors"
+        return entries
+
+    monkeypatch.setattr(registry, "entry_points", entry_points)
+    monkeypatch.setattr(registry, "_complete", False)
+    return entries
+
+
+def test_the_softmax_supervisors_are_known() -> None:
+    assert names()[:4] == ["max_softmax", "pcs", "entropy", "deep_gini"]
+
+
+@pytest.mark.parametrize(("asked", "meant"), [("entropi", "entropy"), ("deepgini", "deep_gini")])
+def test_an_unknown_name_gets_its_close_match(asked: str, meant: str) -> None:
+    with pytest.raises(UserError, match=rf"no supervisor '{asked}'; did you mean .*'{meant}'"):
+        get(asked)
+
+
+def test_a_name_like_no_other_gets_the_list() -> None:
+    with pytest.raises(UserError, match=r"no supervisor 'zzz'; known are: max_softmax, pcs, entropy, deep_gini"):
+        get("zzz")
+
+
+@pytest.mark.usefixtures("clean_registry")
+def test_two_supervisors_of_one_name_are_a_defect() -> None:
+    register(Flat)
+    assert register(Flat) is Flat
+    with pytest.raises(ValueError, match="two supervisors are called 'entropy'"):
+        register(Usurper)
+
+
+def test_make_takes_all_one_several_and_ready_made() -> None:
+    assert [one.name for one in make("all")] == names()
+    assert [type(one) for one in make("entropy")] == [Entropy]
+    ready = Flat(3)
+    made = make(["pcs", ready])
+    assert made[0].name == "pcs"
+    assert made[1] is ready
+
+
+@pytest.mark.usefixtures("clean_registry")
+def test_make_hands_parameters_to_a_single_name() -> None:
+    register(Flat)
+    (made,) = make("flat", level=2.5)
+    assert made.params() == {"level": 2.5}
+
+
+def test_an_entry_point_is_found(installed: list[Entry]) -> None:
+    installed.append(Entry("flat", Flat))
+    assert names()[-1] == "flat"
+    assert get("flat") is Flat
+    assert make("all")[-1].name == "flat"
+
+
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [
+        (ImportError("No module named 'left_pad'"), "No module named 'left_pad'"),
+        (RuntimeError("bad day"), "bad day"),
+        (dict, "is not a subclass of secondguess.Supervisor"),
+        (Flat(), "is not a subclass of secondguess.Supervisor"),
+        (Usurper, "two supervisors are called 'entropy'"),
+        (Demanding, "missing a required argument: 'level'"),
+    ],
+)
+def test_a_broken_entry_point_warns_and_breaks_nothing(installed: list[Entry], found: Any, reason: str) -> None:
+    installed += [Entry("broken", found), Entry("flat", Flat)]
+    with pytest.warns(UserWarning, match=rf"'broken' \(package\.module:broken\) was left out: .*{reason}"):
+        known = names()
+    assert known[:4] == ["max_softmax", "pcs", "entropy", "deep_gini"]
+    assert get("entropy") is Entropy
+    assert known[-1] == "flat"
+    assert len(make("all")) == len(known)
+
+
+def test_entry_points_are_looked_up_once(installed: list[Entry]) -> None:
+    installed.append(Entry("broken", RuntimeError("bad day")))
+    with pytest.warns(UserWarning):
+        names()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        names()

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+EXAMPLES = [
+    pytest.param(code, id=f"{page.name}-{index}")
+    for page in PAGES
+    for index, code in enumerate(re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL))
+]
+
+
+@pytest.mark.parametrize("code", EXAMPLES)
+def test_python_examples_run(code, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "example", "exec"), {"__name__": "example"})
+    assert capsys.readouterr().out, "an example prints what it found"
+
+
+def test_links_lead_somewhere():
+    spec = importlib.util.spec_from_file_location("build", ROOT / "docs/build.py")
+    build = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(build)
+    assert build.broken_links() == []
+
+
+def test_the_readme_begins_with_the_two_commands():
+    commands = re.findall(r"^    (.+)$", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE)
+    assert [command.split("#")[0].strip() for command in commands[:2]] == ["make audit", "make test"]
+
+
+def test_make_has_the_documented_targets():
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    for target in ("audit", "test", "test-slow", "lint", "bench", "docs", "clean"):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE)
+        assert f"`make {target}`" in (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+
+
+def test_every_command_is_documented():
+    from secondguess.cli.app import app
+
+    page = (ROOT / "docs/commands.md").read_text("utf-8")
+    names = [command.name for command in app.registered_commands] + [group.name for group in app.registered_groups]
+    assert [name for name in names if f"## secondguess {name}" not in page] == []
