@@ -16,7 +16,7 @@ from secondguess.stress.corruptions import CORRUPTIONS, FASHION_MNIST_C, MNIST_C
 
 SHEET = Path(__file__).parent / "images" / "corruptions.png"
 COLUMNS, SEED = 6, 5
-DIGIT, PHOTO = 12, 24  # of the test images
+DIGIT, PHOTO = 14, 24  # of the test images
 
 
 def main() -> None:

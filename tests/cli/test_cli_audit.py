@@ -147,7 +147,9 @@ def test_a_module_of_ones_own_with_weights(run, tmp_path, photos, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     source = Path(__file__).read_text()
     code = source[source.index("class Brightness") : source.index("def test_an_onnx_file")]
-    (tmp_path / "my_models.py").write_text(f"import torch\n\n\n{code}\n\n\ndef make_model():\n    return Brightness()\n")
+    (tmp_path / "my_models.py").write_text(
+        f"import torch\n\n\n{code}\n\n\ndef make_model():\n    return Brightness()\n"
+    )
     save_file(Brightness().state_dict(), tmp_path / "weights.safetensors")
     words = ["--model", "my_models:make_model", "--weights", "weights.safetensors", "--size", "10", "--limit", "20"]
     outcome = run("audit", *words, "--test", "photos/test", "--quiet", "--json")

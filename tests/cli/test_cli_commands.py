@@ -102,7 +102,7 @@ def test_debug_shows_the_traceback(run):
 def test_bench_observe_prints_the_overhead(run):
     words = ["bench", "observe", "--images", "64", "--repeats", "2", "--device", "cpu"]
     rows = run(*words, "--json").json()["rows"]
-    assert [row["work"] for row in rows][0] == "bare forward pass"
+    assert rows[0]["work"] == "bare forward pass"
     assert rows[0]["ratio"] == 1.0
     assert all(row["overhead"] == pytest.approx(row["ratio"] - 1) for row in rows)
     assert "overhead" in run(*words, "--quiet").out

@@ -32,9 +32,7 @@ def test_unknown_labels_are_left_out(predictions_and_labels):
     hidden[::3] = -1
     seen = hidden >= 0
     assert accuracy(predictions, hidden) == accuracy(predictions[seen], labels[seen])
-    np.testing.assert_array_equal(
-        confusion(predictions, hidden, 6), confusion(predictions[seen], labels[seen], 6)
-    )
+    np.testing.assert_array_equal(confusion(predictions, hidden, 6), confusion(predictions[seen], labels[seen], 6))
 
 
 @settings(deadline=None)
@@ -43,9 +41,7 @@ def test_confusion_and_its_rates_equal_sklearn(pairs):
     predictions, labels = np.array(pairs).T
     matrix = confusion(predictions, labels, 4)
     assert matrix.dtype == np.int64
-    np.testing.assert_array_equal(
-        matrix, sklearn_metrics.confusion_matrix(labels, predictions, labels=range(4))
-    )
+    np.testing.assert_array_equal(matrix, sklearn_metrics.confusion_matrix(labels, predictions, labels=range(4)))
     rates = per_class(matrix)
     precision, recall, _, support = sklearn_metrics.precision_recall_fscore_support(
         labels, predictions, labels=range(4), zero_division=np.nan

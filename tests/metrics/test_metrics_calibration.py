@@ -95,9 +95,7 @@ def test_equal_mass_bins_hold_equally_many_and_never_split_ties():
     probabilities, labels = sample(150)
     np.testing.assert_array_equal(reliability(probabilities, labels, binning="mass").count, np.full(15, 10))
     tied = np.repeat([[0.7, 0.3], [0.9, 0.1]], [30, 10], axis=0)
-    np.testing.assert_array_equal(
-        reliability(tied, np.zeros(40, int), bins=4, binning="mass").count, [30, 0, 0, 10]
-    )
+    np.testing.assert_array_equal(reliability(tied, np.zeros(40, int), bins=4, binning="mass").count, [30, 0, 0, 10])
 
 
 def test_diagram_of_a_known_case():
@@ -116,9 +114,7 @@ def test_brier_equals_sklearn_for_two_classes_up_to_its_factor_and_the_definitio
     probabilities, labels = sample(300, classes=2)
     assert brier(probabilities, labels) == pytest.approx(2 * brier_score_loss(labels, probabilities[:, 1]))
     probabilities, labels = sample(300, classes=7)
-    assert brier(probabilities, labels) == pytest.approx(
-        ((probabilities - np.eye(7)[labels]) ** 2).sum(1).mean()
-    )
+    assert brier(probabilities, labels) == pytest.approx(((probabilities - np.eye(7)[labels]) ** 2).sum(1).mean())
     assert brier([[1, 0], [0, 1]], [1, 0]) == 2
     assert brier([[1, 0], [0, 1]], [0, 1]) == 0
 
@@ -164,9 +160,7 @@ def test_ece_of_a_calibrated_model_is_biased_upwards_in_small_samples():
     assert small > 5 * large > 0
 
 
-@pytest.mark.parametrize(
-    ("interval", "metric"), [(ece_interval, ece), (brier_interval, brier), (nll_interval, nll)]
-)
+@pytest.mark.parametrize(("interval", "metric"), [(ece_interval, ece), (brier_interval, brier), (nll_interval, nll)])
 def test_intervals_equal_the_paired_bootstrap_of_the_metric(interval, metric):
     probabilities, labels = sample(120)
     fast = interval(probabilities, labels, resamples=40, level=0.8, seed=3)
@@ -179,9 +173,7 @@ def test_intervals_equal_the_paired_bootstrap_of_the_metric(interval, metric):
 def test_ece_interval_passes_its_options_on():
     probabilities, labels = sample(120)
     fast = ece_interval(probabilities, labels, bins=7, binning="mass", norm=2, resamples=20)
-    plain = bootstrap(
-        lambda p, y: ece(p, y, bins=7, binning="mass", norm=2), (probabilities, labels), resamples=20
-    )
+    plain = bootstrap(lambda p, y: ece(p, y, bins=7, binning="mass", norm=2), (probabilities, labels), resamples=20)
     assert fast.to_json() == pytest.approx(plain.to_json())
 
 
@@ -221,9 +213,7 @@ GOOD = [[0.5, 0.5], [0.2, 0.8]]
         (GOOD, [-1, -1], "None of the 2 labels is known"),
     ],
 )
-@pytest.mark.parametrize(
-    "metric", [ece, mce, brier, nll, reliability, ece_interval, brier_interval, nll_interval]
-)
+@pytest.mark.parametrize("metric", [ece, mce, brier, nll, reliability, ece_interval, brier_interval, nll_interval])
 def test_bad_input_is_explained(metric, probabilities, labels, message):
     with pytest.raises(UserError, match=message):
         metric(probabilities, labels)

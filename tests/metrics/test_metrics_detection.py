@@ -70,9 +70,7 @@ def test_areas_equal_sklearn_with_ties(nominal, other):
 def test_areas_equal_sklearn_on_larger_sets(decimals):
     nominal, other = sets(2000, 1500, decimals=decimals)
     assert auroc(nominal, other) == pytest.approx(roc_auc_score(*labelled(nominal, other)), abs=1e-12)
-    assert aupr(nominal, other) == pytest.approx(
-        average_precision_score(*labelled(nominal, other)), abs=1e-12
-    )
+    assert aupr(nominal, other) == pytest.approx(average_precision_score(*labelled(nominal, other)), abs=1e-12)
 
 
 def test_known_areas():

@@ -39,9 +39,7 @@ def test_interval_refuses_nonsense(fields, message):
 
 
 @pytest.mark.parametrize("level", [0.5, 0.9, 0.95, 0.99])
-@pytest.mark.parametrize(
-    ("successes", "n"), [(0, 1), (1, 1), (0, 20), (20, 20), (3, 20), (500, 1000), (1, 10**6)]
-)
+@pytest.mark.parametrize(("successes", "n"), [(0, 1), (1, 1), (0, 20), (20, 20), (3, 20), (500, 1000), (1, 10**6)])
 def test_wilson_equals_scipy(successes, n, level):
     expected = stats.binomtest(successes, n).proportion_ci(level, method="wilson")
     interval = wilson(successes, n, level)

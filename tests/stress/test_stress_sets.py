@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from secondguess import Classifier, ImageSet, StressSet, UserError
+from secondguess import ImageSet, StressSet, UserError
 from secondguess.data import load_images
-from secondguess.stress import Corrupted, Invalid, corrupt, corrupted, make, names
+from secondguess.stress import Corrupted, Given, Invalid, corrupt, corrupted, make, names
 
 FOUR = ("shot_noise", "impulse_noise", "rotate", "contrast")
 
@@ -110,7 +110,7 @@ def test_corrupted_refuses_what_it_does_not_know() -> None:
 def test_invalid_images_belong_to_no_class_and_have_the_shape_of_the_nominal_ones(photos: ImageSet) -> None:
     for shape in [(1, 8, 8), (3, 20, 12)]:
         given = nominal(30, shape)
-        made = Invalid().make(given)
+        made = Invalid("photos").make(given)
         assert made.shape == shape
         assert len(made) == 30
         assert (made.labels == -1).all()
@@ -124,7 +124,7 @@ def test_invalid_images_belong_to_no_class_and_have_the_shape_of_the_nominal_one
 
 def test_invalid_images_are_a_seeded_subset(photos: ImageSet) -> None:
     given = nominal(25, (3, 64, 64))
-    first, again, other = (Invalid().make(given, seed=seed) for seed in (1, 1, 2))
+    first, again, other = (Invalid("photos").make(given, seed=seed) for seed in (1, 1, 2))
     assert first.fingerprint == again.fingerprint != other.fingerprint
     known = {picture.tobytes() for picture in photos.materialise()}
     chosen = [picture.tobytes() for picture in first.materialise()]
@@ -132,7 +132,7 @@ def test_invalid_images_are_a_seeded_subset(photos: ImageSet) -> None:
 
 
 def test_invalid_images_are_never_more_than_there_are(photos: ImageSet) -> None:
-    assert len(Invalid().make(nominal(1200))) == len(photos)
+    assert len(Invalid("photos").make(nominal(1200))) == len(photos)
 
 
 def test_invalid_images_may_come_from_a_folder(tmp_path: Path) -> None:
@@ -177,7 +177,8 @@ class Negative(StressSet):
     kind = "corrupted"
     name = "negative"
 
-    def _make(self, nominal: ImageSet, seed: int, classifier: Classifier | None) -> ImageSet:
+    def _make(self, given: Given) -> ImageSet:
+        nominal = given.nominal
         return ImageSet.from_arrays(1 - nominal.materialise(), nominal.labels, class_names=nominal.class_names)
 
 

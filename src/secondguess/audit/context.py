@@ -95,7 +95,9 @@ class Context:
         made: dict[str, tuple[ImageSet, Observation]] = {}
         for one in self.stress:
             try:
-                images = one.make(self.test, seed=self.seed, classifier=self.classifier)
+                images = one.make(
+                    self.test, train=self.train, classifier=self.classifier, seed=self.seed, progress=self.progress
+                )
                 made[one.name] = (images, self.observe(images, f"{one.name} images"))
             except UserError as error:
                 self.unmade[one.name] = str(error)

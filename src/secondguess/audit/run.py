@@ -43,7 +43,7 @@ def run_audit(
     train: ImageSet | None = None,
     out: str | Path = "out/audit",
     supervisors: str | Iterable[str | Supervisor] = "all",
-    stress: str | Iterable[str | StressSet] = ("corrupted", "invalid"),
+    stress: str | Iterable[str | StressSet] = ("ambiguous", "corrupted", "adversarial", "invalid"),
     gates: Iterable[str | Gate] = (),
     seed: int = 0,
     command: str = "",

@@ -93,7 +93,8 @@ class ExportedBackend(Backend):
     def differentiable(self, images: torch.Tensor) -> torch.Tensor:
         """Run the program with gradients for the images alone."""
         with frozen(self.graph):
-            return torch.cat([self._run(None, rows) for rows in self._chunks(images)])[: len(images)]
+            parts = [self._run(None, rows) for rows in self._chunks(images)]
+        return parts[0] if self._fixed_batch is None else torch.cat(parts)[: len(images)]
 
     def identity(self) -> str:
         """A digest of what is in the file."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,8 @@ def run(*, images: int = 1000, repeats: int = 3, progress: Progress | None = Non
     """Time every corruption on handwritten digits, 28 x 28, at its default severity, and both mixes of 10,000.
 
     Returns:
-        `{"rows": [{"work", "images", "seconds", "per_1000", "ratio"}, ...], ...}` with `identity` first; `seconds` is the
-        median over the repetitions, `per_1000` the seconds for 1,000 images, `ratio` how often `identity` fits into it.
+        `{"rows": [{"work", "images", "seconds", "per_1000", "ratio"}, ...], ...}` with `identity` first; `seconds` is
+        the median over the repetitions, `per_1000` the same for 1,000 images, `ratio` against `identity`.
     """
     from secondguess.data import ImageSet, load_images
     from secondguess.stress import CORRUPTIONS, Corrupted, corrupt
@@ -31,7 +32,7 @@ def run(*, images: int = 1000, repeats: int = 3, progress: Progress | None = Non
     many = ImageSet.from_arrays(np.resize(digits, (MIX_IMAGES, *digits.shape[1:])))
 
     works: dict[str, tuple[int, Callable[[], object]]] = {
-        name: (images, lambda name=name: corrupt(pixels, name))  # type: ignore[misc]
+        name: (images, partial(corrupt, pixels, name))
         for name in ["identity", *sorted(set(CORRUPTIONS) - {"identity"})]
     }
     works["mix mnist_c"] = (MIX_IMAGES, lambda: Corrupted(mix="mnist_c").make(many))

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from secondguess import __version__
-from secondguess.cli import audit, bench, data, supervisors
+from secondguess.cli import audit, bench, data, generate, supervisors
 
 __all__ = ["app"]
 
@@ -40,4 +40,5 @@ def _root(
 app.command("audit")(audit.audit)
 app.command("data")(data.data)
 app.command("supervisors")(supervisors.supervisors)
+app.add_typer(generate.app, name="generate")
 app.add_typer(bench.app, name="bench")

@@ -75,10 +75,10 @@ def audit(
     limit: Annotated[
         int | None, typer.Option(min=1, help="Use at most so many test images.", rich_help_panel="Data")
     ] = None,
-    invalid: Annotated[str, typer.Option(help="Images that belong to no class.", rich_help_panel="Stress")] = "photos",
+    invalid: Annotated[str, typer.Option(help="Images that belong to no class.", rich_help_panel="Stress")] = "mixed",
     stress: Annotated[
         str, typer.Option(help="Stress sets, separated by commas.", rich_help_panel="Stress")
-    ] = "corrupted,invalid",
+    ] = "ambiguous,corrupted,adversarial,invalid",
     supervisors: Annotated[
         str, typer.Option(help="Names separated by commas, or all.", rich_help_panel="Stress")
     ] = "all",

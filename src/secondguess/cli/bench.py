@@ -73,3 +73,47 @@ def _print_fleet(result: dict[str, Any]) -> None:
     say(f"{result['members']} x {result['architecture']}, {result['images']:,} images, {result['device']}")
     for row in result["rows"]:
         say(f"  {row['mode']:<10} {row['seconds']:8.2f} s   {row['speed_up']:5.2f} x the loop")
+
+
+@app.command("ambiguess")
+def ambiguess(
+    data: Annotated[str, typer.Option(help="Labelled images; the pair 3-8 of their classes is used.")] = "mnist5k",
+    members: Annotated[int, typer.Option(min=2, help="Autoencoders in the fleet.")] = 8,
+    epochs: Annotated[int, typer.Option(min=1)] = 80,
+    batch_size: Annotated[int | None, typer.Option(min=2, help="[default: a twelfth of the images]")] = None,
+    device: Device = "auto",
+    quiet: Quiet = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Measure the autoencoders of AmbiGuess: seconds each, alone and in a fleet; survival of the final filter."""
+    from secondguess.bench.ambiguess import run
+
+    progress = progress_for(quiet=quiet or json)
+    result = run(data=data, members=members, epochs=epochs, batch_size=batch_size, device=device, progress=progress)
+    if json:
+        print_json(result)
+        return
+    say(f"pair 3-8 of {data}: {result['images']:,} images, {epochs} epochs, {result['device']}")
+    for row in result["rows"]:
+        say(f"  {row['work']:<12} {row['autoencoders']:>3} autoencoders   {row['seconds_each']:8.2f} s each")
+    say(f"  {result['final_filter_share']:.1%} of the drawn points survive the final filter")
+
+
+@app.command("corruptions")
+def corruptions(
+    images: Annotated[int, typer.Option(min=1, help="How many images a corruption.")] = 1000,
+    repeats: Annotated[int, typer.Option(min=1, help="The median counts.")] = 3,
+    quiet: Quiet = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Time every corruption against a copy, and the two published mixes of 10,000."""
+    from secondguess.bench.corruptions import run
+
+    result = run(images=images, repeats=repeats, progress=progress_for(quiet=quiet or json))
+    if json:
+        print_json(result)
+        return
+    for row in result["rows"]:
+        say(f"  {row['work']:<22} {row['per_1000']:8.3f} s per 1,000 images   {row['ratio']:7.1f} x identity")

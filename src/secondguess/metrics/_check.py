@@ -26,9 +26,7 @@ def floats(values: ArrayLike, name: str) -> Floats:
     try:
         return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise UserError(
-            f"The {name} are not an array of numbers ({error}); give a NumPy array of floats."
-        ) from error
+        raise UserError(f"The {name} are not an array of numbers ({error}); give a NumPy array of floats.") from error
 
 
 def integers(values: ArrayLike, name: str) -> Ints:
@@ -46,9 +44,7 @@ def scores(values: ArrayLike, name: str) -> Floats:
     """Return a set of scores as (n,) float64: not empty, no NaN; infinities are legal."""
     array = floats(values, f"{name} scores")
     if array.ndim != 1:
-        raise UserError(
-            f"The {name} scores have shape {array.shape}; give one score for each example, shape (n,)."
-        )
+        raise UserError(f"The {name} scores have shape {array.shape}; give one score for each example, shape (n,).")
     if array.size == 0:
         raise UserError(f"The {name} scores are empty; give at least one score.")
     missing = int(np.isnan(array).sum())
@@ -64,23 +60,18 @@ def distributions(values: ArrayLike, name: str = "probabilities") -> Floats:
     """Return (n, K) float64 rows that are probability distributions, clipped to [0, 1]."""
     array = floats(values, name)
     if array.ndim != 2 or array.shape[0] == 0 or array.shape[1] == 0:
-        raise UserError(
-            f"The {name} have shape {array.shape}; give one row for each example, shape (n, classes)."
-        )
+        raise UserError(f"The {name} have shape {array.shape}; give one row for each example, shape (n, classes).")
     if not np.isfinite(array).all():
         raise UserError(f"The {name} hold NaN or infinite values; give finite values in [0, 1].")
     low, high = float(array.min()), float(array.max())
     if low < -RANGE_SLACK or high > 1 + RANGE_SLACK:
         raise UserError(
-            f"The {name} run from {low:.4g} to {high:.4g}, outside [0, 1]; if these are logits, apply "
-            f"softmax first."
+            f"The {name} run from {low:.4g} to {high:.4g}, outside [0, 1]; if these are logits, apply softmax first."
         )
     sums = array.sum(axis=1)
     worst = float(sums[np.argmax(np.abs(sums - 1))])
     if abs(worst - 1) > SUM_SLACK:
-        raise UserError(
-            f"A row of the {name} sums to {worst:.4g}, not to 1; normalise every row over the classes."
-        )
+        raise UserError(f"A row of the {name} sums to {worst:.4g}, not to 1; normalise every row over the classes.")
     return np.clip(array, 0, 1) if low < 0 or high > 1 else array
 
 
@@ -109,9 +100,7 @@ def known_pairs(predictions: ArrayLike, labels: ArrayLike) -> tuple[Ints, Ints]:
 def same_length(first: NDArray[np.generic], labels: NDArray[np.generic], name: str) -> None:
     """Refuse two arrays that do not describe the same examples."""
     if len(first) != len(labels):
-        raise UserError(
-            f"There are {len(first)} {name} but {len(labels)} labels; give both for the same examples."
-        )
+        raise UserError(f"There are {len(first)} {name} but {len(labels)} labels; give both for the same examples.")
 
 
 def below(classes: Ints, num_classes: int, name: str) -> None:
@@ -126,9 +115,7 @@ def below(classes: Ints, num_classes: int, name: str) -> None:
 def at_least_one(mask: NDArray[np.bool_]) -> None:
     """Refuse a set of examples of which none has a known label."""
     if not mask.any():
-        raise UserError(
-            f"None of the {mask.size} labels is known (0 or above); give at least one labelled example."
-        )
+        raise UserError(f"None of the {mask.size} labels is known (0 or above); give at least one labelled example.")
 
 
 def positive(value: int, name: str) -> int:

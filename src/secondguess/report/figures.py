@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["ACCENT", "BAD", "INK", "MUTED", "canvas", "histogram", "reliability", "to_svg"]
+__all__ = ["ACCENT", "BAD", "INK", "MUTED", "canvas", "histogram", "latent_space", "reliability", "to_svg"]
 
 INK, MUTED, GRID, ACCENT, BAD, SURFACE = "#010203", "#020304", "#030405", "#040506", "#050607", "#060708"
 ROLES = {INK: "ink", MUTED: "muted", GRID: "line", ACCENT: "accent", BAD: "bad", SURFACE: "surface"}
 
+MOST_POINTS = 400  # of each class in a picture of latent space
 FEW = 10  # a bar that stands for fewer images is drawn faintly: its height is mostly luck
 
 
@@ -100,6 +101,42 @@ def histogram(
         axes.spines["left"].set_visible(False)
         axes.legend(frameon=False, ncols=3, loc="lower left", bbox_to_anchor=(-0.02, 1))
         return to_svg(figure, f"Scores of {title} on nominal and on {name} images")
+
+
+def latent_space(
+    points: NDArray[np.float64],
+    which: NDArray[np.int64],
+    weights: NDArray[np.float64],
+    bounds: tuple[float, float, float, float],
+    drawn: NDArray[np.float64],
+    names: tuple[str, str],
+) -> Markup:
+    """Where the images of two classes lie in an autoencoder's plane, and from where ambiguous ones were drawn.
+
+    Args:
+        points: (n, 2) of real images.
+        which: (n,) 0 or 1, their class.
+        weights: (S, S) of the cells, first index along x.
+        bounds: (left, right, bottom, top) of the cells together.
+        drawn: (m, 2) of the ambiguous images.
+        names: of the two classes.
+    """
+    with canvas(4.6, 4.2) as (figure, axes):
+        for index, colour in ((0, ACCENT), (1, BAD)):
+            # As vectors, not pixels: only those can take the colours of the page.
+            x, y = points[which == index][:MOST_POINTS].T
+            axes.plot(x, y, "o", markersize=2.2, color=colour, alpha=0.6, markeredgewidth=0, label=names[index])
+        share = weights.T / max(float(weights.max()), 1e-12)
+        shade = np.zeros((*share.shape, 4))
+        shade[..., :3], shade[..., 3] = 0.5, 0.55 * share  # grey is readable on light and dark alike
+        axes.imshow(shade, extent=bounds, origin="lower", aspect="auto", interpolation="nearest")
+        left, right, bottom, top = bounds
+        outline = [(left, bottom), (right, bottom), (right, top), (left, top), (left, bottom)]
+        axes.plot(*zip(*outline, strict=True), color=MUTED, linewidth=1, linestyle="--", label="confined space")
+        axes.scatter(*drawn.T, s=14, marker="x", color=INK, linewidths=0.9, label="ambiguous images")
+        axes.set(xlabel="first latent coordinate", ylabel="second latent coordinate", xlim=(-8, 8), ylim=(-6, 6))
+        axes.legend(frameon=False, ncols=2, loc="lower left", bbox_to_anchor=(-0.02, 1))
+        return to_svg(figure, f"Latent space between {names[0]} and {names[1]}")
 
 
 def _bins(scores: NDArray[np.float64]) -> NDArray[np.float64]:

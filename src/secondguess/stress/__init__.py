@@ -3,19 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import get_args
 
 from secondguess.errors import UserError
-from secondguess.stress.base import Kind, StressSet
-from secondguess.stress.corrupted import Corrupted
+from secondguess.stress.adversarial import ATTACKS, Adversarial
+from secondguess.stress.base import Given, Kind, StressSet
+from secondguess.stress.corrupted import Corrupted, Mix
 from secondguess.stress.corruptions import CORRUPTIONS, corrupt
-from secondguess.stress.invalid import Invalid
+from secondguess.stress.invalid import GENERATED, MIXED, Invalid
 
-__all__ = ["CORRUPTIONS", "Corrupted", "Invalid", "Kind", "StressSet", "corrupt", "make", "names"]
+__all__ = [
+    "CORRUPTIONS",
+    "Adversarial",
+    "Corrupted",
+    "Given",
+    "Invalid",
+    "Kind",
+    "StressSet",
+    "corrupt",
+    "make",
+    "names",
+]
+
+GENERATORS = ("ambiguess", "blend", "latent_mixture")
+ATTACKED = 300  # images of a set that is asked for by name: an attack costs hundreds of forward passes an image
 
 
 def names() -> list[str]:
-    """What `make` understands: kinds, and `corrupted:NAME` for a single corruption."""
-    return ["corrupted", *(f"corrupted:{name}" for name in CORRUPTIONS), "invalid", "invalid:PATH"]
+    """What `make` understands: kinds, and `KIND:NAME` for a single corruption, attack or source of invalid images."""
+    choices = {
+        "ambiguous": list(GENERATORS),
+        "corrupted": [*get_args(Mix), *CORRUPTIONS],
+        "adversarial": list(ATTACKS),
+        "invalid": [*GENERATED, "PATH"],
+    }
+    return [name for kind, parts in choices.items() for name in (kind, *(f"{kind}:{part}" for part in parts))]
 
 
 def make(which: str | Iterable[str | StressSet]) -> list[StressSet]:
@@ -32,8 +54,23 @@ def make(which: str | Iterable[str | StressSet]) -> list[StressSet]:
 
 def _one(name: str) -> StressSet:
     kind, _, detail = name.partition(":")
+    if kind == "ambiguous" and detail in ("", *GENERATORS):
+        return _ambiguous(detail)
     if kind == "corrupted":
-        return Corrupted([detail] if detail else None)
+        return Corrupted(mix=detail) if detail in get_args(Mix) else Corrupted([detail] if detail else None)  # type: ignore[arg-type]
     if kind == "invalid":
-        return Invalid(detail or "photos")
+        return Invalid(detail or MIXED)
+    if kind == "adversarial":
+        return Adversarial([detail] if detail else ATTACKS, limit=ATTACKED)
     raise UserError(f"There is no stress set {name!r}; there is {', '.join(names())}.")
+
+
+def _ambiguous(generator: str) -> StressSet:
+    """A generator of ambiguous images; imported late, because it brings torch."""
+    from secondguess.stress import ambiguous
+
+    if generator == "blend":
+        return ambiguous.PixelBlend()
+    if generator == "latent_mixture":
+        return ambiguous.LatentMixture()
+    return ambiguous.AmbiGuess(autoencoders=1)  # by name it must be quick; for a set to keep, train more of them

@@ -3,17 +3,38 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal, final
 
+from secondguess._progress import Progress, Silent
 from secondguess.errors import UserError
 
 if TYPE_CHECKING:
     from secondguess.classifier import Classifier
     from secondguess.data import ImageSet
 
-__all__ = ["Kind", "StressSet"]
+__all__ = ["Given", "Kind", "StressSet"]
 
 Kind = Literal["ambiguous", "corrupted", "adversarial", "invalid"]
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a stress set is made of.
+
+    Attributes:
+        nominal: images the classifier is made for; never empty.
+        train: the images it was trained on, if they are at hand; generators learn from these and never from `nominal`.
+        classifier: only attacks look at it.
+        seed: same seed, same images.
+        progress: where to report.
+    """
+
+    nominal: ImageSet
+    train: ImageSet | None = None
+    classifier: Classifier | None = None
+    seed: int = 0
+    progress: Progress = field(default_factory=Silent)
 
 
 class StressSet(ABC):
@@ -29,21 +50,31 @@ class StressSet(ABC):
     name: str
 
     @final
-    def make(self, nominal: ImageSet, *, seed: int = 0, classifier: Classifier | None = None) -> ImageSet:
+    def make(
+        self,
+        nominal: ImageSet,
+        *,
+        train: ImageSet | None = None,
+        classifier: Classifier | None = None,
+        seed: int = 0,
+        progress: Progress | None = None,
+    ) -> ImageSet:
         """The stress images.
 
         Args:
             nominal: images the classifier is made for; their shape and class names carry over.
-            seed: same seed, same images.
+            train: the images it was trained on, for generators that learn.
             classifier: only attacks look at it.
+            seed: same seed, same images.
+            progress: where to report.
 
         Returns:
             A set whose `columns` say where each image comes from. Labels are -1 where no class is right.
         """
         if len(nominal) == 0:
             raise UserError(f"The stress set {self.name!r} cannot be made from an empty set of images.")
-        return self._make(nominal, seed, classifier)
+        return self._make(Given(nominal, train, classifier, seed, progress or Silent()))
 
     @abstractmethod
-    def _make(self, nominal: ImageSet, seed: int, classifier: Classifier | None) -> ImageSet:
-        """The images; `nominal` is not empty."""
+    def _make(self, given: Given) -> ImageSet:
+        """The images."""

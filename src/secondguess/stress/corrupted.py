@@ -10,11 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.errors import UserError
-from secondguess.stress.base import StressSet
+from secondguess.stress.base import Given, StressSet
 from secondguess.stress.corruptions import COLOUR, FASHION_MNIST_C, MNIST_C, check_severity, corrupt, find, noise
 
 if TYPE_CHECKING:
-    from secondguess.classifier import Classifier
     from secondguess.data import ImageSet
 
 __all__ = ["Corrupted", "Mix"]
@@ -56,9 +55,10 @@ class Corrupted(StressSet):
         for name in self.corruptions or ():
             find(name)
 
-    def _make(self, nominal: ImageSet, seed: int, classifier: Classifier | None) -> ImageSet:
+    def _make(self, given: Given) -> ImageSet:
         from secondguess.data import ImageSet
 
+        nominal, seed = given.nominal, given.seed
         names = self._names(nominal.shape[0])
         share, order = self._shares(len(nominal), len(names), np.random.default_rng(seed))
         images = np.empty((len(nominal), *nominal.shape), dtype=np.uint8)

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from secondguess.audit.context import Context
 from secondguess.audit.findings import Findings
-from secondguess.audit.sections import accuracy, calibration, gallery, overview, supervisors
+from secondguess.audit.sections import accuracy, ambiguity, calibration, gallery, overview, supervisors
 
 __all__ = ["SECTIONS", "Section"]
 
@@ -25,4 +25,4 @@ class Section(Protocol):
         """Measure."""
 
 
-SECTIONS: tuple[Section, ...] = (overview, accuracy, calibration, supervisors, gallery)
+SECTIONS: tuple[Section, ...] = (overview, accuracy, calibration, ambiguity, supervisors, gallery)

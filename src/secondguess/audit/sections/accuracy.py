@@ -92,7 +92,7 @@ def _summary(view: dict[str, Any], images: int) -> list[tuple[str, str]]:
             times = "once" if pair["count"] == 1 else f"{pair['count']} times"
             text += f"; most frequent mix-up: {pair['true']} taken for {pair['predicted']} ({times})"
         lines.append(("Weakest class", text))
-    lines += [
-        ("Under stress", f"{one['accuracy'].value:.1%} right on {one['name']} images") for one in view["stressed"][:1]
-    ]
+    if view["stressed"]:
+        shares = ", ".join(f"{one['accuracy'].value:.1%} of {one['name']}" for one in view["stressed"])
+        lines.append(("Right under stress", f"{shares} images"))
     return lines

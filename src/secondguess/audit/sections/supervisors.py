@@ -22,6 +22,7 @@ TITLE = "Does it know what it does not know?"
 
 MISTAKES = "mistakes"
 HISTOGRAMS = 6
+MOST_KINDS = 40
 
 
 def run(context: Context) -> Findings:
@@ -44,22 +45,24 @@ def run(context: Context) -> Findings:
         "images": {name: len(images) for name, (images, _) in context.stressed.items()},
         "wrong": int(wrong.sum()) if wrong is not None else 0,
     }
-    findings.summary = [("Left out", f"{name}: {reason}") for name, reason in context.unmade.items()]
-    for column in columns:
-        cell = best[column]["cells"][column]
-        what = "its own mistakes" if column == MISTAKES else f"{column} images"
-        findings.summary.append(
-            (
-                f"Notices {what}",
-                f"best supervisor {best[column]['name']}: {cell['detection'].value:.0%} caught at "
-                f"{context.false_alarms:.0%} false alarms (AUROC {cell['auroc'].value:.2f})",
-            )
-        )
-    if details := findings.view["details"]:
-        worst = min(details, key=lambda one: one["detection"].value)
-        share = f"{worst['detection'].value:.0%} of {worst['kind']} images caught, the fewest of any kind"
-        findings.summary.append(("Blind spot", share))
+    findings.summary = _summary(context, findings.view, best, columns)
     return findings
+
+
+def _summary(
+    context: Context, view: dict[str, Any], best: dict[str, dict[str, Any]], columns: list[str]
+) -> list[tuple[str, str]]:
+    """What is noticed, by whom, and what is noticed least."""
+    lines = [("Left out", f"{name}: {reason}") for name, reason in context.unmade.items()]
+    if columns:
+        caught = [f"{best[column]['cells'][column]['detection'].value:.0%} of {column}" for column in columns]
+        lines.append((f"Caught at {context.false_alarms:.0%} alarms", ", ".join(caught)))
+        lines.append(("Best supervisors", ", ".join(f"{best[column]['name']} for {column}" for column in columns)))
+    if view["details"]:
+        worst = min(view["details"], key=lambda one: one["detection"].value)
+        share = f"{worst['detection'].value:.0%} of {worst['kind']} images caught, the fewest of any kind"
+        lines.append(("Blind spot", share))
+    return lines
 
 
 def _names(context: Context) -> list[str]:
@@ -115,8 +118,8 @@ def _details(
             continue
         images, _ = context.stressed[column]
         for name, values in images.columns.items():
-            kinds = np.unique(values)
-            if len(kinds) < 2:
+            kinds = np.unique(values) if values.dtype.kind == "U" else ()
+            if not 2 <= len(kinds) <= MOST_KINDS:
                 continue
             supervisor = best[column]["name"]
             scores = context.scores[supervisor, column].scores

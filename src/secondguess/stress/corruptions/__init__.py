@@ -10,7 +10,15 @@ from __future__ import annotations
 
 # Importing the families enters their corruptions into the table.
 from secondguess.stress.corruptions import blur, digital, drawing, geometry, sensor, weather  # noqa: F401
-from secondguess.stress.corruptions.registry import CORRUPTIONS, Corruption, check_severity, corrupt, find, noise
+from secondguess.stress.corruptions.registry import (
+    CORRUPTIONS,
+    Corruption,
+    check_severity,
+    corrupt,
+    corruption,
+    find,
+    noise,
+)
 
 __all__ = [
     "COLOUR",
@@ -20,6 +28,7 @@ __all__ = [
     "Corruption",
     "check_severity",
     "corrupt",
+    "corruption",
     "find",
     "noise",
 ]

@@ -116,14 +116,13 @@ def pixelate(images: Work, rng: np.random.Generator, share: float) -> Work:
 
 
 def box_matrix(size: int, wanted: int) -> Work:
-    """Which pixels of a line (columns) are averaged to which pixels (rows) when it is resized with a box filter.
+    """Which pixels of a line (columns) Pillow averages to which pixels (rows) when it resizes with its box filter.
 
-    A pixel counts fully if its middle lies in the box, and not at all otherwise.
+    Whether a pixel exactly at the end of a box counts depends on Pillow's rounding, so the weights are read off what it
+    makes of the unit matrix.
     """
-    step = size / wanted
-    middle = (np.arange(wanted)[:, None] + 0.5) * step
-    offset = (np.arange(size) + 0.5 - middle) / max(step, 1.0)
-    inside = (offset > -0.5) & (offset <= 0.5)
+    unit = Image.fromarray(np.eye(size, dtype=np.float32))
+    inside = np.asarray(unit.resize((size, wanted), Image.Resampling.BOX)) > 0
     return inside / inside.sum(axis=1, keepdims=True)
 
 

@@ -133,7 +133,7 @@ def canny_edges(images: Work, rng: np.random.Generator) -> Work:
 
 
 def _sobel(planes: Work, along: int, across: int) -> Work:
-    """The gradient of planes (n, H, W) along one axis by Sobel's operator; SciPy's own would mix neighbouring images."""
+    """The gradient of planes (n, H, W) along an axis by Sobel's operator; SciPy's own would mix neighbouring images."""
     difference = ndimage.correlate1d(planes, [-1, 0, 1], axis=along)
     return ndimage.correlate1d(difference, [1, 2, 1], axis=across)
 

@@ -1,0 +1,74 @@
+"""A stand-in with gradients for a model that has none.
+
+A small network learns to say what the model says; images that fool it often fool the model too (Papernot et al. 2017).
+It learns from the model's probabilities, which tell more than its decisions.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from secondguess._device import isolated_rng, seed_rng
+from secondguess.classifier import Classifier
+from secondguess.data import ImageSet
+from secondguess.errors import UserError
+from secondguess.stress.adversarial.search import Ints, pieces
+from secondguess.training import train
+
+__all__ = ["train_surrogate"]
+
+EPOCHS = 20
+BATCH_SIZE = 32
+
+
+def train_surrogate(classifier: Classifier, images: ImageSet, *, seed: int, chunk: int) -> Classifier:
+    """Train a network to answer as `classifier` does on `images`, which need no labels."""
+    rows, probabilities = _answers(classifier, images, chunk)
+    if len(np.unique(probabilities.argmax(axis=1))) < 2:
+        raise UserError(
+            f"{classifier.name} gives no gradients, and no surrogate can learn to stand in for it, because it says the "
+            f"same of all {len(rows)} images; give Adversarial(surrogate=...) a differentiable classifier of its "
+            "classes, or surrogate_images=... that it tells apart."
+        )
+    with isolated_rng():
+        seed_rng(seed)
+        network = _network(images.shape, probabilities.shape[1])
+    train(network, images.take(rows).images, probabilities, epochs=EPOCHS, batch_size=BATCH_SIZE, seed=seed)
+    return Classifier(network, output="logits", name=f"surrogate of {classifier.name}")
+
+
+def _answers(classifier: Classifier, images: ImageSet, chunk: int) -> tuple[Ints, NDArray[np.float64]]:
+    """The positions of the images that the classifier can look at, and its probabilities."""
+    reasons = [""] * len(images)
+    answers = [
+        piece
+        for start in range(0, len(images), chunk)
+        for piece in pieces(
+            lambda part: classifier.predict(images.take(part)),
+            np.arange(start, min(start + chunk, len(images))),
+            reasons,
+        )
+    ]
+    if not answers:
+        raise UserError(f"{classifier.name} cannot look at any of the {len(images)} images: {reasons[0]}")
+    rows, probabilities = zip(*answers, strict=True)
+    return np.concatenate(rows), np.concatenate(probabilities)
+
+
+def _network(shape: tuple[int, int, int], classes: int) -> nn.Module:
+    """Two convolutions and two dense layers, for images of any size."""
+    height, width = (max(1, min(7, side // 4)) for side in shape[1:])
+    return nn.Sequential(
+        nn.Conv2d(shape[0], 32, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2, ceil_mode=True),
+        nn.Conv2d(32, 64, 3, padding=1),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d((height, width)),
+        nn.Flatten(),
+        nn.Linear(64 * height * width, 128),
+        nn.ReLU(),
+        nn.Linear(128, classes),
+    )

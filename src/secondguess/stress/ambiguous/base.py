@@ -1,0 +1,153 @@
+"""What every generator of ambiguous images shares: its result, with soft labels, provenance and a card."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secondguess._progress import Progress
+from secondguess.data import ImageSet
+from secondguess.errors import UserError
+from secondguess.stress.base import Given, StressSet
+from secondguess.stress.saving import save_stress_set
+
+__all__ = ["AmbiguousGenerator", "AmbiguousImages", "Candidates", "LatentPicture", "assemble", "water_fill"]
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Ambiguous images before they become a set.
+
+    Attributes:
+        images: uint8 (n, C, H, W).
+        pair: int64 (n, 2), the two classes.
+        p1: float64 (n,), the probability of the first one.
+        origin: further columns (n,) that say where each image comes from.
+    """
+
+    images: NDArray[np.uint8]
+    pair: NDArray[np.int64]
+    p1: NDArray[np.float64]
+    origin: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def take(self, rows: NDArray[np.int64]) -> Candidates:
+        """Some of them."""
+        origin = {name: values[rows] for name, values in self.origin.items()}
+        return Candidates(self.images[rows], self.pair[rows], self.p1[rows], origin)
+
+    @classmethod
+    def concatenate(cls, parts: list[Candidates]) -> Candidates:
+        """All of them; at least one part."""
+        return cls(
+            np.concatenate([part.images for part in parts]),
+            np.concatenate([part.pair for part in parts]),
+            np.concatenate([part.p1 for part in parts]),
+            {name: np.concatenate([part.origin[name] for part in parts]) for name in parts[0].origin},
+        )
+
+
+@dataclass(frozen=True)
+class LatentPicture:
+    """One autoencoder's plane, to be looked at.
+
+    Attributes:
+        pair: the names of its two classes.
+        z: (n, 2) where the training images lie.
+        which: (n,) 0 or 1, their class.
+        weights: (S, S) of the cells of the confined latent space, i along x and j along y.
+        bounds: (left, right, bottom, top) of that space.
+        drawn: (m, 2) where the accepted images of this autoencoder lie.
+    """
+
+    pair: tuple[str, str]
+    z: NDArray[np.float64]
+    which: NDArray[np.int64]
+    weights: NDArray[np.float64]
+    bounds: tuple[float, float, float, float]
+    drawn: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class AmbiguousImages:
+    """Ambiguous images and the card that describes them.
+
+    Attributes:
+        images: with soft labels, hard labels drawn from them, and provenance in `columns`.
+        card: JSON-able: settings, counts for each pair, label entropy, acceptance rates, realism.
+        latent: a picture of one autoencoder, if the generator has any.
+    """
+
+    images: ImageSet
+    card: dict[str, Any]
+    latent: LatentPicture | None = None
+
+    def save(self, folder: str | Path) -> Path:
+        """Write `images.npz`, `images.parquet` (where pyarrow is installed), `card.json` and `sheet.png`."""
+        return save_stress_set(self.images, self.card, folder, by=("class_1", "class_2"))
+
+
+class AmbiguousGenerator(StressSet):
+    """A stress set of ambiguous images, made from training images."""
+
+    kind = "ambiguous"
+    last: AmbiguousImages | None = None  # what `make` made last, with its card
+
+    @abstractmethod
+    def generate(
+        self, train: ImageSet, count: int, *, seed: int = 0, progress: Progress | None = None
+    ) -> AmbiguousImages:
+        """Make `count` images between the classes of `train`, with their card."""
+
+    def _make(self, given: Given) -> ImageSet:
+        train = given.train if given.train is not None else given.nominal
+        if not train.is_labelled:
+            raise UserError(
+                "Ambiguous images are made between the classes of labelled training images; give them with --train."
+            )
+        self.last = self.generate(train, len(given.nominal), seed=given.seed, progress=given.progress)
+        return self.last.images
+
+
+def assemble(train: ImageSet, chosen: Candidates, *, name: str, seed: int) -> ImageSet:
+    """Shuffle candidates into a set with soft labels and with hard labels drawn from them."""
+    rng = np.random.default_rng([seed, len(chosen)])
+    chosen = chosen.take(rng.permutation(len(chosen)))
+    rows = np.arange(len(chosen))
+    soft = np.zeros((len(chosen), train.num_classes))
+    soft[rows, chosen.pair[:, 0]] = chosen.p1
+    soft[rows, chosen.pair[:, 1]] = 1.0 - chosen.p1
+    hard = np.where(rng.random(len(chosen)) < chosen.p1, chosen.pair[:, 0], chosen.pair[:, 1])
+    columns = {"class_1": chosen.pair[:, 0], "class_2": chosen.pair[:, 1], **chosen.origin}
+    return ImageSet.from_arrays(
+        chosen.images,
+        hard,
+        class_names=train.class_names,
+        soft_labels=soft,
+        name=f"{name} between classes of {train.name}",
+        layout="NCHW",
+        is_ambiguous=np.ones(len(chosen), dtype=bool),
+        columns=columns,
+    )
+
+
+def water_fill(available: Mapping[Any, int], count: int) -> dict[Any, int]:
+    """Share `count` places as equally as the supply allows: nobody gets more than is available of it."""
+    shares = dict.fromkeys(available, 0)
+    left = min(count, sum(available.values()))
+    while left > 0:
+        open_ones = [key for key in available if shares[key] < available[key]]
+        each = max(1, left // len(open_ones))
+        for key in open_ones:
+            more = min(each, available[key] - shares[key], left)
+            shares[key] += more
+            left -= more
+    return shares

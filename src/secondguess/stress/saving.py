@@ -1,0 +1,85 @@
+"""A stress set as files: images, the same in the Hugging Face schema, a card, and a sheet to look at."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from secondguess._files import make_folder, write_bytes, write_json
+from secondguess.data import ImageSet, save_npz, save_parquet
+from secondguess.errors import MissingExtra
+
+__all__ = ["card_of", "save_stress_set", "sheet_png"]
+
+COLUMNS, ROWS, SIDE, MARGIN = 16, 40, 48, 128
+MOST_KINDS = 60
+
+
+def save_stress_set(images: ImageSet, card: dict[str, Any], folder: str | Path, *, by: Sequence[str] = ()) -> Path:
+    """Write `images.npz`, `images.parquet` (where pyarrow is installed), `card.json` and `sheet.png` into a folder.
+
+    Args:
+        images: the set.
+        card: JSON-able description.
+        folder: created if need be.
+        by: the columns whose values make the rows of the sheet.
+    """
+    folder = make_folder(folder)
+    card = dict(card)
+    save_npz(images, folder / "images.npz")
+    try:
+        save_parquet(images, folder / "images.parquet")
+    except MissingExtra as error:
+        card["notes"] = [*card.get("notes", []), f"No Parquet file was written. {error}"]
+    write_bytes(folder / "sheet.png", sheet_png(images, by))
+    write_json(folder / "card.json", card)
+    return folder
+
+
+def card_of(images: ImageSet, kind: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """A card for a set whose maker writes none: what it is, and how many images there are of each sort."""
+    counts = {}
+    for name, values in images.columns.items():
+        if values.dtype.kind in "Ub":
+            kinds, numbers = np.unique(values, return_counts=True)
+            if len(kinds) <= MOST_KINDS:
+                counts[name] = {str(one): int(number) for one, number in zip(kinds, numbers, strict=True)}
+    return {"kind": kind, "settings": settings, **images.describe(), "counts": counts}
+
+
+def sheet_png(images: ImageSet, by: Sequence[str] = ()) -> bytes:
+    """A PNG with one row for each combination of values in the columns `by`: up to 16 images of each, with its name."""
+    from PIL import Image, ImageDraw
+
+    keys = [_spelt(images, row, by) for row in range(len(images))]
+    shown = sorted(set(keys))[:ROWS]
+    sheet = Image.new("RGB", (MARGIN + COLUMNS * SIDE, len(shown) * SIDE), "white")
+    pen = ImageDraw.Draw(sheet)
+    rows_of = {key: [row for row, other in enumerate(keys) if other == key][:COLUMNS] for key in shown}
+    for line, key in enumerate(shown):
+        pen.text((4, line * SIDE + 8), "\n".join(part[:20] for part in key), fill="black")
+        for column, row in enumerate(rows_of[key]):
+            pixels = np.rint(images.images[row] * 255).astype(np.uint8)
+            picture = Image.fromarray(pixels[0] if len(pixels) == 1 else np.moveaxis(pixels[:3], 0, -1))
+            picture = picture.convert("RGB").resize((SIDE - 2, SIDE - 2))
+            sheet.paste(picture, (MARGIN + column * SIDE, line * SIDE))
+    buffer = io.BytesIO()
+    sheet.save(buffer, "PNG", optimize=True)
+    return buffer.getvalue()
+
+
+def _spelt(images: ImageSet, row: int, by: Sequence[str]) -> tuple[str, ...]:
+    """What a row of the sheet is called: classes by their names, other values as they are."""
+    if not by:
+        label = int(images.labels[row])
+        return (images.class_names[label] if label >= 0 else "unknown",)
+    return tuple(
+        images.class_names[int(images.columns[name][row])]
+        if name.startswith("class_")
+        else str(images.columns[name][row])
+        for name in by
+    )
