@@ -274,3 +274,10 @@ def test_an_unlabelled_test_set_takes_over_the_class_names() -> None:
     train = Dataset("farm", unlabelled, labelled).train
     assert train is not None
     assert train.class_names == ("cat", "dog")
+
+
+def test_a_set_introduces_itself_in_one_line() -> None:
+    pixels = np.zeros((3, 1, 8, 8), dtype=np.float32)
+    made = ImageSet.from_arrays(pixels, [0, -1, 1], class_names=("cat", "dog"), name="pets")
+    assert repr(made) == "ImageSet('pets': 3 images of 1 x 8 x 8, 2 classes, 1 unlabelled)"
+    assert repr(Dataset("zoo", None, made)) == f"Dataset('zoo', train=None, test={made!r})"

@@ -44,6 +44,9 @@ class Dataset:
             object.__setattr__(self, "train", replace(self.train, class_names=self.test.class_names))
         _check_agreement(self.name, self.train, self.test)
 
+    def __repr__(self) -> str:
+        return f"Dataset({self.name!r}, train={self.train!r}, test={self.test!r})"
+
     @property
     def class_names(self) -> tuple[str, ...]:
         """The K class names, or () where none are known."""

@@ -155,6 +155,12 @@ class ImageSet:
         """The number of images n."""
         return len(self.images)
 
+    def __repr__(self) -> str:
+        shape = " x ".join(map(str, self.shape))
+        unknown = int((self.labels < 0).sum())
+        labels = f"{self.num_classes} classes" + (f", {unknown:,} unlabelled" if unknown else "")
+        return f"ImageSet({self.name!r}: {len(self):,} images of {shape}, {labels})"
+
     @property
     def shape(self) -> Shape:
         """The shape (C, H, W) of one image."""
