@@ -61,7 +61,13 @@ _ROOMS = {
 }
 
 
+# Rooms that are used by their own name, as in `secondguess.supervisors.make("entropy")`.
+_OPEN_ROOMS = ("audit", "data", "metrics", "stress", "supervisors", "training", "zoo")
+
+
 def __getattr__(name: str) -> Any:
+    if name in _OPEN_ROOMS:
+        return importlib.import_module(f"secondguess.{name}")
     if name not in _ROOMS:
         raise AttributeError(f"module 'secondguess' has no attribute {name!r}")
     value = getattr(importlib.import_module(f"secondguess.{_ROOMS[name]}"), name)

@@ -29,6 +29,7 @@ __all__ = ["Classifier"]
 
 Progress = Callable[[int, int], None]
 
+CANARIES = 30  # real images whose answer is part of what a cached array depends on
 ADVICE = {
     "traces": "wrap the torch module or the ONNX file itself instead of a callable",
     "dropout": "use a torch module with torch.nn.Dropout layers",
@@ -81,6 +82,7 @@ class Classifier:
             raise UserError(f"output must be 'auto', 'logits' or 'probabilities', not {output!r}.")
         if batch_size < 1:
             raise UserError(f"The batch size is {batch_size}; it must be at least 1.")
+        self.device = device
         self.backend = open_backend(model, weights=weights, device=device, identity=version)
         self.name = name or (Path(model).name if isinstance(model, (str, Path)) else _name_of(model))
         self.class_names = tuple(class_names) if class_names else ()
@@ -91,7 +93,6 @@ class Classifier:
         self._mean, self._std = _per_channel(mean, "mean"), _per_channel(std, "std")
         if not (np.isfinite(self._mean).all() and np.isfinite(self._std).all() and (self._std != 0).all()):
             raise UserError("mean and std must be finite and std must not be 0.")
-        self._output = output
         self._convention: Convention | None = None if output == "auto" else output
         self._seen_shape: tuple[int, int, int] | None = None
         self._penultimate: dict[tuple[int, ...], str] = {}
@@ -314,21 +315,29 @@ class Classifier:
                 "A callable cannot be recognised again, so what it says cannot be cached; "
                 "give it a version (Classifier(..., version='v3')) or leave the cache out."
             )
+        canary = self._canary(source)
         base = {
             "model": fingerprint,
-            "canary": self._canary(tuple(source.shape)),
-            "output": self._output,
+            "canary": canary,
+            "output": self._convention,
             "device": str(getattr(self.backend, "device", "cpu")),
             "data": source.fingerprint(),
             "images": len(source),
         }
         return {item: base | item.key() for item in items}
 
-    def _canary(self, shape: tuple[int, ...]) -> str:
-        """The answer to two fixed noise images: shows what a digest of the weights cannot see, such as edited code."""
-        noise = np.random.default_rng(0).random((2, *shape), dtype=np.float32)
-        raw, _ = self.backend.forward(self._normalised(noise))
-        return digest(np.round(np.nan_to_num(raw).astype(np.float64), 3).tobytes())
+    def _canary(self, source: ImageSource) -> str:
+        """The answer to two fixed noise images and to the first real ones, right now.
+
+        It shows what a digest of the weights cannot see, such as an edited helper function. It also decides, before any
+        key is made, whether the model returns logits or probabilities, so that what is cached says how it was read.
+        """
+        noise = np.random.default_rng(0).random((2, *source.shape), dtype=np.float32)
+        images = np.concatenate([noise, source[: min(CANARIES, len(source))]])
+        raw = as_matrix(self.backend.forward(self._normalised(images))[0], len(images))
+        if self._convention is None:
+            self._convention = detect(raw[2:])
+        return digest(np.round(raw.astype(np.float64), 3).tobytes())
 
     def _probe(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
         return self._normalised(np.zeros((1, *shape), dtype=np.float32))

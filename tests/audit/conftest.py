@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from secondguess import AuditResult, Classifier, Dataset, load, run_audit
+from secondguess.stress.ambiguous import PixelBlend
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -120,5 +121,6 @@ def hostile(
         evil,
         out=tmp_path_factory.mktemp("hostile"),
         command="secondguess audit --out '</code><script>alert(4)</script>'",
+        stress=[PixelBlend(pairs=[(0, 1), (2, 3)]), "corrupted", "invalid"],
         gates=["accuracy.'alert(5)'&\"x\" >= 0.5"],
     )

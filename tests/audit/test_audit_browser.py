@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import nn
 
-from secondguess import AuditResult
+from secondguess import AuditResult, Classifier, Dataset, run_audit
+from secondguess.audit.sections import ambiguity
+from secondguess.stress.ambiguous import AmbiGuess, acceptance
 
 CHROMIUM = Path("/usr/bin/chromium")
 REQUIRED = os.environ.get("SECONDGUESS_REQUIRE_BROWSER") == "1"
@@ -110,6 +113,39 @@ def test_the_report_is_readable(browser: Any, audited: AuditResult, size: tuple[
     assert page.evaluate(
         "[...document.querySelectorAll('svg.chart')].every(one => one.getBoundingClientRect().width > 200)"
     )
+    context.close()
+
+
+@pytest.fixture(scope="module")
+def ambiguous(net: nn.Module, digits: Dataset, tmp_path_factory: pytest.TempPathFactory) -> AuditResult:
+    """The section on ambiguity with all that can be in it, from autoencoders that have hardly been trained."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(acceptance, "FOOLED", (0.0, 1.0))
+        patch.setattr(acceptance, "TELLS_APART", 0.0)
+        return run_audit(
+            Classifier(net, device="cpu"),
+            digits.test.head(40, seed=0),
+            train=digits.train,
+            out=tmp_path_factory.mktemp("ambiguous"),
+            stress=[AmbiGuess(pairs=[(3, 8), (4, 9)], autoencoders=1, epochs=2, realism=False)],
+            sections=[ambiguity],
+        )
+
+
+def test_the_section_on_ambiguity_is_readable(
+    browser: Any, ambiguous: AuditResult, size: tuple[int, int], scheme: str
+) -> None:
+    context = browser.new_context(viewport={"width": size[0], "height": size[1]}, color_scheme=scheme)
+    page = context.new_page()
+    page.goto(ambiguous.report.as_uri(), wait_until="load")
+    page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), page.evaluate(OVERFLOWING)
+    assert page.evaluate(OVERFLOWING) == []
+    assert [found for found in page.evaluate(CONTRAST) if found[0] < 4.5] == []
+    assert page.evaluate("[...document.images].every(one => one.complete && one.naturalWidth > 0)")
+    assert page.evaluate("document.images.length") == 2 * ambiguity.SHOWN
+    chart = page.locator("svg.chart")
+    assert chart.count() == 1 and chart.bounding_box()["width"] > 200
     context.close()
 
 

@@ -5,16 +5,45 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from torch import nn
 
 import tiny_models
 from secondguess import Classifier, Needs, Trace, UserError
+from secondguess.backends import onnx_graph
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
 
 Exported = Callable[..., tuple[nn.Module, Path]]
+
+
+class FirstToken(nn.Module):
+    """Four patches as tokens; the head reads the first token alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(1, 6, 4, stride=4)
+        self.mix = nn.Linear(6, 6)
+        self.head = nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        tokens = self.patches(x).flatten(2).transpose(1, 2)
+        return self.head(torch.tanh(self.mix(tokens))[:, 0])
+
+
+class Session:
+    """A session of ONNX Runtime, as far as the choice of a device goes."""
+
+    def __init__(self, *providers: str, number: str = "0") -> None:
+        self.providers, self.number = list(providers), number
+
+    def get_providers(self) -> list[str]:
+        return self.providers
+
+    def get_provider_options(self) -> dict[str, dict[str, str]]:
+        return {name: {"device_id": self.number} for name in self.providers}
 
 
 def close(a: np.ndarray, b: np.ndarray) -> None:
@@ -185,6 +214,32 @@ def test_the_layer_before_is_found_across_branches(tmp_path: Path) -> None:
     close(seen.trace("penultimate"), images.reshape(3, 4))
 
 
+def test_the_image_flows_through_the_choice_of_a_token(exported: Exported, images: np.ndarray) -> None:
+    model, path = exported(FirstToken, "onnx")
+    classifier = Classifier(path)
+    assert "Gather" in [layer.kind for layer in classifier.layers()]
+    ours = classifier.observe(images, Needs(traces=[Trace()])).trace("penultimate")
+    assert ours.shape == (len(images), 6)
+    close(ours, Classifier(model).observe(images, Needs(traces=[Trace()])).trace("penultimate"))
+
+
+def test_what_is_gathered_from_a_shape_is_no_layer(tmp_path: Path) -> None:
+    nodes = [
+        onnx.helper.make_node("Shape", ["image"], ["shape"]),
+        onnx.helper.make_node("Gather", ["shape", "first"], ["count"]),
+        onnx.helper.make_node("Concat", ["count", "rest"], ["wanted"], axis=0),
+        onnx.helper.make_node("Reshape", ["image", "wanted"], ["flat"]),
+        onnx.helper.make_node("MatMul", ["flat", "w"], ["scores"]),
+    ]
+    weights = {
+        "first": np.array([0], np.int64),
+        "rest": np.array([-1], np.int64),
+        "w": np.eye(4, dtype=np.float32),
+    }
+    classifier = Classifier(save_graph(tmp_path / "m.onnx", nodes, weights, ["n", 1, 2, 2]), output="logits")
+    assert [layer.name for layer in classifier.layers()] == ["flat", "scores"]
+
+
 def test_an_unknown_layer_is_answered_with_the_known_ones(exported: Exported, images: np.ndarray) -> None:
     _, path = exported(tiny_models.TinyCNN, "onnx")
     with pytest.raises(UserError, match="no layer 'score'; did you mean 'scores'"):
@@ -243,6 +298,42 @@ def test_a_device_that_the_runtime_has_not(exported: Exported) -> None:
         pytest.skip("this runtime has CUDA")
     with pytest.raises(UserError, match="'cuda' was asked for, but this ONNX Runtime has"):
         Classifier(path, device="cuda")
+
+
+@pytest.mark.parametrize("name", ["gpu", "cuda:", "cuda:x", "cudax", "CPU", ""])
+def test_an_unknown_device_is_refused(exported: Exported, name: str) -> None:
+    _, path = exported(tiny_models.TinyCNN, "onnx")
+    with pytest.raises(UserError, match=f"'{name}' is not a device; use 'auto', 'cpu', 'cuda'"):
+        Classifier(path, device=name)
+
+
+@pytest.mark.parametrize("name", ["cpu", "mps"])
+def test_the_processor_is_used_for_what_the_runtime_knows_not(exported: Exported, name: str) -> None:
+    assert Classifier(exported(tiny_models.TinyCNN, "onnx")[1], device=name).backend.device == "cpu"
+
+
+def test_the_cuda_device_of_that_number_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    import onnxruntime
+
+    cpu, cuda = "CPUExecutionProvider", "CUDAExecutionProvider"
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [cuda, cpu])
+    for name, number in {"auto": 0, "cuda": 0, "cuda:0": 0, "cuda:1": 1}.items():
+        assert onnx_graph._providers(onnxruntime, name) == [(cuda, {"device_id": number}), cpu]
+    for name in ("cpu", "mps"):
+        assert onnx_graph._providers(onnxruntime, name) == [cpu]
+    assert onnx_graph._device_of(Session(cuda, cpu, number="1"), "cuda:1") == "cuda:1"
+    assert onnx_graph._device_of(Session(cpu), "auto") == "cpu"
+    with pytest.raises(UserError, match="'cuda:1' was asked for, but ONNX Runtime could not start CUDA there"):
+        onnx_graph._device_of(Session(cpu), "cuda:1")
+
+
+def test_another_runtime_is_another_model(exported: Exported, monkeypatch: pytest.MonkeyPatch) -> None:
+    import onnxruntime
+
+    _, path = exported(tiny_models.TinyCNN, "onnx")
+    before = Classifier(path).fingerprint
+    monkeypatch.setattr(onnxruntime, "__version__", "0.0.0")
+    assert Classifier(path).fingerprint != before
 
 
 def test_what_was_seen_is_cached(tmp_path: Path, exported: Exported, images: np.ndarray) -> None:

@@ -14,10 +14,13 @@ from defusedxml import ElementTree
 from PIL import Image
 from safetensors.torch import save_file
 
+from secondguess.data import load_images, save_npz
+
 QUICK = ["--data", "digits", "--architecture", "fully_connected", "--epochs", "1", "--device", "cpu", "--quiet"]
+QUICK += ["--stress", "corrupted,invalid"]
 
 
-def test_the_default_audit_trains_and_reports(run, tmp_path):
+def test_an_audit_without_a_model_trains_one_and_reports(run, tmp_path):
     outcome = run("audit", *QUICK, "--out", "mine")
     assert outcome.code == 0
     assert "Accuracy" in outcome.out and "Report: mine/report.html" in outcome.out
@@ -62,7 +65,35 @@ def test_gates_decide_the_exit_code(run, tmp_path):
 def test_a_mistyped_gate_is_a_mistake_not_a_failure(run):
     outcome = run("audit", *QUICK, "--assert", "acuracy.test>=0.5")
     assert outcome.code == 2
-    assert "did you mean accuracy.test" in outcome.err
+    assert "did you mean accuracy.test" in outcome.out
+    asked = run("audit", *QUICK, "--assert", "acuracy.test>=0.5", "--json")
+    assert (asked.code, asked.json()["gates"][0]["outcome"]) == (2, "error")
+
+
+def test_train_takes_the_training_split_and_never_the_test_images(run, tmp_path):
+    words = ["--model", "zoo:fully_connected", "--size", "28", "--stress", "invalid:textures", "--quiet", "--json"]
+    card = run("audit", *words, "--test", "mnist5k", "--train", "mnist5k", "--limit", "50").json()
+    assert card["data"]["train"]["images"] == 4000
+    save_npz(load_images("digits"), tmp_path / "only.npz")
+    outcome = run("audit", *words, "--test", "only.npz", "--train", "only.npz")
+    assert outcome.code == 2 and "are the same images" in outcome.err
+
+
+def test_a_failed_section_is_not_success(run, monkeypatch):
+    from secondguess.audit.sections import calibration
+
+    monkeypatch.setattr(calibration, "run", lambda context: 1 / 0)
+    assert run("audit", *QUICK).code == 1
+
+
+def test_ctrl_c_before_anything_was_found(run, monkeypatch):
+    from secondguess.audit.context import Context
+
+    def interrupted(self, images, label):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Context, "observe", interrupted)
+    assert run("audit", *QUICK).code == 130
 
 
 def test_a_gate_that_is_none_is_refused_before_anything_runs(run, tmp_path):
@@ -136,6 +167,7 @@ def test_an_onnx_file_and_image_folders_need_no_python(run, tmp_path, photos):
     shapes = ({0: torch.export.Dim("images")},)
     torch.onnx.export(Brightness().eval(), example, tmp_path / "m.onnx", dynamo=True, dynamic_shapes=shapes)
     words = ["--test", "photos/test", "--train", "photos/train", "--out", "out/mine", "--quiet", "--json"]
+    words += ["--stress", "corrupted,invalid"]
     card = run("audit", "--model", "m.onnx", *words).json()
     assert card["data"]["test"]["images"] == 32 and card["data"]["test"]["shape"] == [3, 10, 10]
     assert card["data"]["test"]["name"] == "photos/test"
@@ -152,7 +184,7 @@ def test_a_module_of_ones_own_with_weights(run, tmp_path, photos, monkeypatch):
     )
     save_file(Brightness().state_dict(), tmp_path / "weights.safetensors")
     words = ["--model", "my_models:make_model", "--weights", "weights.safetensors", "--size", "10", "--limit", "20"]
-    outcome = run("audit", *words, "--test", "photos/test", "--quiet", "--json")
+    outcome = run("audit", *words, "--test", "photos/test", "--stress", "corrupted,invalid", "--quiet", "--json")
     assert outcome.code == 0
     assert outcome.json()["data"]["test"]["images"] == 20
     assert outcome.json()["numbers"]["accuracy.test"]["value"] > 0.9
@@ -182,8 +214,9 @@ def test_ctrl_c_leaves_a_report_and_the_command_to_go_on(run, tmp_path, monkeypa
         "overview": "done",
         "accuracy": "done",
         "calibration": "done",
+        "gallery": "done",
+        "ambiguity": "done",
         "supervisors": "skipped",
-        "gallery": "skipped",
     }
     assert "The audit was interrupted" in (tmp_path / "out/audit/report.html").read_text()
 

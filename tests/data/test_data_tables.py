@@ -257,7 +257,8 @@ def test_a_data_set_of_the_hub_is_loaded_and_offline_is_reported(
     image = Image.fromarray(rng.integers(0, 256, (4, 4), dtype=np.uint8))
     fake = library.DatasetDict({"test": library.Dataset.from_dict({"image": [image], "label": [0]})})
     monkeypatch.setattr(library, "load_dataset", lambda identifier: fake if identifier == "own/set" else None)
-    for name in ("hub:own/set", "own/set"):
-        loaded = load(name)
-        assert loaded.name == name
-        assert loaded.test.shape == (1, 4, 4)
+    loaded = load("hub:own/set")
+    assert loaded.name == "hub:own/set"
+    assert loaded.test.shape == (1, 4, 4)
+    with pytest.raises(UserError, match="write hub:own/set"):  # a mistyped path is not asked for on the network
+        load("own/set")

@@ -1,14 +1,20 @@
 from __future__ import annotations
 
+import io
+import json
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from secondguess import ImageSet, StressSet, UserError
+from secondguess import ImageSet, StressSet, UserError, stress
 from secondguess.data import load_images
-from secondguess.stress import Corrupted, Given, Invalid, corrupt, corrupted, make, names
+from secondguess.stress import Corrupted, Given, Invalid, corrupt, corrupted, make, names, saving
+from secondguess.stress.saving import card_of, save_stress_set, sheet_png
 
 FOUR = ("shot_noise", "impulse_noise", "rotate", "contrast")
 
@@ -184,11 +190,31 @@ class Negative(StressSet):
 
 def test_make_understands_every_name_it_lists() -> None:
     listed = [name for name in names() if not name.endswith(":PATH")]
-    assert {"corrupted", "corrupted:shot_noise", "invalid"} <= set(listed)
+    assert {"ambiguous", "ambiguous:blend", "corrupted:shot_noise", "adversarial:pgd", "invalid"} <= set(listed)
     made = make(listed)
     assert [one.kind for one in made] == [name.partition(":")[0] for name in listed]
-    assert len({one.name for one in made}) == len(made)
+    assert len({one.name for one in made}) == len(made) - 1  # `ambiguous` is short for `ambiguous:ambiguess`
     assert make("corrupted:shot_noise")[0].name == "corrupted_shot_noise"
+
+
+def test_make_finds_every_generator_of_ambiguous_images() -> None:
+    kinds = [type(make(f"ambiguous{detail}")[0]).__name__ for detail in ("", ":ambiguess", ":blend", ":latent_mixture")]
+    assert kinds == ["AmbiGuess", "AmbiGuess", "PixelBlend", "LatentMixture"]
+    assert make("ambiguous")[0].autoencoders == 1  # by name it is quick
+
+
+def test_attacks_by_name_are_limited() -> None:
+    (all_of_them,), (one,) = make("adversarial"), make("adversarial:pgd")
+    assert all_of_them.limit == one.limit == stress.ATTACKED
+    assert one.attacks == ("pgd",)
+    with pytest.raises(UserError, match="no attack 'nonsense'"):
+        make("adversarial:nonsense")
+
+
+def test_listing_and_making_stress_sets_needs_no_torch() -> None:
+    code = "import sys; from secondguess import stress; stress.names(); stress.make(['corrupted', 'invalid']); "
+    done = subprocess.run([sys.executable, "-c", code + "sys.exit('torch' in sys.modules)"], check=False)
+    assert done.returncode == 0
 
 
 def test_make_takes_one_name_several_and_ready_made() -> None:
@@ -198,9 +224,76 @@ def test_make_takes_one_name_several_and_ready_made() -> None:
     np.testing.assert_allclose(ready.make(nominal()).materialise(), 1 - nominal().materialise())
 
 
-@pytest.mark.parametrize("name", ["corupted", "", "storm", "corrupted:nonsense"])
+@pytest.mark.parametrize("name", ["corupted", "", "storm", "corrupted:nonsense", "ambiguous:nonsense"])
 def test_make_refuses_what_it_does_not_know(name: str) -> None:
     with pytest.raises(UserError, match=r"There is no (stress set|corruption) .*; there is"):
         make(name)
     with pytest.raises(UserError, match="There is no"):
         make([name])
+
+
+def shape_of(png: bytes) -> tuple[int, int]:
+    with Image.open(io.BytesIO(png)) as picture:
+        return picture.size
+
+
+def test_a_sheet_has_a_row_for_each_value_and_at_most_sixteen_images_in_it() -> None:
+    given = nominal(100)
+    made = replace(given, columns={"kind": np.array(["wet", "dry"])[np.arange(100) % 2], "n": np.arange(100) % 3})
+    assert shape_of(sheet_png(given)) == (128 + 16 * 48, 3 * 48)  # by class
+    assert shape_of(sheet_png(made, ("kind",))) == (128 + 16 * 48, 2 * 48)
+    assert shape_of(sheet_png(made, ("kind", "n"))) == (128 + 16 * 48, 6 * 48)
+    assert shape_of(sheet_png(replace(given, columns={"n": np.arange(100)}), ("n",)))[1] == 40 * 48
+
+
+def test_a_sheet_shows_the_images_of_its_rows() -> None:
+    levels = np.repeat([0, 200], 3).astype(np.uint8)
+    given = ImageSet.from_arrays(
+        np.tile(levels[:, None, None], (1, 8, 8)), np.repeat([1, 0], 3), class_names=["bright", "dark"]
+    )
+    with Image.open(io.BytesIO(sheet_png(given))) as picture:
+        pixels = np.asarray(picture.convert("RGB"))
+    assert (pixels[10, 140] == 200).all() and (pixels[58, 140] == 0).all()  # rows in the order of their names
+    assert (pixels[10, 128 + 3 * 48 + 10] == 255).all()  # three images a row, then nothing
+
+
+def test_a_sheet_of_colour_images_is_in_colour_and_unknown_classes_have_a_row() -> None:
+    red = np.zeros((2, 3, 9, 7), dtype=np.uint8)
+    red[:, 0] = 255
+    given = ImageSet.from_arrays(red, layout="NCHW")
+    with Image.open(io.BytesIO(sheet_png(given))) as picture:
+        assert picture.size == (128 + 16 * 48, 48)
+        assert picture.convert("RGB").getpixel((140, 10)) == (255, 0, 0)
+
+
+def test_columns_of_classes_are_spelt_with_their_names() -> None:
+    given = replace(nominal(4), columns={"class_1": np.array([0, 0, 1, 1]), "attack": np.array(["fgsm"] * 4)})
+    assert [saving._spelt(given, row, ("class_1", "attack")) for row in (0, 3)] == [("a", "fgsm"), ("b", "fgsm")]
+    assert saving._spelt(given, 2, ()) == (given.class_names[given.labels[2]],)
+
+
+def test_a_stress_set_on_disk_is_the_same_set(tmp_path: Path) -> None:
+    made = Corrupted(FOUR).make(nominal())
+    card = card_of(made, "corrupted", {"severity": None})
+    assert save_stress_set(made, card, tmp_path / "a" / "b", by=("corruption",)) == tmp_path / "a" / "b"
+    files = {path.name for path in (tmp_path / "a" / "b").iterdir()}
+    assert files == {"images.npz", "images.parquet", "card.json", "sheet.png"}
+    for name in ("images.npz", "images.parquet"):
+        loaded = load_images(tmp_path / "a" / "b" / name)
+        np.testing.assert_array_equal(loaded.labels, made.labels)
+        np.testing.assert_allclose(loaded.materialise(), made.materialise(), atol=0.5 / 255)
+        np.testing.assert_array_equal(loaded.columns["corruption"], made.columns["corruption"])
+    assert json.loads((tmp_path / "a" / "b" / "card.json").read_text("utf-8")) == card
+
+
+def test_a_card_counts_every_sort_of_image() -> None:
+    made = Corrupted(FOUR).make(nominal())
+    card = card_of(made, "corrupted", {"seed": 3})
+    assert card["kind"] == "corrupted" and card["settings"] == {"seed": 3}
+    assert card["images"] == 42 and card["fingerprint"] == made.fingerprint
+    assert card["counts"].keys() == {"corruption"}
+    assert sum(card["counts"]["corruption"].values()) == 42
+    assert set(card["counts"]["corruption"]) == set(FOUR)
+    columns = {"id": np.array([f"{n}" for n in range(42)]), "good": np.arange(42) < 40, "number": np.arange(42)}
+    counts = card_of(replace(made, columns=columns), "x", {})["counts"]
+    assert counts["good"] == {"False": 2, "True": 40} and "number" not in counts

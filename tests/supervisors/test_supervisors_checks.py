@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import itertools
 import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -158,6 +161,12 @@ class NeedsButDoesNotAsk(AcceptsAnything):
             Supervisor._check(self, observation)
 
 
+class LooksAtImagesUnasked(Sound):
+    def _score(self, observation: Observation) -> Array:
+        assert observation.images is not None, "no images"
+        return super()._score(observation)
+
+
 class WritesIntoItsInput(Sound):
     def _score(self, observation: Observation) -> Array:
         observation.probabilities[:] = 0
@@ -173,6 +182,7 @@ BROKEN = [
     (TwoDimensional(), "check_shape_and_type", r"shape \(240, 1\) for 240 images"),
     (NotANumber(), "check_shape_and_type", "NaN for 240 images"),
     (WritesIntoItsInput(), "check_shape_and_type", "read-only"),
+    (LooksAtImagesUnasked(), "check_shape_and_type", "no images"),
     (Flipped(), "check_sign", "0% of pairs: is the sign flipped"),
     (Blind(), "check_sign", "50% of pairs"),
     (NotANumberWhereItMatters(), "check_sign", "NaN for 240 images"),
@@ -219,6 +229,15 @@ def test_missing_needs_that_go_unnoticed_are_caught() -> None:
 def test_something_else_than_a_supervisor_is_refused() -> None:
     with pytest.raises(AssertionError, match=r"is not a secondguess\.Supervisor"):
         check_supervisor(dict)  # type: ignore[arg-type]
+
+
+def test_faults_are_caught_without_assert_statements_too() -> None:
+    code = "import test_supervisors_checks as t; t.check_supervisor(t.Flipped())"
+    done = subprocess.run(
+        [sys.executable, "-O", "-c", code], cwd=Path(__file__).parent, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "AssertionError: check_sign failed for Flipped" in done.stderr
 
 
 @pytest.mark.parametrize("supervisor", [Sound, Sound(), Sound(0.5)])

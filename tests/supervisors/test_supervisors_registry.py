@@ -83,6 +83,17 @@ def test_two_supervisors_of_one_name_are_a_defect() -> None:
         register(Usurper)
 
 
+@pytest.mark.usefixtures("clean_registry")
+def test_a_class_of_the_same_name_replaces_ours_only_from_the_same_module() -> None:
+    theirs = type("Entropy", (Flat,), {"name": "entropy", "__module__": "their_package"})
+    with pytest.raises(ValueError, match="two supervisors are called 'entropy'"):
+        register(theirs)
+    assert get("entropy") is Entropy
+    reloaded = type("Entropy", (Flat,), {"name": "entropy", "__module__": Entropy.__module__})
+    assert register(reloaded) is reloaded
+    assert get("entropy") is reloaded
+
+
 def test_make_takes_all_one_several_and_ready_made() -> None:
     assert [one.name for one in make("all")] == names()
     assert [type(one) for one in make("entropy")] == [Entropy]
@@ -97,6 +108,21 @@ def test_make_hands_parameters_to_a_single_name() -> None:
     register(Flat)
     (made,) = make("flat", level=2.5)
     assert made.params() == {"level": 2.5}
+
+
+@pytest.mark.usefixtures("clean_registry")
+def test_make_refuses_parameters_that_cannot_be_used() -> None:
+    register(Flat)
+    register(Demanding)
+    for several in ("all", ["pcs"], ["flat", Flat()]):
+        with pytest.raises(UserError, match=r"Parameters \(nonsense\) were given for several supervisors"):
+            make(several, nonsense=3)
+    with pytest.raises(UserError, match=r"'pcs' cannot be made: .*'nonsense'; its parameters are: none\."):
+        make("pcs", nonsense=3)
+    with pytest.raises(UserError, match=r"'flat' cannot be made: .*'nonsense'; its parameters are: level\."):
+        make("flat", nonsense=3)
+    with pytest.raises(UserError, match=r"'demanding' cannot be made: missing a required argument: 'level'"):
+        make("demanding")
 
 
 def test_an_entry_point_is_found(installed: list[Entry]) -> None:

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from secondguess import zoo
+from secondguess.data import ImageSet
 from secondguess.errors import UserError
 from secondguess.training import train
 from secondguess.training._examples import epoch_batches
@@ -90,13 +91,13 @@ def test_interrupted_and_resumed_is_bit_identical(models, blobs, tmp_path: Path,
     for _ in range(2):  # once after epoch 2, then once more after epoch 3
         with pytest.raises(KeyboardInterrupt):
             train(models["dropout"](0), *blobs, checkpoint=tmp_path, progress=interrupt, **settings)
-    resumed = models["dropout"](99)  # its own weights do not matter: the saved ones replace them
+    resumed = models["dropout"](0)
     seen: list[int] = []
     history = train(resumed, *blobs, checkpoint=tmp_path, progress=lambda done, *_: seen.append(done), **settings)
     assert seen == [4, 5]
     assert history == expected
     assert same(weights(resumed), weights(uninterrupted))
-    again = models["dropout"](5)
+    again = models["dropout"](0)
     assert train(again, *blobs, checkpoint=tmp_path, **settings) == expected
     assert same(weights(again), weights(uninterrupted))
 
@@ -128,6 +129,26 @@ def test_checkpoint_of_another_training_is_refused(models, blobs, tmp_path: Path
     train(afresh, images, labels, checkpoint=tmp_path, resume=False, lr=0.01, **QUICK)
     train(straight, images, labels, lr=0.01, **QUICK)
     assert same(weights(afresh), weights(straight))
+
+
+def test_checkpoint_of_other_initial_weights_is_refused(models, blobs, tmp_path: Path):
+    train(models["dense"](0), *blobs, checkpoint=tmp_path, **QUICK)
+    with pytest.raises(UserError, match=r"another training \(initial_weights '\w+' there, '\w+' now\).*resume=False"):
+        train(models["dense"](1), *blobs, checkpoint=tmp_path, **QUICK | {"epochs": 5})
+
+
+@pytest.mark.parametrize("share", [None, 0.2])
+@pytest.mark.parametrize("wrap", [lambda pixels: pixels, lambda pixels: ImageSet.from_arrays(pixels).images])
+def test_checkpoint_of_other_pixels_is_refused(models, blobs, tmp_path: Path, wrap, share):
+    images, labels = np.tile(blobs[0], (2, 1, 1, 1)), np.tile(blobs[1], 2)
+    settings = QUICK | {"checkpoint": tmp_path, "validation": share}
+    expected = train(models["dense"](0), wrap(images), labels, **settings)
+    assert train(models["dense"](0), wrap(images.copy()), labels, **settings) == expected
+    for row in range(0, len(images), 17):
+        changed = images.copy()
+        changed[row, 0, 3, 3] = 1 - changed[row, 0, 3, 3]
+        with pytest.raises(UserError, match=r"another training \((data|validation)"):
+            train(models["dense"](0), wrap(changed), labels, **settings)
 
 
 @pytest.mark.parametrize("broken", ["state.json", "weights-00003.safetensors", "optimiser-00003.safetensors"])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import time
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess._progress import Progress, Silent
-from secondguess.audit.findings import Number
+from secondguess.audit.findings import NotApplicable, Number
 from secondguess.classifier import Classifier
 from secondguess.data import ImageSet
 from secondguess.errors import UserError
@@ -25,7 +26,15 @@ from secondguess.observation import Needs, Observation
 from secondguess.stress import StressSet
 from secondguess.supervisors import Supervisor
 
-__all__ = ["Context", "Scored"]
+__all__ = ["Context", "Scored", "explain"]
+
+
+def explain(error: Exception) -> str:
+    """What went wrong, in one line: the sentence of a `UserError`, or what helps to report a defect."""
+    if isinstance(error, UserError):
+        return str(error)
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({Path(last.filename).name}, line {last.lineno})"
 
 
 @dataclass(frozen=True)
@@ -70,6 +79,7 @@ class Context:
     progress: Progress = field(default_factory=Silent)
     unusable: dict[str, str] = field(default_factory=dict)
     unmade: dict[str, str] = field(default_factory=dict)
+    _scored: dict[tuple[str, str], Scored] = field(default_factory=dict, repr=False)
 
     @cached_property
     def nominal(self) -> Observation:
@@ -80,7 +90,7 @@ class Context:
     def labels(self) -> NDArray[np.int64]:
         """The true labels of the test images (n,)."""
         if not self.test.is_labelled:
-            raise UserError(
+            raise NotApplicable(
                 "The test images have no labels, so accuracy and calibration cannot be measured; "
                 "give labelled images with --test."
             )
@@ -96,11 +106,17 @@ class Context:
         for one in self.stress:
             try:
                 images = one.make(
-                    self.test, train=self.train, classifier=self.classifier, seed=self.seed, progress=self.progress
+                    self.test,
+                    train=self.train,
+                    classifier=self.classifier,
+                    seed=self.seed,
+                    progress=self.progress,
+                    device=self.classifier.device,
+                    folder=self.out / "stress",
                 )
                 made[one.name] = (images, self.observe(images, f"{one.name} images"))
-            except UserError as error:
-                self.unmade[one.name] = str(error)
+            except Exception as error:  # somebody's generator must not take the report down
+                self.unmade[one.name] = explain(error)
         return made
 
     @cached_property
@@ -110,26 +126,25 @@ class Context:
         for supervisor in self.supervisors:
             try:
                 self._informed.check(supervisor.needs, f"The supervisor {supervisor.name!r}")
-                if supervisor.requires_fit and not (supervisor.is_fitted and self.train is None):
-                    supervisor.fit(self._training, self.train.labels if self.train else None)
+                if supervisor.requires_fit and not supervisor.is_fitted:
+                    supervisor = supervisor.clone().fit(self._training, self.train.labels if self.train else None)
+                supervisor.score(self.nominal.take(slice(0, 8)))  # one that cannot score must not cost the others
                 usable.append(supervisor)
-            except UserError as error:
-                self.unusable[supervisor.name] = str(error)
+            except Exception as error:
+                self.unusable[supervisor.name] = explain(error)
         if not usable:
             raise UserError("None of the supervisors can be used: " + " ".join(self.unusable.values()))
         return usable
 
-    @cached_property
-    def scores(self) -> dict[tuple[str, str], Scored]:
-        """Scores by (supervisor, set of images); the test images are called `nominal`."""
-        sets = {"nominal": self.nominal} | {name: seen for name, (_, seen) in self.stressed.items()}
-        scored: dict[tuple[str, str], Scored] = {}
-        for supervisor in self.fitted:
-            for name, observation in sets.items():
-                began = time.perf_counter()
-                scores = supervisor.score(observation)
-                scored[supervisor.name, name] = Scored(scores, time.perf_counter() - began)
-        return scored
+    def scored(self, supervisor: str, name: str = "nominal") -> Scored:
+        """A supervisor's scores on a set of images: `nominal` for the test images, or the name of a stress set."""
+        if (supervisor, name) not in self._scored:
+            judge = next(one for one in self.fitted if one.name == supervisor)
+            seen = self.nominal if name == "nominal" else self.stressed[name][1]
+            began = time.perf_counter()
+            scores = judge.score(seen)
+            self._scored[supervisor, name] = Scored(scores, time.perf_counter() - began)
+        return self._scored[supervisor, name]
 
     def observe(self, images: ImageSet, label: str) -> Observation:
         """Look at images once for everybody."""

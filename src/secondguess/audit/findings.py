@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from markupsafe import Markup
 
+from secondguess.errors import UserError
 from secondguess.metrics import Interval
 
-__all__ = ["Findings", "Number", "SectionResult"]
+__all__ = ["Findings", "NotApplicable", "Number", "SectionResult"]
 
 Status = Literal["done", "failed", "skipped"]
+
+
+class NotApplicable(UserError):
+    """A section has nothing to say about these images: it is skipped with this reason, not failed."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,8 @@ class Number:
         """From an interval or a bare value."""
         if isinstance(measured, Interval):
             return cls(measured.value, data, seed, measured)
+        if not math.isfinite(measured):
+            raise ValueError(f"a number of the audit is {measured}; JSON has no such number, so leave it out")
         return cls(float(measured), data, seed)
 
     def to_json(self) -> dict[str, Any]:
@@ -76,7 +84,7 @@ class SectionResult:
     seconds: float = 0.0
     reason: str = ""
     findings: Findings = field(default_factory=Findings)
-    html: Markup = field(default_factory=Markup)
+    html: Markup = field(default_factory=Markup, repr=False)
 
     def to_json(self) -> dict[str, Any]:
         """Everything but the numbers, which are listed for the audit as a whole."""

@@ -36,6 +36,10 @@ class AuditResult:
     verdicts: list[Verdict] = field(default_factory=list)
     interrupted: bool = False
 
+    def __repr__(self) -> str:
+        done = sum(section.status == "done" for section in self.sections)
+        return f"AuditResult({self.report}: {done} of {len(self.sections)} sections, {len(self.numbers)} numbers)"
+
     @property
     def report(self) -> Path:
         """The page for people."""

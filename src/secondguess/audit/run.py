@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
+import sys
 import time
-import traceback
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -18,8 +18,8 @@ from secondguess import supervisors as supervisors_room
 from secondguess._files import make_folder
 from secondguess._progress import Progress, Silent
 from secondguess._versions import versions
-from secondguess.audit.context import Context
-from secondguess.audit.findings import SectionResult
+from secondguess.audit.context import Context, explain
+from secondguess.audit.findings import NotApplicable, SectionResult
 from secondguess.audit.gates import Gate, judge
 from secondguess.audit.result import TEMPLATES, AuditResult
 from secondguess.audit.sections import SECTIONS, Section
@@ -109,17 +109,19 @@ def _run_section(section: Section, context: Context) -> SectionResult:
     began = time.perf_counter()
     try:
         findings = section.run(context)
-        html = Markup(render(f"{section.NAME}.html", [TEMPLATES], view=findings.view))
+        html = Markup(render(f"{section.NAME}.html", _folders(section), view=findings.view))
+    except NotApplicable as reason:
+        return SectionResult(section.NAME, section.TITLE, "skipped", time.perf_counter() - began, str(reason))
     except Exception as error:
-        reason = str(error) if isinstance(error, UserError) else _where(error)
-        return SectionResult(section.NAME, section.TITLE, "failed", time.perf_counter() - began, reason)
+        return SectionResult(section.NAME, section.TITLE, "failed", time.perf_counter() - began, explain(error))
     return SectionResult(section.NAME, section.TITLE, "done", time.perf_counter() - began, "", findings, html)
 
 
-def _where(error: Exception) -> str:
-    """A defect of ours, in one line that helps to report it."""
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__}: {error} ({Path(last.filename).name}, line {last.lineno})"
+def _folders(section: Section) -> list[Path]:
+    """Where a section's template lies: beside its module, which may be somebody else's."""
+    module = sys.modules.get(getattr(section, "__name__", ""))
+    own = [Path(module.__file__).parent] if module is not None and module.__file__ else []
+    return [*own, TEMPLATES]
 
 
 def _agreeing(classifier: Classifier, test: ImageSet, train: ImageSet | None) -> Classifier:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +16,7 @@ from secondguess.errors import UserError, require
 __all__ = ["OnnxBackend"]
 
 WEIGHTED = ("Conv", "Gemm", "MatMul", "Einsum")
+CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 FLOATS = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}
 
 
@@ -30,6 +32,9 @@ class OnnxBackend(Backend):
 
     A layer is a node; its name is the name of the tensor it writes. Inputs in (n, H, W, C) order, as TensorFlow exports
     them, are recognised by their last axis and fed accordingly.
+
+    Attributes:
+        device: where the graph really runs: `cpu` or `cuda:N`. ONNX Runtime has nothing for `mps`, which means `cpu`.
     """
 
     kind = "An ONNX model"
@@ -40,6 +45,7 @@ class OnnxBackend(Backend):
         self._providers = _providers(self._runtime, device)
         self._sessions: dict[tuple[str, ...], Any] = {}
         session = self._session(())
+        self.device = _device_of(session, device)
         inputs = session.get_inputs()
         if len(inputs) != 1:
             names = ", ".join(one.name for one in inputs)
@@ -53,7 +59,7 @@ class OnnxBackend(Backend):
         batch = self._input.shape[0]
         self._fixed_batch = batch if isinstance(batch, int) and batch > 0 else None
         files = [self.path, *sorted(self._external)]
-        self._identity = digest(*(file.read_bytes() for file in files))
+        self._identity = digest(self._runtime.__version__, *(file.read_bytes() for file in files))
 
     @property
     def gives(self) -> frozenset[str]:
@@ -91,7 +97,7 @@ class OnnxBackend(Backend):
         return weighed[-1]
 
     def identity(self) -> str:
-        """A digest of the file and of the files with external weights beside it."""
+        """A digest of the file, of the files with external weights beside it, and of the runtime's version."""
         return self._identity
 
     def _run(self, session: Any, rows: np.ndarray[Any, Any], names: list[str]) -> list[Array]:
@@ -159,7 +165,7 @@ class OnnxBackend(Backend):
         nodes: dict[str, _Node] = {}
         for node in self._graph.graph.node:
             fed = [name for name in node.input if name in reached]
-            if fed and node.output and node.op_type not in ("Shape", "Gather"):
+            if fed and node.output and node.op_type != "Shape":  # nor what is computed from shapes alone
                 reached.update(node.output)
                 weighted = node.op_type in WEIGHTED and len(fed) < len([name for name in node.input if name])
                 nodes[node.output[0]] = _Node(node.op_type, fed[0] if weighted else None)
@@ -179,10 +185,27 @@ def _layout(path: Path, shape: list[Any]) -> tuple[bool, tuple[int, int, int] | 
     return channels_last, (sizes[0], sizes[1], sizes[2])  # type: ignore[return-value]
 
 
-def _providers(runtime: Any, device: str) -> list[str]:
+def _providers(runtime: Any, device: str) -> list[Any]:
+    """The execution providers to ask for, the preferred one first, with the number of the CUDA device."""
+    named = re.fullmatch(r"auto|cpu|mps|cuda(?::(\d+))?", device)
+    if named is None:
+        raise UserError(f"{device!r} is not a device; use 'auto', 'cpu', 'cuda', 'cuda:<number>' or 'mps'.")
     available = runtime.get_available_providers()
-    cuda = "CUDAExecutionProvider"
-    if device.startswith("cuda") and cuda not in available:
+    if device.startswith("cuda") and CUDA not in available:
         raise UserError(f"The device {device!r} was asked for, but this ONNX Runtime has {', '.join(available)} only.")
-    use_cuda = cuda in available and device != "cpu"
-    return [cuda, "CPUExecutionProvider"] if use_cuda else ["CPUExecutionProvider"]
+    if CUDA not in available or device in ("cpu", "mps"):
+        return [CPU]
+    return [(CUDA, {"device_id": int(named[1] or 0)}), CPU]
+
+
+def _device_of(session: Any, asked: str) -> str:
+    """Where a session runs; ONNX Runtime falls back to the processor when CUDA does not start."""
+    if CUDA in session.get_providers():
+        number = session.get_provider_options().get(CUDA, {}).get("device_id", "0")
+        return f"cuda:{number}"
+    if asked.startswith("cuda"):
+        raise UserError(
+            f"The device {asked!r} was asked for, but ONNX Runtime could not start CUDA there; use device='auto' or "
+            "device='cpu'."
+        )
+    return "cpu"

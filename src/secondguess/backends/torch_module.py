@@ -12,13 +12,14 @@ import torch
 from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from secondguess._device import pick_device
+from secondguess._device import isolated_rng, pick_device, seed_rng
 from secondguess.backends.base import Array, Backend, Layer, digest
 from secondguess.backends.differentiable import frozen
 from secondguess.errors import UserError
 
 __all__ = ["TorchBackend", "to_numpy"]
 
+INTERNALS = frozenset(vars(nn.Module()))
 WHOLE = "(model)"  # the name of a module that has no parts
 INPUT = "@input"  # after the name of a layer: what it is fed, rather than what it gives
 
@@ -87,10 +88,9 @@ class TorchBackend(Backend):
                 "use supervisors that need none, or a model with dropout."
             )
         inputs = torch.from_numpy(images).to(self.device).repeat_interleave(count, dim=0)
-        devices = [self.device] if self.device.type == "cuda" else []
         # The global generator is what nn.Dropout draws from: seed it for this chunk alone, and hand it back as it was.
-        with torch.inference_mode(), self._mode(dropout=True), torch.random.fork_rng(devices):
-            torch.manual_seed(seed)
+        with torch.inference_mode(), self._mode(dropout=True), isolated_rng(self.device):
+            seed_rng(seed, self.device)
             output = self._run(inputs)
         return to_numpy(output).reshape(len(images), count, -1)
 
@@ -102,11 +102,21 @@ class TorchBackend(Backend):
     def identity(self) -> str:
         """A digest of the weights, the structure and the source code of the module's classes."""
         parts: list[bytes | str] = [repr(self.module)]
-        parts += sorted({_source(type(module)) for module in self.module.modules()})
-        for name, value in self.module.state_dict().items():
-            if isinstance(value, torch.Tensor):
-                array = value.detach().cpu().contiguous()
-                parts += [name, str(array.dtype), str(tuple(array.shape)), _bytes(array)]
+        kinds = {kind for module in self.module.modules() for kind in type(module).__mro__}
+        parts += sorted({_source(kind) for kind in kinds if kind.__module__ != "builtins"})
+        tensors: dict[str, torch.Tensor] = dict(self.module.named_parameters())
+        tensors |= dict(self.module.named_buffers())  # those that no checkpoint holds included
+        for path, module in self.module.named_modules():
+            for name, value in sorted(vars(module).items()):
+                if name in INTERNALS:  # the machinery of every module, and whether it is being trained
+                    continue
+                if isinstance(value, torch.Tensor):
+                    tensors[f"{path}.{name}"] = value
+                elif _is_plain(value):
+                    parts.append(f"{path}.{name}={value!r}")
+        for name, value in tensors.items():
+            array = value.detach().cpu().contiguous()
+            parts += [name, str(array.dtype), str(tuple(array.shape)), _bytes(array)]
         return digest(*parts)
 
     def _run(self, inputs: torch.Tensor) -> torch.Tensor:
@@ -196,6 +206,15 @@ def to_numpy(tensor: torch.Tensor) -> Array:
 
 def _bytes(tensor: torch.Tensor) -> bytes:
     return tensor.reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether the value's text says all there is to it, so that a digest can hold it."""
+    if isinstance(value, tuple | list | set | frozenset):
+        return all(map(_is_plain, value))
+    if isinstance(value, dict):
+        return all(_is_plain(key) and _is_plain(one) for key, one in value.items())
+    return isinstance(value, bool | int | float | str | bytes | type(None))
 
 
 def _source(kind: type) -> str:

@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from secondguess._progress import Progress
     from secondguess.audit import AuditResult
     from secondguess.classifier import Classifier
-    from secondguess.data import Dataset
+    from secondguess.data import Dataset, ImageSet
 
 __all__ = ["audit"]
 
 DEFAULT_DATA, DEFAULT_ARCHITECTURE = "mnist5k", "simple_cnn"
-GATE_FAILED, INTERRUPTED = 1, 130
+SMALLEST = 12  # pixels a side, for the default architecture
+FAILED, UNKNOWN_NUMBER, INTERRUPTED = 1, 2, 130
 
 
 def audit(
@@ -48,8 +49,9 @@ def audit(
     ] = "auto",
     batch_size: Annotated[int, typer.Option(min=1, help="Images a forward pass.", rich_help_panel="Model")] = 256,
     architecture: Annotated[
-        str, typer.Option(help="What to train when no --model is given.", rich_help_panel="Model")
-    ] = DEFAULT_ARCHITECTURE,
+        str | None,
+        typer.Option(help="What to train without --model. [default: simple_cnn]", rich_help_panel="Model"),
+    ] = None,
     epochs: Annotated[
         int | None, typer.Option(min=1, help="Instead of the paper's, when training.", rich_help_panel="Model")
     ] = None,
@@ -95,8 +97,8 @@ def audit(
 ) -> int:
     """Audit a classifier: accuracy, calibration, supervisors on stress sets, images to look at.
 
-    Writes `report.html`, `audit.json` and `junit.xml` into the folder `--out`. Exit code 0: fine, 1: a gate failed,
-    2: something given cannot be used, 130: interrupted (what was found until then is in the report).
+    Writes `report.html`, `audit.json` and `junit.xml` into the folder `--out`. Exit code 0: fine, 1: a gate or a
+    section failed, 2: something given cannot be used, 130: interrupted (what was found until then is in the report).
 
     **Examples**
 
@@ -118,7 +120,9 @@ def audit(
             raise UserError("Images or weights of your own were given without a model; say which with --model.")
         loading |= {"size": _size(size), "channels": channels}
         dataset = _load(data or DEFAULT_DATA, None, None, loading)
-        classifier = _trained(architecture, dataset, out, epochs, seed, device, progress)
+        small = min(dataset.test.shape[1:]) < SMALLEST
+        chosen = architecture or ("fully_connected" if small else DEFAULT_ARCHITECTURE)
+        classifier = _trained(chosen, dataset, out, epochs, seed, device, progress)
     else:
         if data is None and test is None:
             raise UserError("A model was given without images; say which with --test (and --train), or --data.")
@@ -155,7 +159,7 @@ def _report(result: AuditResult, *, as_json: bool) -> None:
         print_json(result.to_json())
         return
     say()
-    width = max(len(what) for what, _ in result.summary())
+    width = max((len(what) for what, _ in result.summary()), default=0)
     for what, how in result.summary():
         say(f"  {what:<{width}}  {how}")
     say()
@@ -166,12 +170,13 @@ def _report(result: AuditResult, *, as_json: bool) -> None:
 
 
 def _code(result: AuditResult) -> int:
+    """0 fine, 1 a gate failed or a section did, 2 a gate asks for a number that this audit does not have."""
     if result.interrupted:
         return INTERRUPTED
-    broken = [verdict for verdict in result.verdicts if verdict.outcome == "error"]
-    if broken and not result.failed:  # the number exists in no audit: a typing error, not a bad model
-        raise UserError(broken[0].reason)
-    return 0 if result.passed else GATE_FAILED
+    outcomes = {verdict.outcome for verdict in result.verdicts}
+    if "failed" in outcomes or result.failed:
+        return FAILED
+    return UNKNOWN_NUMBER if "error" in outcomes else 0
 
 
 def _opened(model: str, weights: Path | None, options: dict[str, Any]) -> Classifier:
@@ -204,7 +209,20 @@ def _load(data: str | None, test: str | None, train: str | None, loading: dict[s
     if train is None:
         return Dataset(test, None, tested)
     shape = tested.shape
-    return Dataset(test, load_images(train, **loading | {"size": shape[1:], "channels": shape[0]}), tested)
+    trained = _training(train, loading | {"size": shape[1:], "channels": shape[0]})
+    if trained.content_fingerprint == tested.content_fingerprint:
+        raise UserError(
+            f"--train {train} and --test {test} are the same images; supervisors must not learn from the test."
+        )
+    return Dataset(test, trained, tested)
+
+
+def _training(train: str, loading: dict[str, Any]) -> ImageSet:
+    """The training split of `--train`, or all of it if it has but one."""
+    from secondguess.data import load
+
+    loaded = load(train, **loading)
+    return replace(loaded.train or loaded.test, name=train)
 
 
 def _size(text: str | None) -> tuple[int, int] | None:

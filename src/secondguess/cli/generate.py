@@ -193,7 +193,7 @@ def _nominal(
 
 def _pairs(text: str, train: ImageSet) -> str | list[tuple[int, int]]:
     """`all`, `confused`, or pairs of class names joined by a hyphen and separated by commas."""
-    if text in ("all", "confused"):
+    if text in ("all", "confused") or not train.is_labelled:  # the generator says that labels are missing
         return text
     places = {name: index for index, name in enumerate(train.class_names)}
     pairs = []

@@ -102,12 +102,8 @@ def _read(name_or_path: str | os.PathLike[str], options: Options) -> tuple[str, 
     if path.exists():
         return path.resolve().name, _read_path(path.resolve(), options)
     if HUB_ID.fullmatch(text) and not path.suffix and not path.parent.exists():
-        try:
-            return text, read_hub(text, options)
-        except UserError as error:
-            raise UserError(
-                f"There is no file or folder {text!r}; if a Hugging Face data set is meant: {error}"
-            ) from error
+        # A mistyped path must not be asked for on the network.
+        raise UserError(f"There is no file or folder {text!r}; if a Hugging Face data set is meant, write hub:{text}.")
     raise UserError(_unknown(text))
 
 

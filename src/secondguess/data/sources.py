@@ -59,6 +59,7 @@ class Source(ABC):
     """What every source shares: a class that can `_read` rows becomes an `ImageSource`."""
 
     shape: Shape
+    _fingerprint: str | None = None
 
     @abstractmethod
     def __len__(self) -> int:
@@ -87,11 +88,13 @@ class Source(ABC):
         Hashing what a classifier is given, rather than how it is stored, makes the digest of a set the same
         in every file format that stores it without loss.
         """
-        digest = hashlib.blake2b(repr((len(self), *self.shape)).encode(), digest_size=16)
-        step = self.block_rows()
-        for start in range(0, len(self), step):
-            digest.update(self[start : start + step].astype("<f4", copy=False).tobytes())
-        return digest.hexdigest()
+        if self._fingerprint is None:  # reading everything once is enough: a source does not change
+            digest = hashlib.blake2b(repr((len(self), *self.shape)).encode(), digest_size=16)
+            step = self.block_rows()
+            for start in range(0, len(self), step):
+                digest.update(self[start : start + step].astype("<f4", copy=False).tobytes())
+            self._fingerprint = digest.hexdigest()
+        return self._fingerprint
 
 
 def unit(values: NDArray[Any], largest: int) -> Floats:

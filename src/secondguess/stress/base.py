@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, final
 
 from secondguess._progress import Progress, Silent
@@ -28,6 +29,8 @@ class Given:
         classifier: only attacks look at it.
         seed: same seed, same images.
         progress: where to report.
+        device: where to compute.
+        folder: where a set may keep what would be dear to compute again; None keeps nothing.
     """
 
     nominal: ImageSet
@@ -35,6 +38,8 @@ class Given:
     classifier: Classifier | None = None
     seed: int = 0
     progress: Progress = field(default_factory=Silent)
+    device: str = "auto"
+    folder: Path | None = None
 
 
 class StressSet(ABC):
@@ -44,10 +49,12 @@ class StressSet(ABC):
         kind: what is wrong with the images: their truth is ambiguous, they are corrupted, somebody attacked them, or
             they belong to no class at all.
         name: by which the set is known in reports and gates.
+        groups: the column that says of which sort an image is, if the set mixes several; reports are broken down by it.
     """
 
     kind: ClassVar[Kind]
     name: str
+    groups: ClassVar[str] = ""
 
     @final
     def make(
@@ -58,6 +65,8 @@ class StressSet(ABC):
         classifier: Classifier | None = None,
         seed: int = 0,
         progress: Progress | None = None,
+        device: str = "auto",
+        folder: Path | None = None,
     ) -> ImageSet:
         """The stress images.
 
@@ -67,13 +76,15 @@ class StressSet(ABC):
             classifier: only attacks look at it.
             seed: same seed, same images.
             progress: where to report.
+            device: where generators compute.
+            folder: where a set may keep what would be dear to compute again.
 
         Returns:
             A set whose `columns` say where each image comes from. Labels are -1 where no class is right.
         """
         if len(nominal) == 0:
             raise UserError(f"The stress set {self.name!r} cannot be made from an empty set of images.")
-        return self._make(Given(nominal, train, classifier, seed, progress or Silent()))
+        return self._make(Given(nominal, train, classifier, seed, progress or Silent(), device, folder))
 
     @abstractmethod
     def _make(self, given: Given) -> ImageSet:

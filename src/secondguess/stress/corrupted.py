@@ -37,6 +37,7 @@ class Corrupted(StressSet):
     """
 
     kind = "corrupted"
+    groups = "corruption"
 
     def __init__(
         self, corruptions: Sequence[str] | None = None, *, mix: Mix | None = None, severity: int | None = None

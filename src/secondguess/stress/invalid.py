@@ -47,6 +47,7 @@ class Invalid(StressSet):
     """
 
     kind = "invalid"
+    groups = "source"
 
     def __init__(self, source: str = MIXED) -> None:
         self.source = source

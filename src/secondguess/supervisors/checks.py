@@ -44,7 +44,8 @@ def check_supervisor(supervisor: Supervisor | type[Supervisor], *, images: int =
         AssertionError: naming the check that failed and what was seen.
     """
     given = supervisor() if isinstance(supervisor, type) else supervisor
-    assert isinstance(given, Supervisor), f"{given!r} is not a secondguess.Supervisor"
+    if not isinstance(given, Supervisor):
+        raise AssertionError(f"{given!r} is not a secondguess.Supervisor")
     kit = _Kit(
         given,
         nominal=example_observation(given.needs, images, seed=seed),
@@ -96,7 +97,7 @@ def example_observation(needs: Needs, images: int, *, seed: int = 0, suspicious:
         logits=scores if needs.logits else None,
         traces={wanted: trace() for wanted in sorted(needs.traces)},
         samples=samples(needs.samples) if needs.samples else None,
-        images=ImageSet.from_arrays(pixels()).images,
+        images=ImageSet.from_arrays(pixels()).images if needs.images else None,
     )
     arrays = [
         observation.probabilities,
@@ -124,8 +125,9 @@ class _Kit:
 def check_name(kit: _Kit) -> None:
     """The name can be used in gates and file names."""
     name = getattr(type(kit.given), "name", None)
-    assert isinstance(name, str) and re.fullmatch(r"[a-z][a-z0-9_]*", name), (
-        f"the class attribute `name` must be lower case letters, digits and underscores, not {name!r}"
+    _require(
+        isinstance(name, str) and re.fullmatch(r"[a-z][a-z0-9_]*", name) is not None,
+        f"the class attribute `name` must be lower case letters, digits and underscores, not {name!r}",
     )
 
 
@@ -136,18 +138,22 @@ def check_parameters(kit: _Kit) -> None:
     except AttributeError as error:
         raise AssertionError(f"{error}: store every parameter of __init__ under its own name") from error
     copied = kit.fitted().clone()
-    assert copied.params() == params, f"clone() has {copied.params()}, the original {params}: store them untouched"
-    assert not copied.is_fitted, "clone() must return an unfitted supervisor"
+    _require(
+        copied.params() == params,
+        f"clone() has {copied.params()}, the original {params}: store them untouched",
+    )
+    _require(not copied.is_fitted, "clone() must return an unfitted supervisor")
 
 
 def check_shape_and_type(kit: _Kit) -> None:
     """`fit` returns self; scores are (n,) float64 without NaN."""
     supervisor = kit.given.clone()
-    assert supervisor.fit(kit.nominal, kit.labels) is supervisor, "fit() must return the supervisor itself"
+    _require(supervisor.fit(kit.nominal, kit.labels) is supervisor, "fit() must return the supervisor itself")
     scores = supervisor.score(kit.nominal)
     wanted = (len(kit.nominal),)
-    assert scores.dtype == np.float64 and scores.shape == wanted, (
-        f"score() returned {scores.dtype} of shape {scores.shape}, not float64 of shape {wanted}"
+    _require(
+        scores.dtype == np.float64 and scores.shape == wanted,
+        f"score() returned {scores.dtype} of shape {scores.shape}, not float64 of shape {wanted}",
     )
 
 
@@ -156,8 +162,9 @@ def check_sign(kit: _Kit) -> None:
     supervisor = kit.fitted()
     nominal, suspicious = supervisor.score(kit.nominal), supervisor.score(kit.suspicious)
     above = (suspicious[:, None] > nominal).mean() + 0.5 * (suspicious[:, None] == nominal).mean()
-    assert above > 0.5, (
-        f"suspicious images score higher than nominal ones in {above:.0%} of pairs: is the sign flipped?"
+    _require(
+        bool(above > 0.5),
+        f"suspicious images score higher than nominal ones in {above:.0%} of pairs: is the sign flipped?",
     )
 
 
@@ -165,9 +172,10 @@ def check_determinism(kit: _Kit) -> None:
     """The same observation gives the same scores, from one fit and from two."""
     supervisor = kit.fitted()
     first = supervisor.score(kit.suspicious)
-    assert np.array_equal(first, supervisor.score(kit.suspicious)), "scoring twice gave different scores"
-    assert _close(first, kit.fitted().score(kit.suspicious)), (
-        "fitting twice gave different scores: take a seed parameter"
+    _require(np.array_equal(first, supervisor.score(kit.suspicious)), "scoring twice gave different scores")
+    _require(
+        _close(first, kit.fitted().score(kit.suspicious)),
+        "fitting twice gave different scores: take a seed parameter",
     )
 
 
@@ -178,7 +186,7 @@ def check_batch_size(kit: _Kit) -> None:
     for size in (1, 7):
         rows = [slice(start, start + size) for start in range(0, len(whole), size)]
         parts = np.concatenate([supervisor.score(kit.suspicious.take(row)) for row in rows])
-        assert _close(whole, parts), f"scores in batches of {size} differ from scores of the whole set"
+        _require(_close(whole, parts), f"scores in batches of {size} differ from scores of the whole set")
 
 
 def check_permutation(kit: _Kit) -> None:
@@ -186,7 +194,7 @@ def check_permutation(kit: _Kit) -> None:
     supervisor = kit.fitted()
     order = np.random.default_rng(0).permutation(len(kit.suspicious))
     shuffled = supervisor.score(kit.suspicious.take(order))
-    assert _close(supervisor.score(kit.suspicious)[order], shuffled), "shuffling the images changed their scores"
+    _require(_close(supervisor.score(kit.suspicious)[order], shuffled), "shuffling the images changed their scores")
 
 
 def check_refit(kit: _Kit) -> None:
@@ -195,7 +203,7 @@ def check_refit(kit: _Kit) -> None:
     half = slice(0, len(kit.nominal) // 2)
     used.fit(kit.nominal.take(half), kit.labels[half])
     used.fit(kit.nominal, kit.labels)
-    assert _close(fresh.score(kit.suspicious), used.score(kit.suspicious)), "state of an earlier fit was kept"
+    _require(_close(fresh.score(kit.suspicious), used.score(kit.suspicious)), "state of an earlier fit was kept")
 
 
 def check_save_and_load(kit: _Kit) -> None:
@@ -205,8 +213,9 @@ def check_save_and_load(kit: _Kit) -> None:
         path = Path(folder) / "supervisor.safetensors"
         supervisor.save(path)
         loaded = type(supervisor).load(path)
-    assert loaded.params() == supervisor.params(), "a parameter changed on the way"
-    assert _close(supervisor.score(kit.suspicious), loaded.score(kit.suspicious)), "the loaded one scores differently"
+    _require(loaded.params() == supervisor.params(), "a parameter changed on the way")
+    same = _close(supervisor.score(kit.suspicious), loaded.score(kit.suspicious))
+    _require(same, "the loaded one scores differently")
 
 
 def check_bad_input(kit: _Kit) -> None:
@@ -234,6 +243,12 @@ CHECKS: tuple[Callable[[_Kit], None], ...] = (
     check_save_and_load,
     check_bad_input,
 )
+
+
+def _require(condition: bool, message: str) -> None:
+    """What `assert` does, also under `python -O`."""
+    if not condition:
+        raise AssertionError(message)
 
 
 def _refuses(call: Callable[[], object], what: str) -> None:

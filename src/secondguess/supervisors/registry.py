@@ -32,9 +32,9 @@ _complete = False
 
 
 def register(kind: Kind) -> Kind:
-    """Class decorator: make a supervisor known by its `name`."""
+    """Class decorator: make a supervisor known by its `name`; a module that is loaded again replaces its own."""
     previous = _known.get(kind.name)
-    if previous is not None and previous.__qualname__ != kind.__qualname__:
+    if previous is not None and _origin(previous) != _origin(kind):
         raise ValueError(f"two supervisors are called {kind.name!r}: {previous} and {kind}")
     _known[kind.name] = kind
     return kind
@@ -61,12 +61,36 @@ def make(which: str | Iterable[str | Supervisor] = "all", **params: Any) -> list
     Args:
         which: one name, several, or `"all"`; ready-made supervisors in the list are passed through.
         params: for a single name only, the parameters of its `__init__`.
+
+    Raises:
+        UserError: for an unknown name, or parameters that cannot be used.
     """
+    if params and (which == "all" or not isinstance(which, str)):
+        raise UserError(
+            f"Parameters ({', '.join(params)}) were given for several supervisors, but they are handed to a single "
+            "name only; make each supervisor on its own."
+        )
     if which == "all":
         return [kind() for kind in _all().values()]
     if isinstance(which, str):
-        return [get(which)(**params)]
+        return [_made(get(which), params)]
     return [one if isinstance(one, Supervisor) else get(one)() for one in which]
+
+
+def _made(kind: type[Supervisor], params: dict[str, Any]) -> Supervisor:
+    signature = inspect.signature(kind)
+    try:
+        signature.bind(**params)
+    except TypeError as error:
+        known = ", ".join(signature.parameters) or "none"
+        raise UserError(
+            f"The supervisor {kind.name!r} cannot be made: {error}; its parameters are: {known}."
+        ) from error
+    return kind(**params)
+
+
+def _origin(kind: type[Supervisor]) -> tuple[str, str]:
+    return kind.__module__, kind.__qualname__
 
 
 def _all() -> dict[str, type[Supervisor]]:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from secondguess._device import seed_rng
@@ -52,7 +53,7 @@ class Run:
         self.best: dict[str, Tensor] | None = None
 
     def settings(self) -> dict[str, Any]:
-        """Everything that determines the weights after an epoch, as JSON."""
+        """Everything that determines the weights after an epoch, as JSON; to be asked for before the first one."""
         shapes = {name: tuple(tensor.shape) for name, tensor in self.model.state_dict().items()}
         return {
             **asdict(self.optimisation),
@@ -60,6 +61,7 @@ class Run:
             "seed": self.seed,
             "monitor": self.monitor,
             "model": hashlib.sha256(f"{self.model}{shapes}".encode()).hexdigest()[:16],
+            "initial_weights": hashlib.sha256(save(copy_state(self.model))).hexdigest()[:16],
             "data": self.examples.fingerprint(),
             "validation": None if self.held_out is None else self.held_out.fingerprint(),
         }

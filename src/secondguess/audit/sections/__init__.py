@@ -25,4 +25,5 @@ class Section(Protocol):
         """Measure."""
 
 
-SECTIONS: tuple[Section, ...] = (overview, accuracy, calibration, ambiguity, supervisors, gallery)
+# What needs only the test images comes first: whoever interrupts the making of stress sets has that already.
+SECTIONS: tuple[Section, ...] = (overview, accuracy, calibration, gallery, ambiguity, supervisors)

@@ -1,4 +1,4 @@
-"""How often the model is right, class by class, and on the stress sets whose truth is known."""
+"""How often the model is right, class by class."""
 
 from __future__ import annotations
 
@@ -31,12 +31,6 @@ def run(context: Context) -> Findings:
         for measure in ("recall", "precision"):
             if row[measure] is not None:
                 findings.numbers[f"accuracy.class.{row['name']}.{measure}"] = context.number(row[measure])
-    stressed = []
-    for name, (images, observation) in context.stressed.items():
-        if images.is_labelled:
-            under_stress = accuracy(observation.predictions, images.labels)
-            findings.numbers[f"accuracy.stress.{name}"] = context.number(under_stress, images)
-            stressed.append({"name": name, "accuracy": under_stress})
     pairs = [
         {"true": names[true], "predicted": names[predicted], "count": count}
         for true, predicted, count in most_confused(table, top=8)
@@ -44,7 +38,6 @@ def run(context: Context) -> Findings:
     findings.view = {
         "accuracy": overall,
         "classes": rows,
-        "stressed": stressed,
         "pairs": pairs,
         "names": names,
         "confusion": _matrix(table) if len(names) <= SHOWN_CLASSES else None,
@@ -92,7 +85,4 @@ def _summary(view: dict[str, Any], images: int) -> list[tuple[str, str]]:
             times = "once" if pair["count"] == 1 else f"{pair['count']} times"
             text += f"; most frequent mix-up: {pair['true']} taken for {pair['predicted']} ({times})"
         lines.append(("Weakest class", text))
-    if view["stressed"]:
-        shares = ", ".join(f"{one['accuracy'].value:.1%} of {one['name']}" for one in view["stressed"])
-        lines.append(("Right under stress", f"{shares} images"))
     return lines

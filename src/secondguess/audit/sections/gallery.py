@@ -49,7 +49,7 @@ def _suspicion(context: Context) -> NDArray[np.float64]:
     """The mean rank of each test image over all supervisors (n,): scores of different supervisors share no scale."""
     ranks = np.zeros(len(context.nominal))
     for supervisor in context.fitted:
-        scores = context.scores[supervisor.name, "nominal"].scores
+        scores = context.scored(supervisor.name, "nominal").scores
         _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
         ranks += (np.cumsum(counts) - (counts - 1) / 2)[inverse]
     return ranks / len(context.fitted)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from secondguess.audit.context import Context
 from secondguess.audit.findings import Findings
-from secondguess.metrics import Interval, aupr_interval, auroc_interval, detection_rate_interval, threshold_at
+from secondguess.metrics import Interval, accuracy, aupr_interval, auroc_interval, detection_rate_interval, threshold_at
 from secondguess.report import figures
 
 NAME = "supervisors"
@@ -44,6 +44,7 @@ def run(context: Context) -> Findings:
         "false_alarms": context.false_alarms,
         "images": {name: len(images) for name, (images, _) in context.stressed.items()},
         "wrong": int(wrong.sum()) if wrong is not None else 0,
+        "accuracies": _accuracies(context, findings),
     }
     findings.summary = _summary(context, findings.view, best, columns)
     return findings
@@ -54,13 +55,16 @@ def _summary(
 ) -> list[tuple[str, str]]:
     """What is noticed, by whom, and what is noticed least."""
     lines = [("Left out", f"{name}: {reason}") for name, reason in context.unmade.items()]
+    lines += [
+        ("Right under stress", f"{value.value:.1%} of {name} images") for name, value in view["accuracies"].items()
+    ]
     if columns:
         caught = [f"{best[column]['cells'][column]['detection'].value:.0%} of {column}" for column in columns]
-        lines.append((f"Caught at {context.false_alarms:.0%} alarms", ", ".join(caught)))
+        lines.append((f"Caught, {context.false_alarms:.0%} false alarms", ", ".join(caught)))
         lines.append(("Best supervisors", ", ".join(f"{best[column]['name']} for {column}" for column in columns)))
     if view["details"]:
         worst = min(view["details"], key=lambda one: one["detection"].value)
-        share = f"{worst['detection'].value:.0%} of {worst['kind']} images caught, the fewest of any kind"
+        share = f"{worst['detection'].value:.0%} of {worst['n']} {worst['kind']} images caught, the fewest of any kind"
         lines.append(("Blind spot", share))
     return lines
 
@@ -80,7 +84,7 @@ def _mistakes(context: Context) -> NDArray[np.bool_] | None:
 def _row(
     context: Context, findings: Findings, name: str, columns: list[str], wrong: NDArray[np.bool_] | None
 ) -> dict[str, Any]:
-    nominal = context.scores[name, "nominal"]
+    nominal = context.scored(name, "nominal")
     cells: dict[str, dict[str, Interval]] = {}
     for column in columns:
         if column == MISTAKES and wrong is not None:
@@ -89,7 +93,7 @@ def _row(
         else:
             ordinary, other, images = (
                 nominal.scores,
-                context.scores[name, column].scores,
+                context.scored(name, column).scores,
                 context.stressed[column][0],
             )
         cells[column] = _cell(context, ordinary, other)
@@ -111,32 +115,50 @@ def _cell(context: Context, nominal: NDArray[np.float64], other: NDArray[np.floa
 def _details(
     context: Context, findings: Findings, best: dict[str, dict[str, Any]], columns: list[str]
 ) -> list[dict[str, Any]]:
-    """For stress sets that mix several kinds, e.g. corruptions: the best supervisor's AUROC on each of them."""
+    """For stress sets that mix several kinds, e.g. corruptions: how each kind fares, shown for the best supervisor."""
     details = []
+    groups = {one.name: one.groups for one in context.stress}
     for column in columns:
-        if column == MISTAKES:
+        if column == MISTAKES or not groups[column]:
             continue
-        images, _ = context.stressed[column]
-        for name, values in images.columns.items():
-            kinds = np.unique(values) if values.dtype.kind == "U" else ()
-            if not 2 <= len(kinds) <= MOST_KINDS:
-                continue
-            supervisor = best[column]["name"]
-            scores = context.scores[supervisor, column].scores
-            for kind in kinds:
-                cell = _cell(context, context.scores[supervisor, "nominal"].scores, scores[values == kind])
-                findings.numbers[f"supervisor.{supervisor}.{column}.{kind}.auroc"] = context.number(
-                    cell["auroc"], images
-                )
-                details.append({"set": column, "by": name, "kind": str(kind), "supervisor": supervisor, **cell})
+        images, observation = context.stressed[column]
+        values = images.columns[groups[column]]
+        kinds = np.unique(values)
+        for kind in kinds if 2 <= len(kinds) <= MOST_KINDS else ():
+            rows = values == kind
+            for supervisor in _names(context):
+                nominal, scores = context.scored(supervisor).scores, context.scored(supervisor, column).scores[rows]
+                measured = auroc_interval(nominal, scores, seed=context.seed)
+                findings.numbers[f"supervisor.{supervisor}.{column}.{kind}.auroc"] = context.number(measured, images)
+            name = best[column]["name"]
+            cell = _cell(context, context.scored(name).scores, context.scored(name, column).scores[rows])
+            known = rows & (images.labels >= 0)
+            right = accuracy(observation.predictions[known], images.labels[known]) if known.any() else None
+            if right is not None:
+                findings.numbers[f"accuracy.stress.{column}.{kind}"] = context.number(right, images)
+            details.append(
+                {"set": column, "kind": str(kind), "supervisor": name, "n": int(rows.sum()), "accuracy": right, **cell}
+            )
     return details
+
+
+def _accuracies(context: Context, findings: Findings) -> dict[str, Interval]:
+    """How often the model is right where images still have one right answer and were not picked to be wrong."""
+    found = {}
+    for one in context.stress:
+        if one.name in context.stressed and one.kind == "corrupted":
+            images, observation = context.stressed[one.name]
+            if images.is_labelled:
+                found[one.name] = accuracy(observation.predictions, images.labels)
+                findings.numbers[f"accuracy.stress.{one.name}"] = context.number(found[one.name], images)
+    return found
 
 
 def _histograms(context: Context, best: dict[str, dict[str, Any]]) -> list[Any]:
     charts = []
     for column in list(context.stressed)[:HISTOGRAMS]:
         name = best[column]["name"]
-        nominal, other = context.scores[name, "nominal"].scores, context.scores[name, column].scores
+        nominal, other = context.scored(name, "nominal").scores, context.scored(name, column).scores
         threshold = threshold_at(nominal, context.false_alarms)
         charts.append(figures.histogram(nominal, other, threshold, name, column))
     return charts

@@ -63,6 +63,7 @@ class Adversarial(StressSet):
     """
 
     kind = "adversarial"
+    groups = "attack"
 
     def __init__(
         self,
@@ -95,7 +96,10 @@ class Adversarial(StressSet):
         from secondguess.stress.adversarial.attacks import require_foolbox
 
         require_foolbox()  # before anything is trained
-        nominal = given.nominal.head(self.limit, seed=seed) if self.limit else given.nominal
+        taken = np.arange(len(given.nominal))
+        if self.limit is not None and self.limit < len(taken):
+            taken = np.sort(np.random.default_rng([seed, 2]).choice(taken, self.limit, replace=False))
+        nominal = given.nominal.take(taken)
         chunk = self.chunk_size or max(1, min(CHUNK, CHUNK_VALUES // int(np.prod(nominal.shape))))
         judge = copy.copy(classifier)
         judge.cache, judge.batch_size = None, chunk  # what is tried and thrown away must not fill anybody's disk
@@ -106,7 +110,7 @@ class Adversarial(StressSet):
             "epsilon": np.full(len(nominal), np.nan),
             "success": np.zeros(len(nominal), dtype=bool),
             "mode": np.full(len(nominal), "transfer" if surrogate else "white-box"),
-            "source_index": np.arange(len(nominal)),
+            "source_index": taken,
             "reason": np.full(len(nominal), "", dtype=f"U{REASON_LENGTH}"),
         }
         done = 0

@@ -35,7 +35,8 @@ def train_surrogate(classifier: Classifier, images: ImageSet, *, seed: int, chun
     with isolated_rng():
         seed_rng(seed)
         network = _network(images.shape, probabilities.shape[1])
-    train(network, images.take(rows).images, probabilities, epochs=EPOCHS, batch_size=BATCH_SIZE, seed=seed)
+    pixels = images.take(rows).materialise()  # once: image files would be decoded again in every epoch
+    train(network, pixels, probabilities, epochs=EPOCHS, batch_size=BATCH_SIZE, seed=seed)
     return Classifier(network, output="logits", name=f"surrogate of {classifier.name}")
 
 

@@ -122,6 +122,8 @@ class AmbiGuess(AmbiguousGenerator):
             progress: where to report.
             trained: what `train` returned, to draw from the same autoencoders again.
         """
+        if count < 1:
+            raise UserError(f"{count} ambiguous images were asked for; ask for at least one.")
         progress = progress or Silent()
         _check_shape(train)
         if trained is None:
@@ -162,7 +164,7 @@ class AmbiGuess(AmbiguousGenerator):
                 fleet = RaaeFleet(members, train.shape, codes, device)
                 theirs = [rows[member.pair] for member in members]
                 classes = [which[member.pair] for member in members]
-                path = self._path(train, members, codes, size, seed)
+                path = self._path(train, members, codes, size, seed + index)
                 if path is None or not fleet.load(path):
                     fleet.fit(
                         images,
@@ -208,7 +210,7 @@ class AmbiGuess(AmbiguousGenerator):
     def _path(self, train: ImageSet, members: Sequence[Member], codes: int, size: int, seed: int) -> Path | None:
         if self.folder is None:
             return None
-        parts = [train.fingerprint, [[*m.pair, m.number] for m in members], codes, size, self.epochs, seed]
+        parts = [train.fingerprint, [[*m.pair, m.seed] for m in members], codes, size, self.epochs, seed]
         key = hashlib.blake2b(json.dumps(parts).encode("utf-8"), digest_size=8).hexdigest()
         return self.folder / f"autoencoders-{key}.safetensors"
 

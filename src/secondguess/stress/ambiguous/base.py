@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -107,13 +108,22 @@ class AmbiguousGenerator(StressSet):
     ) -> AmbiguousImages:
         """Make `count` images between the classes of `train`, with their card."""
 
+    def _configured(self, given: Given) -> AmbiguousGenerator:
+        """This generator with the device and the folder of the run, where it was not told its own."""
+        worker = copy.copy(self)
+        if getattr(worker, "device", None) == "auto":
+            worker.device = given.device  # type: ignore[attr-defined]
+        if getattr(worker, "folder", "none of its own") is None:
+            worker.folder = given.folder  # type: ignore[attr-defined]
+        return worker
+
     def _make(self, given: Given) -> ImageSet:
-        train = given.train if given.train is not None else given.nominal
-        if not train.is_labelled:
+        if given.train is None or not given.train.is_labelled:
             raise UserError(
                 "Ambiguous images are made between the classes of labelled training images; give them with --train."
             )
-        self.last = self.generate(train, len(given.nominal), seed=given.seed, progress=given.progress)
+        worker = self._configured(given)
+        self.last = worker.generate(given.train, len(given.nominal), seed=given.seed, progress=given.progress)
         return self.last.images
 
 

@@ -78,7 +78,8 @@ def latent_picture(
         for index, member in enumerate(stack.fleet.members)
         if (member.pair, member.number) == (pair, number)
     )
-    rows = np.flatnonzero(np.isin(train.labels, pair))[:PICTURED]
+    rows = np.flatnonzero(np.isin(train.labels, pair))
+    rows = rows[np.linspace(0, len(rows) - 1, min(len(rows), PICTURED)).astype(np.int64)]  # they may be sorted by class
     z = one.encode(torch.from_numpy(train.images[rows]).to(one.device)[None])[0].cpu().numpy()
     grid = survey(one, delta_max=delta_max, cells=cells, mode=mode)
     mine = (chosen.pair == pair).all(axis=1) & (chosen.origin["autoencoder"] == number)

@@ -44,13 +44,12 @@ def choose_pairs(train: ImageSet, pairs: str | Sequence[Pair], *, seed: int = 0)
         mixing = confusion_by_neighbours(train, seed=seed)
         ranked = sorted(every, key=lambda pair: -mixing[pair])
         return sorted(ranked[: max(1, min(MOST_PAIRS, round(SHARE * len(every))))])
-    chosen = sorted({(min(pair), max(pair)) for pair in pairs})
-    for pair in chosen:
+    for pair in pairs:
         if len(pair) != 2 or pair[0] == pair[1] or not set(pair) <= {int(c) for c in present}:
-            raise UserError(f"{pair} is not a pair of two classes of {train.name!r} that have images.")
-    if not chosen:
+            raise UserError(f"{tuple(pair)} is not a pair of two classes of {train.name!r} that have images.")
+    if not pairs:
         raise UserError("The list of pairs is empty; give 'all', 'confused', or at least one pair.")
-    return chosen
+    return sorted({(min(pair), max(pair)) for pair in pairs})
 
 
 def confusion_by_neighbours(train: ImageSet, *, seed: int = 0) -> NDArray[np.float64]:
