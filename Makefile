@@ -26,6 +26,8 @@ lint: $(VENV)/.installed-dev
 bench: $(VENV)/.installed
 	$(BIN)/secondguess bench observe
 	$(BIN)/secondguess bench fleet
+	$(BIN)/secondguess bench ambiguess
+	$(BIN)/secondguess bench corruptions
 
 docs: $(VENV)/.installed-dev  ## check the links of the documentation and take its screenshots anew
 	$(BIN)/python docs/build.py

@@ -412,9 +412,18 @@ def test_as_a_stress_set_it_makes_as_many_as_there_are_nominal_images(train):
     images = guess.make(nominal, train=train)
     assert len(images) == 17
     assert guess.last is not None and guess.last.images is images
-    unlabelled = ImageSet.from_source(train.images)
-    with pytest.raises(UserError, match=r"between the classes of labelled training images; give them with --train"):
-        guess.make(nominal, train=unlabelled)
+    for useless in (ImageSet.from_source(train.images), None):
+        with pytest.raises(UserError, match="between the classes of labelled training images; give them with --train"):
+            guess.make(nominal, train=useless)
+
+
+def test_a_run_lends_its_folder_to_a_generator_that_has_none(train, tmp_path):
+    nominal = load("digits").test.head(5)
+    guess, own = quick(epochs=1), quick(epochs=1, folder=tmp_path / "own")
+    guess.make(nominal, train=train, folder=tmp_path / "lent", device="cpu")
+    own.make(nominal, train=train, folder=tmp_path / "other", device="cpu")
+    assert {path.name for path in tmp_path.iterdir()} == {"lent", "own"}
+    assert guess.folder is None and guess.device == "auto"  # the user's own generator stays as it was
 
 
 @pytest.mark.parametrize(

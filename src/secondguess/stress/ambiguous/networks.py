@@ -10,8 +10,7 @@ LeakyReLU with slope 0.3 and dropout 0.1 follow every hidden layer (Weiss, Garc√
 Keras' default, ten and more times PyTorch's). Weights begin Glorot-uniform, biases at zero.
 
 Departure: images in colour or larger than 32 pixels get a convolutional encoder and decoder of the same interface; a
-    dense
-net would need millions of weights for them and learn no shapes.
+dense net would need millions of weights for them and learn no shapes.
 """
 
 from __future__ import annotations
