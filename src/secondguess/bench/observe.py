@@ -20,15 +20,15 @@ def run(
     *,
     images: int = 5120,
     batch_size: int = 256,
-    repeats: int = 9,
+    repeats: int = 15,
     device: str = "auto",
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Time the bare pass and `observe()` in turns, so that a busy moment hits all of them alike.
 
     Returns:
-        `{"rows": [{"work", "seconds", "ratio", "overhead"}, ...], ...}` with the bare pass first; `ratio` is the median
-        over the repetitions of the time against the bare pass just before it.
+        `{"rows": [{"work", "seconds", "ratio", "overhead"}, ...], ...}` with the bare pass first. The best
+        repetition of each counts: on a shared machine the same pass takes .5 or .9 seconds, and noise only ever adds.
     """
     import torch
 
@@ -64,11 +64,11 @@ def run(
                 work()
                 times[name].append(time.perf_counter() - began)
             advance(repeat + 1, repeats)
-    floor = np.array(times["bare forward pass"])
+    floor = min(times["bare forward pass"])
     rows = []
     for name, seconds in times.items():
-        ratio = float(np.median(np.array(seconds) / floor))
-        rows.append({"work": name, "seconds": float(np.median(seconds)), "ratio": ratio, "overhead": ratio - 1.0})
+        ratio = min(seconds) / floor
+        rows.append({"work": name, "seconds": min(seconds), "ratio": ratio, "overhead": ratio - 1.0})
     return {
         "model": ARCHITECTURE,
         "images": images,

@@ -20,7 +20,7 @@ app = typer.Typer(help="Measure speed, as ratios within one run.", no_args_is_he
 def observe(
     images: Annotated[int, typer.Option(min=1, help="How many images a pass.")] = 5120,
     batch_size: Annotated[int, typer.Option(min=1, help="Images a forward pass.")] = 256,
-    repeats: Annotated[int, typer.Option(min=1, help="Passes of each kind; the median counts.")] = 9,
+    repeats: Annotated[int, typer.Option(min=1, help="Passes of each kind; the best counts.")] = 15,
     device: Device = "auto",
     quiet: Quiet = False,
     json: Json = False,
