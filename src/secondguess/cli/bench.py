@@ -37,7 +37,7 @@ def observe(
         return
     say(f"{result['model']}, {images:,} images, batch {batch_size}, {result['device']}")
     for row in result["rows"]:
-        cost = f"{row['ratio']:5.2f} x bare   overhead {row['overhead']:+.1%}"
+        cost = f"{row['ratio']:5.2f} x bare   overhead {row['overhead']:+.1%} (median {row['median_overhead']:+.1%})"
         say(f"  {row['work']:<34} {row['seconds']:7.3f} s   {cost}")
 
 
