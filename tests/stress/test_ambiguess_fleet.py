@@ -122,8 +122,8 @@ def optimisers(parts) -> dict[str, torch.optim.Optimizer]:
     }
 
 
-def by_hand(model: Raae, x, y, prior, classes, steps: dict[str, torch.optim.Optimizer]) -> None:
-    """The three updates as the paper has them, for one autoencoder and one batch of m images."""
+def by_hand(model: Raae, x, y, prior, classes, m, steps: dict[str, torch.optim.Optimizer]) -> None:
+    """The three updates as the paper has them, for one autoencoder and one batch; m divides the adversarial losses."""
 
     def judge(z, which):
         return model.discriminator(torch.cat([z, functional.one_hot(which, 2)], dim=1))[:, 0]
@@ -136,7 +136,6 @@ def by_hand(model: Raae, x, y, prior, classes, steps: dict[str, torch.optim.Opti
         loss.backward()
         steps[name].step()
 
-    m = len(x)
     update("reconstruction", nn.MSELoss()(model.decoder(model.encoder(x)), x))
     real = cross_entropy(judge(prior, classes), 1.0)
     update("discriminator", (real + cross_entropy(judge(model.encoder(x).detach(), y), 0.0)) / (2 * m))
@@ -153,9 +152,9 @@ def test_three_batches_change_every_member_as_by_hand(exact):
     for batch in range(3):
         x = random(2, 9, 1, 8, 8, seed=batch).double()
         y = (random(2, 9, seed=batch + 50) > 0.5).long()
-        fleet._step(x, y, torch.ones(2, 9), together)
+        fleet._step(x, y, torch.ones(2, 9), torch.tensor([9, 20]), together)
         for index, model in enumerate(alone):
-            by_hand(model, x[index], y[index], prior[index], classes[index], steps[index])
+            by_hand(model, x[index], y[index], prior[index], classes[index], (9, 20)[index], steps[index])
     assert (fleet.parts["encoder"]["1.weight"] - before).abs().max() > 1e-4
     for index, model in enumerate(alone):
         for part, state in fleet.parts.items():
@@ -174,7 +173,7 @@ def test_padding_changes_nothing(exact):
     ):
         steps = optimisers(lambda part, f=fleet: list(f.parts[part].values()))
         for _ in range(2):
-            fleet._step(images, labels, weight, steps)
+            fleet._step(images, labels, weight, torch.tensor([6]), steps)
     for part, state in full.parts.items():
         for name, value in state.items():
             torch.testing.assert_close(padded.parts[part][name], value, atol=1e-12, rtol=1e-10)
@@ -210,6 +209,17 @@ def test_the_seed_decides_and_the_callers_random_numbers_stay():
         trained.append(weights_of(fleet))
     assert torch.equal(trained[0], trained[1])
     assert not torch.equal(trained[0], trained[2])
+
+
+@pytest.mark.parametrize(("by_own_size", "expected"), [(False, [4, 4, 4]), (True, [4, 4, 1])])
+def test_a_small_last_batch_is_divided_by_the_size_of_a_full_one_unless_told_otherwise(
+    monkeypatch, by_own_size, expected
+):
+    fleet, seen = make_fleet(MEMBERS[:1]), []
+    monkeypatch.setattr(fleet, "_step", lambda x, y, weights, divisor, _: seen.append(divisor.tolist()))
+    rows, which = [np.arange(9)], [np.arange(9) % 2]
+    fleet.fit(random(9, 1, 8, 8), rows, which, epochs=1, batch_size=4, by_own_size=by_own_size)
+    assert seen == [[divisor] for divisor in expected]
 
 
 def test_progress_counts_epochs():

@@ -83,7 +83,7 @@ def bar(angle: float) -> np.ndarray:
 
 def test_what_lies_between_two_classes_is_plausible_and_what_is_one_of_them_is_not():
     check = Realism(two_bars())
-    between = np.stack([bar(angle) for angle in (13, 14, 15)])
+    between = np.stack([bar(angle) for angle in (13, 13.5, 14)])
     plain = np.stack([bar(angle) for angle in (-8, 0, 4, 30, 40)])
     neither = np.stack([bar(angle) for angle in (80, 95)])
     assert check.plausible(between, (0, 1)).all()
@@ -91,11 +91,31 @@ def test_what_lies_between_two_classes_is_plausible_and_what_is_one_of_them_is_n
     assert not check.plausible(neither, (0, 1)).any()
 
 
-def test_a_plausible_image_is_close_to_both(check, train):
+def test_a_plausible_image_is_close_to_both_and_plainly_neither(check, train):
     some = train.images[:300]
-    expected = (check.distance(some, 3) <= 1) & (check.distance(some, 8) <= 1)
+    three, eight = check.distance(some, 3), check.distance(some, 8)
+    low, high = check.bounds((3, 8))
+    expected = (three <= 1) & (eight <= 1) & (np.log(three / eight) >= low) & (np.log(three / eight) <= high)
     np.testing.assert_array_equal(check.plausible(some, (3, 8)), expected)
     np.testing.assert_array_equal(check.plausible(some, (8, 3)), expected)
+
+
+def test_nine_of_ten_held_out_images_of_a_class_are_plainly_this_class(train):
+    check = Realism(train, plain=0.9, seed=0)
+    low, high = check.bounds((3, 8))
+    assert low < 0 < high
+    sides = [
+        np.log(check._distance(3, own) / check.thresholds[3]) - np.log(check._distance(8, own) / check.thresholds[8])
+        for own in (check._held_out[3], check._held_out[8])
+    ]
+    np.testing.assert_allclose((sides[0] < low).mean(), 0.9, atol=1 / len(sides[0]))
+    np.testing.assert_allclose((sides[1] > high).mean(), 0.9, atol=1 / len(sides[1]))
+
+
+def test_classes_that_cannot_be_told_apart_have_no_plain_images():
+    noise = np.random.default_rng(0).random((200, 1, 8, 8)).astype(np.float32)
+    check = Realism(ImageSet.from_arrays(noise, np.tile([0, 1], 100), layout="NCHW"))
+    assert check.bounds((0, 1)) == (-np.inf, np.inf)
 
 
 def test_plain_digits_are_rejected(check):

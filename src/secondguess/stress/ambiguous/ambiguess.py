@@ -12,12 +12,12 @@ García Gómez and Tonella, "Generating and detecting true ambiguity: a forgotte
 4. decode the points; their soft label comes from the discriminator; draw a hard label from it
 5. gather the images of all autoencoders of all pairs
 
-Where the paper and its authors' code part ways, `mode` says whom to follow (see `latent.py`). Departures of ours,
-each of which can be switched off:
+Where the paper and its authors' code part ways, `mode` says whom to follow (see `latent.py`). Departures of ours:
 
 * `realism`: images that nobody would call either class are rejected (`realism.py`);
 * `stratify`: every pair contributes equally, as far as it can, instead of in proportion to its accepted autoencoders;
 * the batch size shrinks with the data, so that a pair of 800 images gets as many training steps as one of 12,000;
+* the adversarial losses are divided by the size of a full batch, not of each batch (`autoencoders.py`);
 * acceptance is measured on fresh prior points in evaluation mode, not as a running average over the training.
 """
 
@@ -173,6 +173,7 @@ class AmbiGuess(AmbiguousGenerator):
                         epochs=self.epochs,
                         batch_size=size,
                         seed=seed + index,
+                        by_own_size=self.mode == "legacy",
                         after_epoch=partial(_forward, advance, index * self.epochs, total),
                     )
                     if path is not None:
@@ -210,7 +211,7 @@ class AmbiGuess(AmbiguousGenerator):
     def _path(self, train: ImageSet, members: Sequence[Member], codes: int, size: int, seed: int) -> Path | None:
         if self.folder is None:
             return None
-        parts = [train.fingerprint, [[*m.pair, m.seed] for m in members], codes, size, self.epochs, seed]
+        parts = [train.fingerprint, [[*m.pair, m.seed] for m in members], codes, size, self.epochs, self.mode, seed]
         key = hashlib.blake2b(json.dumps(parts).encode("utf-8"), digest_size=8).hexdigest()
         return self.folder / f"autoencoders-{key}.safetensors"
 

@@ -8,7 +8,10 @@ For a batch of m images x with classes y in {c1, c2}, three steps in this order,
 
 with the prior p(z|c1) = N((-3, 0), I), p(z|c2) = N((3, 0), I). The divisions by m and 2m on top of the batch mean are
 the authors'; they make the adversarial gradients so small that Adam's epsilon (1e-7, Keras' default) is felt, so they
-are kept.
+are kept. But the size m of the last batch of an epoch is whatever is left: 7 images of the digits 1 and 7, whose
+adversarial gradients are then 143 times those of a full batch, so that Adam's second moments shrink every other step
+and the discriminator is left too strong (no autoencoder of 1-7, 0-3, 2-3 and 7-9 was accepted out of 20 each). So all
+steps are divided by the size of a full batch; `by_own_size` divides each by its own, as the authors' code does.
 
 Source: Weiss, García Gómez, Tonella, "Generating and detecting true ambiguity" (Empirical Software Engineering, 2023).
 """
@@ -121,6 +124,7 @@ class RaaeFleet:
         epochs: int = 80,
         batch_size: int = 1000,
         seed: int = 0,
+        by_own_size: bool = False,
         after_epoch: Callable[[int, int], None] | None = None,
     ) -> None:
         """Train all members, which must take the same number of steps an epoch.
@@ -132,6 +136,7 @@ class RaaeFleet:
             epochs: 80 in the paper.
             batch_size: 1,000 in the paper; a last, smaller batch is used too.
             seed: of prior points and dropout.
+            by_own_size: divide the adversarial losses by the size of each batch rather than of a full one.
             after_epoch: called with (epochs done, epochs).
         """
         optimisers = {
@@ -139,11 +144,13 @@ class RaaeFleet:
             "discriminator": torch.optim.Adam(self._leaves("discriminator"), lr=1e-3, eps=EPSILON),
             "generator": torch.optim.Adam(self._leaves("encoder"), lr=1e-3, eps=EPSILON),
         }
+        full = torch.tensor([min(len(mine), batch_size) for mine in rows], device=self.device)
         with isolated_rng(self.device), torch.enable_grad():
             for epoch in range(epochs):
                 seed_rng(_mix(seed, epoch), self.device)
                 for chosen, classes, weights in self._batches(rows, which, batch_size, epoch):
-                    self._step(images[chosen], classes, weights, optimisers)
+                    divisor = weights.sum(dim=1) if by_own_size else full
+                    self._step(images[chosen], classes, weights, divisor, optimisers)
                 if after_epoch:
                     after_epoch(epoch + 1, epochs)
 
@@ -179,8 +186,18 @@ class RaaeFleet:
         shapes = [[part, name, list(value.shape)] for part, name, value in self._named()]
         return json.dumps([[list(member.pair), member.number, member.seed] for member in self.members] + shapes)
 
-    def _step(self, x: Tensor, y: Tensor, weights: Tensor, optimisers: Mapping[str, torch.optim.Optimizer]) -> None:
-        """The three updates for one batch: x (M, m, C, H, W), y and weights (M, m); weight 0 marks padding."""
+    def _step(
+        self,
+        x: Tensor,
+        y: Tensor,
+        weights: Tensor,
+        divisor: Tensor,
+        optimisers: Mapping[str, torch.optim.Optimizer],
+    ) -> None:
+        """The three updates for one batch: x (M, m, C, H, W), y and weights (M, m), divisor (M,).
+
+        Weight 0 marks padding; the adversarial losses are divided by the divisor, on top of their mean.
+        """
         sizes = weights.sum(dim=1)
 
         def mean(values: Tensor) -> Tensor:
@@ -195,10 +212,10 @@ class RaaeFleet:
         real, classes = self.prior(x.shape[1])
         on_real = self._judge(real, classes, 1.0).mean(dim=1)
         on_fake = mean(self._judge(fake, y, 0.0))
-        _update(optimisers["discriminator"], ((on_real + on_fake) / (2 * sizes)).sum())
+        _update(optimisers["discriminator"], ((on_real + on_fake) / (2 * divisor)).sum())
 
         fooled = mean(self._judge(self._apply("encoder", x, train=True), y, 1.0))
-        _update(optimisers["generator"], (fooled / sizes).sum())
+        _update(optimisers["generator"], (fooled / divisor).sum())
 
     def _judge(self, z: Tensor, which: Tensor, target: float) -> Tensor:
         """Cross-entropy (M, n) of the discriminator's logits with `target`, dropout on."""

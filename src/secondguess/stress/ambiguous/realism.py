@@ -5,7 +5,11 @@ overlays of both. An image passes
 
 * if it lies as close to real images of *both* classes as held-out real images lie to their own class: its mean distance
   to the nearest real images of a class must not exceed the 95 % quantile of that distance for held-out images of the
-  class. A plain image of one class is far from the other, and so are most of the overlays that autoencoders make;
+  class. Most plain images of one class are too far from the other, and so are most of the overlays that autoencoders
+  make;
+* if it is not plainly one of the two: the ratio of its two distances must be less one-sided than that of 90 % of the
+  held-out images of either class (where the held-out images themselves overlap so much that no ratio is left between
+  the two bounds, nothing is plain, and this rule is silent);
 * and if it is not blurrier than 95 % of the autoencoder's own reconstructions of real images, which is what this
   autoencoder can do when nothing is ambiguous.
 
@@ -36,13 +40,21 @@ class Realism:
     Args:
         train: labelled images; a part of them is held out for the calibration.
         quantile: of the held-out images that would pass for their own class.
+        plain: share of the held-out images of a class that count as plainly this class, by the ratio of distances.
         components: principal components.
         neighbours: how many nearest real images the distance is averaged over.
         seed: of the split.
     """
 
     def __init__(
-        self, train: ImageSet, *, quantile: float = 0.95, components: int = 50, neighbours: int = 3, seed: int = 0
+        self,
+        train: ImageSet,
+        *,
+        quantile: float = 0.95,
+        plain: float = 0.9,
+        components: int = 50,
+        neighbours: int = 3,
+        seed: int = 0,
     ) -> None:
         from sklearn.decomposition import PCA
 
@@ -57,8 +69,10 @@ class Realism:
         everything = np.concatenate([*reference.values()])
         solver = "randomized" if components < min(everything.shape) else "full"
         self._pca = PCA(min(components, *everything.shape), svd_solver=solver, random_state=seed).fit(everything)
-        self._neighbours = neighbours
+        self._neighbours, self._plain = neighbours, plain
         self._reference = {label: self._pca.transform(images) for label, images in reference.items()}
+        self._held_out = held_out
+        self._bounds: dict[tuple[int, int], tuple[float, float]] = {}
         self.thresholds = {
             label: max(1e-6, float(np.quantile(self._distance(label, images), quantile)))
             for label, images in held_out.items()
@@ -70,7 +84,21 @@ class Realism:
 
     def plausible(self, images: Floats, pair: tuple[int, int]) -> NDArray[np.bool_]:
         """Which images (n,) could be either class."""
-        return np.maximum(self.distance(images, pair[0]), self.distance(images, pair[1])) <= 1.0
+        first, second = self.distance(images, pair[0]), self.distance(images, pair[1])
+        low, high = self.bounds(pair)
+        side = _side(first, second)
+        return (np.maximum(first, second) <= 1.0) & (low <= side) & (side <= high)
+
+    def bounds(self, pair: tuple[int, int]) -> tuple[float, float]:
+        """Between which values of log(distance to the first / to the second class) an image is plainly neither."""
+        if pair not in self._bounds:
+            sides = [
+                _side(*(self._distance(label, self._held_out[own]) / self.thresholds[label] for label in pair))
+                for own in pair
+            ]
+            low, high = np.quantile(sides[0], self._plain), np.quantile(sides[1], 1 - self._plain)
+            self._bounds[pair] = (float(low), float(high)) if low < high else (-np.inf, np.inf)
+        return self._bounds[pair]
 
     def _distance(self, label: int, unit: Floats) -> NDArray[np.float64]:
         points, reference = self._pca.transform(unit), self._reference[label]
@@ -83,6 +111,12 @@ class Realism:
             nearest = np.partition(table, near - 1, axis=1)[:, :near] + np.square(rows).sum(axis=1, keepdims=True)
             result[start : start + BLOCK] = np.sqrt(np.maximum(nearest, 0)).mean(axis=1)
         return result
+
+
+def _side(first: NDArray[np.float64], second: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Negative where an image is nearer to the first class, positive where it is nearer to the second."""
+    tiny = 1e-12
+    return np.log(np.maximum(first, tiny)) - np.log(np.maximum(second, tiny))
 
 
 def sharpness(images: Floats) -> NDArray[np.float64]:
