@@ -16,7 +16,8 @@ from secondguess.observation import Trace
 
 __all__ = ["Item", "Sinks", "sample_chunk"]
 
-SAMPLE_ROWS, SAMPLE_BYTES = 3200, 64 << 20
+SAMPLE_IMAGES, SAMPLE_BYTES = 128, 64 << 20
+DRAWING = 2  # which way of drawing dropout masks made a cached array
 
 
 @dataclass(frozen=True)
@@ -31,14 +32,14 @@ class Item:
 
     def key(self) -> dict[str, Any]:
         """What the array depends on, beside the model and the images."""
-        reduce = self.trace.reduce if self.trace else ""
-        return {
+        key = {
             "what": self.what,
             "layer": self.layer,
-            "reduce": reduce,
+            "reduce": self.trace.reduce if self.trace else "",
             "count": self.count,
             "seed": self.seed,
         }
+        return key | {"drawing": DRAWING} if self.what == "samples" else key
 
 
 class Sinks:
@@ -82,11 +83,10 @@ class Sinks:
         return np.empty(shape, dtype)
 
 
-def sample_chunk(count: int, shape: tuple[int, ...]) -> int:
-    """How many images get their `count` dropout samples in one batch.
+def sample_chunk(shape: tuple[int, ...]) -> int:
+    """How many images get their dropout samples in one batch.
 
-    It depends on nothing but the number of samples and the shape of an image, and so the masks do not depend on the
-    batch size; the repeated images of a chunk take at most 64 MiB.
+    It depends on nothing but the shape of an image, and so the masks depend neither on the batch size nor on the
+    number of samples; the images of a chunk take at most 64 MiB.
     """
-    rows = min(SAMPLE_ROWS, SAMPLE_BYTES // (4 * prod(shape)))
-    return max(1, rows // count)
+    return max(1, min(SAMPLE_IMAGES, SAMPLE_BYTES // (4 * prod(shape))))

@@ -19,7 +19,7 @@ from secondguess.backends import Layer, open_backend
 from secondguess.backends.base import digest
 from secondguess.cache import Cache
 from secondguess.errors import UserError
-from secondguess.observation import PENULTIMATE, Needs, Observation
+from secondguess.observation import PENULTIMATE, Needs, Observation, Trace
 
 if TYPE_CHECKING:
     from secondguess.backends.differentiable import Differentiable
@@ -95,7 +95,7 @@ class Classifier:
             raise UserError("mean and std must be finite and std must not be 0.")
         self._convention: Convention | None = None if output == "auto" else output
         self._seen_shape: tuple[int, int, int] | None = None
-        self._penultimate: dict[tuple[int, ...], str] = {}
+        self._resolved: dict[tuple[str, tuple[int, ...]], str] = {}
 
     def __repr__(self) -> str:
         return f"Classifier({self.name}: {self.backend.kind.lower()}, gives {', '.join(sorted(self.gives))})"
@@ -158,7 +158,8 @@ class Classifier:
             images: an `ImageSet`, an image source, or an array (n, C, H, W) or (n, H, W[, C]) of uint8 or of floats
                 in [0, 1].
             needs: what to record; probabilities alone if left out.
-            seed: of the dropout samples. The same seed gives the same samples whatever the batch size.
+            seed: of the dropout samples. Sample s of an image depends on the seed, s and the image's place in the set,
+                not on the batch size nor on how many samples are asked for.
             progress: called with (images done, images in all) after every batch.
         """
         needs = needs or Needs()
@@ -214,7 +215,7 @@ class Classifier:
                 if progress:
                     progress(done, steps)
             for item in sampled:
-                chunk = sample_chunk(item.count, source.shape)
+                chunk = sample_chunk(source.shape)
                 for start in range(0, len(source), chunk):
                     rows = slice(start, min(start + chunk, len(source)))
                     sinks.write(item, rows, self._sample(source[rows], item, start))
@@ -294,16 +295,21 @@ class Classifier:
         items = [Item("probabilities")]
         items += [Item("logits")] if needs.logits else []
         for trace in sorted(needs.traces):
-            items.append(Item("trace", layer=self._resolve(trace.layer, tuple(source.shape)), trace=trace))
+            items.append(Item("trace", layer=self._resolve(trace, tuple(source.shape)), trace=trace))
         items += [Item("samples", count=needs.samples, seed=seed)] if needs.samples else []
         return items
 
-    def _resolve(self, layer: str, shape: tuple[int, ...]) -> str:
-        if layer != PENULTIMATE:
-            return layer
-        if shape not in self._penultimate:
-            self._penultimate[shape] = self.backend.penultimate(self._probe(shape))
-        return self._penultimate[shape]
+    def _resolve(self, trace: Trace, shape: tuple[int, ...]) -> str:
+        """The name under which the backend knows the layer of a trace."""
+        if trace.layer != PENULTIMATE and not trace.layer.endswith("%"):
+            return trace.layer
+        if (trace.layer, shape) not in self._resolved:
+            probe = self._probe(shape)
+            if trace.layer == PENULTIMATE:
+                self._resolved[trace.layer, shape] = self.backend.penultimate(probe)
+            else:
+                self._resolved[trace.layer, shape] = trace.pick([layer.name for layer in self.backend.layers(probe)])
+        return self._resolved[trace.layer, shape]
 
     def _keys(self, source: ImageSource, items: Sequence[Item]) -> dict[Item, dict[str, Any]]:
         """What each array depends on: model, images, item, and how the model answers a fixed picture right now."""

@@ -6,9 +6,11 @@ declare their needs; whoever runs them takes the union and makes a single pass f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import cached_property
+from math import ceil
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Needs", "Observation", "Trace"]
 
 PENULTIMATE = "penultimate"
+GRID_SIDE, GRID_WIDTH = 4, 2048
 
 
 @dataclass(frozen=True, order=True)
@@ -29,35 +32,89 @@ class Trace:
     """One layer's activations as a matrix (n, d).
 
     Attributes:
-        layer: a name from `classifier.layers()`, or `"penultimate"`: what the last layer with weights is fed.
+        layer: a name from `classifier.layers()`; or `"penultimate"`: what the last layer with weights is fed; or a
+            share of the depth, such as `"25%"`, for whoever does not know the model: the layer that is a quarter of
+            the way through `classifier.layers()`, rounded up, so that `"100%"` is the last.
         reduce: what happens to outputs with more than one axis an image. `"flatten"` keeps every number; `"mean"`
             averages over positions: all axes after the channels of a convolution (n, C, H, W), the tokens of a
-            transformer (n, T, d).
+            transformer (n, T, d). `"grid"` keeps d at 2,048 or less: it averages over tokens, over the cells of a grid
+            of at most 4 by 4 positions (fewer where there are many channels), and over runs of neighbours in a row
+            that is still longer.
     """
 
     layer: str = PENULTIMATE
-    reduce: Literal["flatten", "mean"] = "flatten"
+    reduce: Literal["flatten", "mean", "grid"] = "flatten"
 
     def __post_init__(self) -> None:
-        if self.reduce not in ("flatten", "mean"):
-            raise UserError(f"A trace is reduced by 'flatten' or 'mean', not by {self.reduce!r}.")
+        if self.reduce not in ("flatten", "mean", "grid"):
+            raise UserError(f"A trace is reduced by 'flatten', 'mean' or 'grid', not by {self.reduce!r}.")
+        if self.layer.endswith("%"):
+            self._share()
 
     def __str__(self) -> str:
         return f"{self.layer}/{self.reduce}"
 
     def apply(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
         """Reduce the raw output (n, ...) of the layer to (n, d)."""
-        if self.reduce == "mean" and values.ndim > 3:
-            values = values.mean(axis=tuple(range(2, values.ndim)), dtype=np.float32)
-        elif self.reduce == "mean" and values.ndim == 3:
+        if self.reduce == "grid" and values.ndim > 3:
+            side = self._side(values.shape[1:])
+            for axis in range(2, values.ndim):
+                values = _cells(values, axis, side)
+        if values.ndim == 3 and self.reduce != "flatten":
             values = values.mean(axis=1, dtype=np.float32)
-        return values.reshape(len(values), -1)
+        elif self.reduce == "mean" and values.ndim > 3:
+            values = values.mean(axis=tuple(range(2, values.ndim)), dtype=np.float32)
+        values = values.reshape(len(values), -1)
+        return _cells(values, 1, GRID_WIDTH) if self.reduce == "grid" else values
 
     def width(self, shape: tuple[int, ...]) -> int:
         """The number of columns d for a layer whose output has this shape, the batch axis left out."""
-        if self.reduce == "mean" and len(shape) > 1:
-            return shape[0] if len(shape) > 2 else shape[1]
-        return int(np.prod(shape))
+        if self.reduce != "flatten" and len(shape) == 2:
+            shape = shape[1:]
+        elif self.reduce == "mean":
+            shape = shape[:1]
+        elif self.reduce == "grid" and len(shape) > 2:
+            shape = (shape[0], *(min(size, self._side(shape)) for size in shape[1:]))
+        columns = int(np.prod(shape))
+        return min(columns, GRID_WIDTH) if self.reduce == "grid" else columns
+
+    def pick(self, layers: Sequence[str]) -> str:
+        """The layer meant, where `layer` is a share of the depth; else `layer` itself.
+
+        Args:
+            layers: the names of all layers, in the order in which they run.
+        """
+        if not self.layer.endswith("%"):
+            return self.layer
+        if not layers:
+            raise UserError(f"The model has no layers that can be traced, so {self.layer!r} of its depth is nowhere.")
+        return layers[max(1, ceil(self._share() * len(layers))) - 1]
+
+    def _share(self) -> Fraction:
+        try:
+            share = Fraction(self.layer.removesuffix("%")) / 100
+        except (ValueError, ZeroDivisionError):
+            share = Fraction(-1)
+        if not 0 < share <= 1:
+            raise UserError(f"{self.layer!r} is no share of a model's depth; use '25%', above 0% and up to 100%.")
+        return share
+
+    @staticmethod
+    def _side(shape: tuple[int, ...]) -> int:
+        """The finest grid, at most 4 cells a side, with which the output (C, H, W) keeps to 2,048 numbers."""
+        sides = range(GRID_SIDE, 1, -1)
+        return next((side for side in sides if shape[0] * side ** (len(shape) - 1) <= GRID_WIDTH), 1)
+
+
+def _cells(values: NDArray[np.float32], axis: int, most: int) -> NDArray[np.float32]:
+    """Means over at most `most` runs of neighbours along an axis, as equally long as can be."""
+    size = values.shape[axis]
+    if size <= most:
+        return values
+    starts = np.arange(most) * size // most
+    lengths = np.diff(starts, append=size).astype(np.float32)
+    sums = np.add.reduceat(values, starts, axis=axis, dtype=np.float32)
+    return np.asarray(sums / lengths.reshape(-1, *[1] * (values.ndim - axis - 1)))
 
 
 @dataclass(frozen=True)

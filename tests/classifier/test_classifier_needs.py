@@ -44,7 +44,7 @@ def test_traces_may_be_given_as_any_collection() -> None:
 
 
 def test_an_unknown_reduction_is_refused() -> None:
-    with pytest.raises(UserError, match="reduced by 'flatten' or 'mean', not by 'max'"):
+    with pytest.raises(UserError, match="reduced by 'flatten', 'mean' or 'grid', not by 'max'"):
         Trace("a", "max")
 
 

@@ -81,6 +81,33 @@ def test_supervisors_are_listed_and_described(run):
     assert "probabilities" in run("supervisors", "entropy").out
 
 
+def test_the_list_of_supervisors_is_a_table_of_families(run):
+    cards = run("supervisors", "--json").json()["supervisors"]
+    lines = run("supervisors").out.splitlines()
+    assert lines[0].split() == ["needs", "fit", "suspicious", "is"]
+    headings = [line for line in lines if not line.startswith((" ", "*"))]
+    assert headings == list(dict.fromkeys(card["family"] for card in cards))
+    rows = {line.split()[0].rstrip("*"): line for line in lines if line.startswith("  ") and line.split()[0] != "needs"}
+    assert rows.keys() == {card["name"] for card in cards}
+    for card in cards:
+        needs = ", ".join(sorted(set(card["needs"]) - {"probabilities"})) or "-"
+        said = card["summary"].removeprefix("Suspicious = ")
+        assert f"{needs} " in rows[card["name"]] and rows[card["name"]].endswith(f"  {said}")
+        assert (" yes " if card["requires_fit"] else " no ") in rows[card["name"]]
+    assert "-" in rows["entropy"].split()
+
+
+def test_expensive_supervisors_are_marked(run, monkeypatch):
+    from secondguess.supervisors.softmax import Entropy
+
+    assert run("supervisors", "entropy", "--json").json()["expensive"] is False
+    assert "*" not in run("supervisors", "entropy").out
+    monkeypatch.setattr(Entropy, "expensive", True, raising=False)
+    listed = run("supervisors").out
+    assert "  entropy*" in listed and "* expensive: not in an audit unless named, or" in listed
+    assert run("supervisors", "entropy", "--json").json()["expensive"] is True
+
+
 def test_errors_are_one_sentence_and_exit_code_2(run):
     outcome = run("supervisors", "entropie")
     assert outcome.code == 2

@@ -285,3 +285,30 @@ def test_learnt_state_that_the_file_cannot_hold_is_refused(spread: Spread, value
 def test_numpy_scalars_are_saved_as_numbers(tmp_path: Path) -> None:
     Spread(np.float32(0.5)).save(tmp_path / "s.safetensors")  # type: ignore[arg-type]
     assert Spread.load(tmp_path / "s.safetensors").factor == 0.5
+
+
+class Grouped(Spread):
+    name = "grouped"
+
+    def _fit(self, observation: Observation, labels: NDArray[np.int64] | None) -> None:
+        super()._fit(observation, labels)
+        self.layers_ = {"0.weight": np.eye(3, dtype=np.float32), "0/bias": np.arange(4)[::-1]}
+        self.empty_ = {}
+        self.mixed_ = {"a": 1, "b": [2]}
+
+
+def test_a_dictionary_of_arrays_is_saved_array_by_array(nominal: Observation, tmp_path: Path) -> None:
+    Grouped().fit(nominal).save(tmp_path / "g.safetensors")
+    assert {"layers_/0.weight", "layers_/0/bias"} <= set(load_file(tmp_path / "g.safetensors"))
+    loaded = Grouped.load(tmp_path / "g.safetensors")
+    assert list(loaded.layers_) == ["0.weight", "0/bias"]
+    np.testing.assert_array_equal(loaded.layers_["0.weight"], np.eye(3, dtype=np.float32), strict=True)
+    np.testing.assert_array_equal(loaded.layers_["0/bias"], [3, 2, 1, 0])
+    assert (loaded.empty_, loaded.mixed_) == ({}, {"a": 1, "b": [2]})
+
+
+def test_a_name_that_is_an_array_and_a_group_is_damage(tmp_path: Path) -> None:
+    card = {"secondguess": "1", "supervisor": "spread", "params": "{}", "state": "{}"}
+    save_file({"x_": np.zeros(2), "x_/y": np.zeros(2)}, tmp_path / "s.safetensors", metadata=card)
+    with pytest.raises(UserError, match="is damaged, or was saved by another version"):
+        Spread.load(tmp_path / "s.safetensors")

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import itertools
 import re
 import subprocess
 import sys
@@ -305,7 +304,7 @@ def test_examples_hold_what_is_needed_and_nothing_can_be_written() -> None:
 
 
 def test_suspicious_examples_are_more_suspicious_to_every_supervisor_of_ours() -> None:
-    ordinary, odd = (example_observation(Needs(), 100, seed=4, suspicious=flag) for flag in (False, True))
-    for one, (left, right) in itertools.product(make("all"), [(ordinary, odd)]):
+    for one in make("all"):
         if not one.requires_fit:
-            assert one.score(right).min() > one.score(left).max()
+            ordinary, odd = (example_observation(one.needs, 100, seed=4, suspicious=flag) for flag in (False, True))
+            assert one.score(odd).min() > one.score(ordinary).max(), one.name

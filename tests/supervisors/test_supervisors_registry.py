@@ -64,6 +64,17 @@ def test_the_softmax_supervisors_are_known() -> None:
     assert names()[:4] == ["max_softmax", "pcs", "entropy", "deep_gini"]
 
 
+@pytest.mark.usefixtures("clean_registry")
+def test_the_order_does_not_depend_on_who_was_imported_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    room = "secondguess.supervisors"
+    early = type("Early", (Flat,), {"name": "early", "__module__": f"{room}.package.inner"})
+    late = type("Late", (Flat,), {"name": "late", "__module__": f"{room}.packages"})
+    known = {kind.name: kind for kind in (Flat, late, early, Entropy)}
+    monkeypatch.setattr(registry, "_known", known)
+    monkeypatch.setattr(registry, "OURS", ("softmax", "package", "packages"))
+    assert names() == ["entropy", "early", "late", "flat"]
+
+
 @pytest.mark.parametrize(("asked", "meant"), [("entropi", "entropy"), ("deepgini", "deep_gini")])
 def test_an_unknown_name_gets_its_close_match(asked: str, meant: str) -> None:
     with pytest.raises(UserError, match=rf"no supervisor '{asked}'; did you mean .*'{meant}'"):
@@ -103,6 +114,37 @@ def test_make_takes_all_one_several_and_ready_made() -> None:
     assert made[1] is ready
 
 
+class Costly(Flat):
+    name = "costly"
+    family = "patience"
+    expensive = True
+
+
+@pytest.mark.usefixtures("clean_registry")
+def test_standard_are_all_but_the_expensive_ones() -> None:
+    register(Flat)
+    register(Costly)
+    everybody, standard = ([one.name for one in make(which)] for which in ("all", "standard"))
+    assert everybody == names()
+    assert everybody[-2:] == ["flat", "costly"]
+    assert standard == [name for name in everybody if not registry.is_expensive(get(name))]
+    assert {"entropy", "flat"} <= set(standard)
+    assert "costly" not in standard
+    assert [one.name for one in make("costly")] == ["costly"]
+    assert [one.name for one in make(["standard", "costly"])] == [*standard, "costly"]
+    assert [one.name for one in make(["all"])] == everybody
+
+
+def test_a_family_is_declared_or_the_module_it_comes_from() -> None:
+    assert registry.family(Costly) == "patience"
+    assert registry.family(Entropy) == "softmax"
+    assert registry.family(Flat) == "other"
+    deep = type("Deep", (Flat,), {"__module__": "secondguess.supervisors.surprise.dsa"})
+    assert registry.family(deep) == "surprise"
+    theirs = type("Theirs", (Flat,), {"__module__": "their.secondguess.supervisors.scores"})
+    assert registry.family(theirs) == "other"
+
+
 @pytest.mark.usefixtures("clean_registry")
 def test_make_hands_parameters_to_a_single_name() -> None:
     register(Flat)
@@ -114,7 +156,7 @@ def test_make_hands_parameters_to_a_single_name() -> None:
 def test_make_refuses_parameters_that_cannot_be_used() -> None:
     register(Flat)
     register(Demanding)
-    for several in ("all", ["pcs"], ["flat", Flat()]):
+    for several in ("all", "standard", ["pcs"], ["flat", Flat()]):
         with pytest.raises(UserError, match=r"Parameters \(nonsense\) were given for several supervisors"):
             make(several, nonsense=3)
     with pytest.raises(UserError, match=r"'pcs' cannot be made: .*'nonsense'; its parameters are: none\."):

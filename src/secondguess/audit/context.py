@@ -1,6 +1,7 @@
 """What the sections of an audit share: the classifier, the images, and everything already seen of them.
 
-One pass over each set of images feeds all sections: the context asks for the union of what all supervisors need.
+One pass over each set of images feeds all sections: the context asks for the union of what all supervisors need, and on
+the training images for what those need that learn. It times them too: fitting and scoring happen here and nowhere else.
 """
 
 from __future__ import annotations
@@ -8,7 +9,9 @@ from __future__ import annotations
 import copy
 import time
 import traceback
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from pathlib import Path
@@ -17,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess._progress import Progress, Silent
+from secondguess.audit.cost import Cost, Stopwatch
 from secondguess.audit.findings import NotApplicable, Number
 from secondguess.classifier import Classifier
 from secondguess.data import ImageSet
@@ -66,6 +70,7 @@ class Context:
         progress: where to report.
         unusable: why some supervisors could not be used, by name.
         unmade: why some stress sets could not be made, by name.
+        remarks: what supervisors warned of while they were fitted or scored, by name.
     """
 
     classifier: Classifier
@@ -79,7 +84,9 @@ class Context:
     progress: Progress = field(default_factory=Silent)
     unusable: dict[str, str] = field(default_factory=dict)
     unmade: dict[str, str] = field(default_factory=dict)
+    remarks: dict[str, list[str]] = field(default_factory=dict)
     _scored: dict[tuple[str, str], Scored] = field(default_factory=dict, repr=False)
+    _fitting: dict[str, float] = field(default_factory=dict, repr=False)
 
     @cached_property
     def nominal(self) -> Observation:
@@ -126,9 +133,10 @@ class Context:
         for supervisor in self.supervisors:
             try:
                 self._informed.check(supervisor.needs, f"The supervisor {supervisor.name!r}")
-                if supervisor.requires_fit and not supervisor.is_fitted:
-                    supervisor = supervisor.clone().fit(self._training, self.train.labels if self.train else None)
-                supervisor.score(self.nominal.take(slice(0, 8)))  # one that cannot score must not cost the others
+                with self._listening(supervisor.name):
+                    if _learns(supervisor):
+                        supervisor = self._fitted(supervisor)
+                    supervisor.score(self.nominal.take(slice(0, 8)))  # one that cannot score must not cost the others
                 usable.append(supervisor)
             except Exception as error:
                 self.unusable[supervisor.name] = explain(error)
@@ -141,24 +149,58 @@ class Context:
         if (supervisor, name) not in self._scored:
             judge = next(one for one in self.fitted if one.name == supervisor)
             seen = self.nominal if name == "nominal" else self.stressed[name][1]
-            began = time.perf_counter()
-            scores = judge.score(seen)
-            self._scored[supervisor, name] = Scored(scores, time.perf_counter() - began)
+            with self._listening(supervisor):
+                began = time.perf_counter()
+                scores = judge.score(seen)
+                self._scored[supervisor, name] = Scored(scores, time.perf_counter() - began)
         return self._scored[supervisor, name]
 
-    def observe(self, images: ImageSet, label: str) -> Observation:
-        """Look at images once for everybody."""
+    def cost(self, supervisor: str) -> Cost:
+        """What a supervisor costs, measured on the test images."""
+        scored = self.scored(supervisor)
+        needs = next(one.needs for one in self.fitted if one.name == supervisor)
+        per_image = 1e6 * scored.seconds / len(scored.scores)
+        return Cost(self._fitting.get(supervisor), self._stopwatch.extra(needs), per_image)
+
+    def observe(self, images: ImageSet, label: str, needs: Needs | None = None) -> Observation:
+        """Look at images once for everybody, or for those who have these `needs`."""
         with self.progress.task(f"Looking at {label}", len(images)) as advance:
-            return self.classifier.observe(images, self._needs, seed=self.seed, progress=advance)
+            wanted = self._needs(self.supervisors) if needs is None else needs
+            return self.classifier.observe(images, wanted, seed=self.seed, progress=advance)
 
     def number(self, measured: Interval | float, images: ImageSet | None = None) -> Number:
         """A number measured on `images` (the test images if left out)."""
         return Number.of(measured, (images or self.test).fingerprint, self.seed)
 
-    @cached_property
-    def _needs(self) -> Needs:
+    def _fitted(self, supervisor: Supervisor) -> Supervisor:
+        seen, labels = self._training, self.train.labels if self.train else None
+        with self.progress.task(f"Fitting {supervisor.name}", 1) as advance:
+            began = time.perf_counter()
+            fitted = supervisor.clone().fit(seen, labels)
+            self._fitting[supervisor.name] = time.perf_counter() - began
+            advance(1, 1)
+        return fitted
+
+    @contextmanager
+    def _listening(self, supervisor: str) -> Iterator[None]:
+        """What a supervisor warns the user of belongs in the report; other warnings go their way."""
+        with warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always", UserWarning)
+            yield
+        for one in heard:
+            if issubclass(one.category, UserWarning):
+                said = self.remarks.setdefault(supervisor, [])
+                said += [str(one.message)] if str(one.message) not in said else []
+            else:
+                warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+
+    def _needs(self, supervisors: Sequence[Supervisor]) -> Needs:
         gives = self._informed.gives
-        return reduce(Needs.__or__, [one.needs for one in self.supervisors if one.needs.abilities <= gives], Needs())
+        return reduce(Needs.__or__, [one.needs for one in supervisors if one.needs.abilities <= gives], Needs())
+
+    @cached_property
+    def _stopwatch(self) -> Stopwatch:
+        return Stopwatch(self.classifier, self.test)
 
     @cached_property
     def _informed(self) -> Classifier:
@@ -174,4 +216,9 @@ class Context:
     def _training(self) -> Observation:
         if self.train is None:
             raise UserError("This needs the images the model was trained on; give them with --train.")
-        return self.observe(self.train, "training images")
+        learners = [one for one in self.supervisors if _learns(one)]
+        return self.observe(self.train, "training images", self._needs(learners))
+
+
+def _learns(supervisor: Supervisor) -> bool:
+    return supervisor.requires_fit and not supervisor.is_fitted

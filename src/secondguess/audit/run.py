@@ -42,7 +42,7 @@ def run_audit(
     *,
     train: ImageSet | None = None,
     out: str | Path = "out/audit",
-    supervisors: str | Iterable[str | Supervisor] = "all",
+    supervisors: str | Iterable[str | Supervisor] = "standard",
     stress: str | Iterable[str | StressSet] = ("ambiguous", "corrupted", "adversarial", "invalid"),
     gates: Iterable[str | Gate] = (),
     seed: int = 0,
@@ -57,7 +57,7 @@ def run_audit(
         test: nominal images; labelled ones show more.
         train: the images it was trained on, for supervisors that learn from them.
         out: the folder for the results and for the cache; nothing is written anywhere else.
-        supervisors: `"all"`, names, or ready-made supervisors.
+        supervisors: names or ready-made supervisors; `"standard"` are all but the expensive ones, `"all"` are all.
         stress: names of stress sets, or ready-made ones.
         gates: conditions such as `"supervisor.entropy.invalid.auroc>=0.8"`.
         seed: of everything random.

@@ -75,7 +75,10 @@ class Backend(ABC):
         raise self.without_penultimate()
 
     def sample(self, images: Array, count: int, seed: int) -> Array:
-        """Run `count` passes with dropout switched on, in one batch; returns raw outputs (n, count, K)."""
+        """Run `count` passes with dropout switched on; returns raw outputs (n, count, K).
+
+        Pass s must not depend on `count`, so that fewer samples are the first of many.
+        """
         raise UserError(f"{self.kind} has no dropout layers that can be switched on.")
 
     def differentiable(self, images: torch.Tensor) -> torch.Tensor:

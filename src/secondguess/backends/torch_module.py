@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.modules.dropout import _DropoutNd
 
-from secondguess._device import isolated_rng, pick_device, seed_rng
+from secondguess._device import pick_device
 from secondguess.backends.base import Array, Backend, Layer, digest
 from secondguess.backends.differentiable import frozen
+from secondguess.backends.dropout_passes import DropoutPasses, dropouts
 from secondguess.errors import UserError
 
 __all__ = ["TorchBackend", "to_numpy"]
@@ -36,16 +36,17 @@ class TorchBackend(Backend):
     def __init__(self, module: nn.Module, *, device: str = "auto") -> None:
         self.device = pick_device(device)
         self.module = module.to(self.device)
+        self._passes = DropoutPasses(self.module, self._run, self.device)
 
     @property
     def gives(self) -> frozenset[str]:
         """Everything; dropout only if the module holds dropout layers."""
-        dropout = {"dropout"} if self._dropouts() else set()
+        dropout = {"dropout"} if dropouts(self.module) else set()
         return frozenset({"probabilities", "traces", "gradients"} | dropout)
 
     def forward(self, images: Array, layers: Sequence[str] = ()) -> tuple[Array, dict[str, Array]]:
         """Run the module once and record the outputs of `layers`."""
-        with torch.inference_mode(), self._mode(dropout=False), self._recording(layers) as recorded:
+        with torch.inference_mode(), self._mode(), self._recording(layers) as recorded:
             output = self._run(torch.from_numpy(images).to(self.device))
         if missing := [name for name in layers if name not in recorded]:
             known = [layer.name for layer in self.layers(images[:1])]
@@ -53,15 +54,17 @@ class TorchBackend(Backend):
         return to_numpy(output), {name: to_numpy(recorded[name]) for name in layers}
 
     def layers(self, probe: Array) -> list[Layer]:
-        """The leaf modules in the order in which they are called."""
+        """The leaf modules that give one row an image, in the order in which they are called."""
         found: list[Layer] = []
+        two = torch.from_numpy(probe).to(self.device).repeat(2, 1, 1, 1)
 
         def note(name: str, module: nn.Module, _fed: Any, output: torch.Tensor) -> None:
-            weighted = any(True for _ in module.parameters())
-            found.append(Layer(name, type(module).__name__, tuple(output.shape[1:]), weighted))
+            if len(output) == len(two):
+                weighted = any(True for _ in module.parameters())
+                found.append(Layer(name, type(module).__name__, tuple(output.shape[1:]), weighted))
 
-        with torch.inference_mode(), self._mode(dropout=False), self._hooks(note):
-            self._run(torch.from_numpy(probe).to(self.device))
+        with torch.inference_mode(), self._mode(), self._hooks(note):
+            self._run(two)
         return found
 
     def penultimate(self, probe: Array) -> str:
@@ -73,7 +76,7 @@ class TorchBackend(Backend):
             if any(True for _ in module.parameters()):
                 heads.append((name, fed is not inputs and isinstance(fed, torch.Tensor)))
 
-        with torch.inference_mode(), self._mode(dropout=False), self._hooks(note):
+        with torch.inference_mode(), self._mode(), self._hooks(note):
             self._run(inputs)
         head, has_layer_before = heads[-1] if heads else ("", False)
         if not has_layer_before:
@@ -81,22 +84,19 @@ class TorchBackend(Backend):
         return head + INPUT
 
     def sample(self, images: Array, count: int, seed: int) -> Array:
-        """Repeat each image `count` times in one batch with the dropout layers on and batch-norm in eval mode."""
-        if not self._dropouts():
+        """Run `count` passes with the dropout layers on and batch-norm in eval mode; see `dropout_passes`."""
+        if not dropouts(self.module):
             raise UserError(
                 "Dropout samples were asked for, but the model has no torch.nn.Dropout layer; "
                 "use supervisors that need none, or a model with dropout."
             )
-        inputs = torch.from_numpy(images).to(self.device).repeat_interleave(count, dim=0)
-        # The global generator is what nn.Dropout draws from: seed it for this chunk alone, and hand it back as it was.
-        with torch.inference_mode(), self._mode(dropout=True), isolated_rng(self.device):
-            seed_rng(seed, self.device)
-            output = self._run(inputs)
-        return to_numpy(output).reshape(len(images), count, -1)
+        with self._mode():
+            output = self._passes.sample(torch.from_numpy(images).to(self.device), count, seed)
+        return to_numpy(output).reshape(count, len(images), -1).swapaxes(0, 1)
 
     def differentiable(self, images: torch.Tensor) -> torch.Tensor:
         """Run the module once in eval mode, with gradients for the images alone."""
-        with self._mode(dropout=False), frozen(self.module):
+        with self._mode(), frozen(self.module):
             return self._run(images)
 
     def identity(self) -> str:
@@ -136,16 +136,11 @@ class TorchBackend(Backend):
             )
         return output
 
-    def _dropouts(self) -> list[_DropoutNd]:
-        return [module for module in self.module.modules() if isinstance(module, _DropoutNd)]
-
     @contextmanager
-    def _mode(self, *, dropout: bool) -> Iterator[None]:
-        """Eval mode, dropout layers apart; afterwards every module has its own flag back."""
+    def _mode(self) -> Iterator[None]:
+        """Eval mode; afterwards every module has its own flag back."""
         before = [(module, module.training) for module in self.module.modules()]
         self.module.eval()
-        for layer in self._dropouts() if dropout else []:
-            layer.train()
         try:
             yield
         finally:

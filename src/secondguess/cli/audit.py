@@ -82,8 +82,11 @@ def audit(
         str, typer.Option(help="Stress sets, separated by commas.", rich_help_panel="Stress")
     ] = "ambiguous,corrupted,adversarial,invalid",
     supervisors: Annotated[
-        str, typer.Option(help="Names separated by commas, or all.", rich_help_panel="Stress")
-    ] = "all",
+        str,
+        typer.Option(
+            help="Names separated by commas; standard: all but the expensive ones; all.", rich_help_panel="Stress"
+        ),
+    ] = "standard",
     gates: Annotated[
         list[str] | None,
         typer.Option("--assert", help='A gate, e.g. "accuracy.test.low>=0.95"; may be repeated.'),
@@ -143,7 +146,7 @@ def audit(
         images,
         train=dataset.train,
         out=out,
-        supervisors="all" if supervisors == "all" else _list(supervisors),
+        supervisors=_list(supervisors),
         stress=[f"invalid:{invalid}" if name == "invalid" else name for name in _list(stress)],
         gates=parsed,
         seed=seed,

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from secondguess.cli.options import Debug, Device, Json, Quiet, print_json, progress_for, say
+from secondguess.errors import UserError
 
 __all__ = ["app"]
 
@@ -117,3 +118,59 @@ def corruptions(
         return
     for row in result["rows"]:
         say(f"  {row['work']:<22} {row['per_1000']:8.3f} s per 1,000 images   {row['ratio']:7.1f} x identity")
+
+
+@app.command("surprise")
+def surprise(
+    traces: Annotated[int, typer.Option(min=200, help="Training traces.")] = 60_000,
+    queries: Annotated[int, typer.Option(min=1, help="Traces to be scored.")] = 10_000,
+    dimensions: Annotated[str, typer.Option(help="Neurons, separated by commas.")] = "10,128,1600",
+    repeats: Annotated[int, typer.Option(min=1, help="The best counts.")] = 3,
+    peer_queries: Annotated[int, typer.Option(min=1, help="Of these, dnn-tip scores so many.")] = 100,
+    growth: Annotated[bool, typer.Option(help="Time against the number of traces, queries and neurons, too.")] = True,
+    device: Device = "auto",
+    quiet: Quiet = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Time DSA, LSA, MDSA and sampling against a bare matrix product and against dnn-tip."""
+    from secondguess.bench.surprise import run
+
+    result = run(
+        traces=traces,
+        queries=queries,
+        dimensions=_whole_numbers(dimensions),
+        repeats=repeats,
+        peer_queries=peer_queries,
+        growth=growth,
+        device=device,
+        progress=progress_for(quiet=quiet or json),
+    )
+    if not result["peer_installed"]:
+        typer.echo(f"NO PEER: {result['peer']}", err=True)
+    if json:
+        print_json(result)
+        return
+    _print_surprise(result)
+
+
+def _whole_numbers(text: str) -> tuple[int, ...]:
+    try:
+        numbers = tuple(int(part) for part in text.split(","))
+    except ValueError as error:
+        raise UserError(f"--dimensions is {text!r}; give whole numbers separated by commas, as in 10,128.") from error
+    if min(numbers) < 1:
+        raise UserError(f"--dimensions is {text!r}; every number must be 1 or more.")
+    return numbers
+
+
+def _print_surprise(result: dict[str, Any]) -> None:
+    for row in result["rows"]:
+        peer = "      -" if row["peer_ratio"] is None else f"{row['peer_ratio']:7,.0f}"
+        say(
+            f"  {row['work']:<20} d {row['dimension']:>5}   {row['seconds']:8.3f} s   {row['floor_ratio']:6.2f} x floor"
+            f"   dnn-tip {peer} x ours   {row['peak_mib']:5.0f} MiB"
+        )
+    for row in result["growth"]:
+        sizes = f"{row['traces']:>7,} traces   {row['queries']:>7,} queries   d {row['dimension']:>5}"
+        say(f"  dsa, {row['varied']:<10} {sizes}   {row['seconds']:8.3f} s")

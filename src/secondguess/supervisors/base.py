@@ -33,11 +33,15 @@ class Supervisor(ABC):
 
     Attributes:
         name: by which it is known in the registry, in reports and in gates; lower case with underscores.
+        family: the heading under which it is listed; the name of its module where it says nothing.
+        expensive: whether it takes so long that an audit leaves it out unless asked for.
         requires_fit: whether `fit` must be called before `score`.
     """
 
     name: ClassVar[str]
+    family: ClassVar[str] = ""
     requires_fit: ClassVar[bool] = True
+    expensive: ClassVar[bool] = False
 
     @property
     def needs(self) -> Needs:
@@ -108,7 +112,7 @@ class Supervisor(ABC):
         return f"{type(self).__name__}{fitted}({shown})"
 
     def state(self) -> dict[str, Any]:
-        """What `fit` has learnt: arrays, and values that JSON can hold."""
+        """What `fit` has learnt: arrays, dictionaries of arrays, and values that JSON can hold."""
         return {name: getattr(self, name) for name in self._state_names()}
 
     def save(self, path: str | Path) -> None:
@@ -117,8 +121,8 @@ class Supervisor(ABC):
         from safetensors.numpy import save
 
         state = self.state()
-        arrays = {name: np.asarray(value, order="C") for name, value in state.items() if isinstance(value, np.ndarray)}
-        rest = {name: value for name, value in state.items() if name not in arrays}
+        arrays = {name: np.asarray(value, order="C") for name, value in _arrays(state).items()}
+        rest = {name: value for name, value in state.items() if not _holds_arrays(value)}
         card = {
             "secondguess": FORMAT,
             "supervisor": self.name,
@@ -144,7 +148,7 @@ class Supervisor(ABC):
             raise UserError(f"{path} holds the supervisor {card['supervisor']!r}, not {kind.name!r}.")
         try:
             made = kind(**json.loads(card["params"], object_hook=_from_json))
-            state = tensors | json.loads(card["state"], object_hook=_from_json)
+            state = _nested(tensors) | json.loads(card["state"], object_hook=_from_json)
         except (TypeError, ValueError) as error:
             raise UserError(f"{path} is damaged, or was saved by another version of {kind.name!r}: {error}.") from error
         for name, value in state.items():
@@ -198,6 +202,36 @@ def _read(path: Path) -> tuple[dict[str, NDArray[Any]], Mapping[str, str]]:
     return tensors, card
 
 
+def _holds_arrays(value: Any) -> bool:
+    """Whether a learnt value goes into the file as arrays: an array, or a dictionary of nothing but arrays."""
+    parts = list(value.values()) if isinstance(value, dict) and value else [value]
+    return all(isinstance(part, np.ndarray) for part in parts)
+
+
+def _arrays(state: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+    """All arrays of a learnt state; those in a dictionary under `name/key`."""
+    found: dict[str, NDArray[Any]] = {}
+    for name, value in state.items():
+        if _holds_arrays(value):
+            parts = {f"{name}/{key}": part for key, part in value.items()} if isinstance(value, dict) else {name: value}
+            found |= parts
+    return found
+
+
+def _nested(tensors: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    """The opposite of `_arrays`."""
+    state: dict[str, Any] = {}
+    for name, tensor in tensors.items():
+        outer, slash, key = name.partition("/")
+        if not slash:
+            state[name] = tensor
+        elif isinstance(group := state.setdefault(outer, {}), dict):
+            group[key] = tensor
+        else:
+            raise ValueError(f"{outer!r} is both an array and a group of arrays")
+    return state
+
+
 def _to_json(value: Any) -> Any:
     if isinstance(value, Trace):
         return {"trace": asdict(value)}
@@ -207,7 +241,7 @@ def _to_json(value: Any) -> Any:
     hint = " (a dataclass)" if is_dataclass(value) else ""
     raise UserError(
         f"A value of type {kind}{hint} cannot be saved; parameters are numbers, texts, lists and traces, and what is "
-        "learnt may be arrays too."
+        "learnt may be arrays and dictionaries of arrays too."
     )
 
 

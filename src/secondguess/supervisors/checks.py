@@ -14,6 +14,7 @@ import re
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -118,7 +119,12 @@ class _Kit:
     suspicious: Observation
     labels: NDArray[np.int64]
 
+    @cached_property
     def fitted(self) -> Supervisor:
+        """One for all checks that do not fit it again: fitting may take seconds."""
+        return self.fresh()
+
+    def fresh(self) -> Supervisor:
         return self.given.clone().fit(self.nominal, self.labels)
 
 
@@ -137,7 +143,7 @@ def check_parameters(kit: _Kit) -> None:
         params = kit.given.params()
     except AttributeError as error:
         raise AssertionError(f"{error}: store every parameter of __init__ under its own name") from error
-    copied = kit.fitted().clone()
+    copied = kit.fitted.clone()
     _require(
         copied.params() == params,
         f"clone() has {copied.params()}, the original {params}: store them untouched",
@@ -159,7 +165,7 @@ def check_shape_and_type(kit: _Kit) -> None:
 
 def check_sign(kit: _Kit) -> None:
     """Larger = more suspicious: odd images score higher than ordinary ones."""
-    supervisor = kit.fitted()
+    supervisor = kit.fitted
     nominal, suspicious = supervisor.score(kit.nominal), supervisor.score(kit.suspicious)
     above = (suspicious[:, None] > nominal).mean() + 0.5 * (suspicious[:, None] == nominal).mean()
     _require(
@@ -170,18 +176,18 @@ def check_sign(kit: _Kit) -> None:
 
 def check_determinism(kit: _Kit) -> None:
     """The same observation gives the same scores, from one fit and from two."""
-    supervisor = kit.fitted()
+    supervisor = kit.fitted
     first = supervisor.score(kit.suspicious)
     _require(np.array_equal(first, supervisor.score(kit.suspicious)), "scoring twice gave different scores")
     _require(
-        _close(first, kit.fitted().score(kit.suspicious)),
+        _close(first, kit.fresh().score(kit.suspicious)),
         "fitting twice gave different scores: take a seed parameter",
     )
 
 
 def check_batch_size(kit: _Kit) -> None:
     """A score depends on its own image alone, not on which others are scored beside it."""
-    supervisor = kit.fitted()
+    supervisor = kit.fitted
     whole = supervisor.score(kit.suspicious)
     for size in (1, 7):
         rows = [slice(start, start + size) for start in range(0, len(whole), size)]
@@ -191,7 +197,7 @@ def check_batch_size(kit: _Kit) -> None:
 
 def check_permutation(kit: _Kit) -> None:
     """Shuffled images give shuffled scores."""
-    supervisor = kit.fitted()
+    supervisor = kit.fitted
     order = np.random.default_rng(0).permutation(len(kit.suspicious))
     shuffled = supervisor.score(kit.suspicious.take(order))
     _require(_close(supervisor.score(kit.suspicious)[order], shuffled), "shuffling the images changed their scores")
@@ -199,7 +205,7 @@ def check_permutation(kit: _Kit) -> None:
 
 def check_refit(kit: _Kit) -> None:
     """A second fit forgets the first."""
-    fresh, used = kit.fitted(), kit.fitted()
+    fresh, used = kit.fitted, kit.given.clone()
     half = slice(0, len(kit.nominal) // 2)
     used.fit(kit.nominal.take(half), kit.labels[half])
     used.fit(kit.nominal, kit.labels)
@@ -208,7 +214,7 @@ def check_refit(kit: _Kit) -> None:
 
 def check_save_and_load(kit: _Kit) -> None:
     """What is saved and loaded scores the same, from a file without pickles."""
-    supervisor = kit.fitted()
+    supervisor = kit.fitted
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "supervisor.safetensors"
         supervisor.save(path)
@@ -220,7 +226,7 @@ def check_save_and_load(kit: _Kit) -> None:
 
 def check_bad_input(kit: _Kit) -> None:
     """Missing parts, empty sets, too early calls and wrong label counts are `UserError`s, not crashes."""
-    supervisor = kit.fitted()
+    supervisor = kit.fitted
     _refuses(lambda: supervisor.score(kit.nominal.take(slice(0, 0))), "an empty observation")
     _refuses(lambda: supervisor.fit(kit.nominal, kit.labels[:-1]), "a label too few")
     bare = replace(kit.nominal, logits=None, traces={}, samples=None, images=None)

@@ -5,7 +5,9 @@ A package adds its own supervisors by declaring, in its `pyproject.toml`,
     [project.entry-points."secondguess.supervisors"]
     my_score = "my_package.scores:MyScore"
 
-and they appear in the audit, in `secondguess supervisors` and in gates, under their `name`.
+and they appear in the audit, in `secondguess supervisors` and in gates, under their `name`. A class may say to which
+`family` it belongs, under whose heading it is then listed, and that it is `expensive`, such as one that trains twenty
+models: it is then left out of `"standard"`, which is what an audit takes unless told otherwise.
 """
 
 from __future__ import annotations
@@ -21,10 +23,25 @@ from typing import Any, TypeVar
 from secondguess.errors import UserError
 from secondguess.supervisors.base import Supervisor
 
-__all__ = ["get", "make", "names", "register"]
+__all__ = ["family", "get", "is_expensive", "make", "names", "register"]
 
 GROUP = "secondguess.supervisors"
-OURS = ("softmax",)  # the modules of this room that hold supervisors
+STANDARD, ALL = "standard", "all"
+OURS = (  # the modules of this room that hold supervisors
+    "softmax",
+    "dropout",
+    "ensemble",
+    "dissector",
+    "surprise.dsa",
+    "surprise.lsa",
+    "surprise.mdsa",
+    "surprise.mixtures",
+    "autoencoder",
+    "logits",
+    "knn",
+    "vim",
+    "relative_mahalanobis",
+)
 
 Kind = TypeVar("Kind", bound=type[Supervisor])
 _known: dict[str, type[Supervisor]] = {}
@@ -55,26 +72,44 @@ def get(name: str) -> type[Supervisor]:
     return known[name]
 
 
-def make(which: str | Iterable[str | Supervisor] = "all", **params: Any) -> list[Supervisor]:
+def family(kind: type[Supervisor]) -> str:
+    """The heading under which a supervisor is listed: its own `family`, or the module of this room that it is from."""
+    if kind.family:
+        return kind.family
+    ours, _, rest = kind.__module__.partition("secondguess.supervisors.")
+    return rest.partition(".")[0] if rest and not ours else "other"
+
+
+def is_expensive(kind: type[Supervisor]) -> bool:
+    """Whether a supervisor says of itself that it takes too long to be used unasked."""
+    return kind.expensive
+
+
+def make(which: str | Iterable[str | Supervisor] = ALL, **params: Any) -> list[Supervisor]:
     """Supervisors by name.
 
     Args:
-        which: one name, several, or `"all"`; ready-made supervisors in the list are passed through.
+        which: one name, or several; `"all"` stands for all of them and `"standard"` for those that are not expensive.
+            Ready-made supervisors in the list are passed through.
         params: for a single name only, the parameters of its `__init__`.
 
     Raises:
         UserError: for an unknown name, or parameters that cannot be used.
     """
-    if params and (which == "all" or not isinstance(which, str)):
+    if params and (which in (ALL, STANDARD) or not isinstance(which, str)):
         raise UserError(
             f"Parameters ({', '.join(params)}) were given for several supervisors, but they are handed to a single "
             "name only; make each supervisor on its own."
         )
-    if which == "all":
-        return [kind() for kind in _all().values()]
     if isinstance(which, str):
-        return [_made(get(which), params)]
-    return [one if isinstance(one, Supervisor) else get(one)() for one in which]
+        return _named(which, params)
+    return [made for one in which for made in ([one] if isinstance(one, Supervisor) else _named(one, {}))]
+
+
+def _named(name: str, params: dict[str, Any]) -> list[Supervisor]:
+    if name in (ALL, STANDARD):
+        return [kind() for kind in _all().values() if name == ALL or not is_expensive(kind)]
+    return [_made(get(name), params)]
 
 
 def _made(kind: type[Supervisor], params: dict[str, Any]) -> Supervisor:
@@ -101,7 +136,13 @@ def _all() -> dict[str, type[Supervisor]]:
         for entry in entry_points(group=GROUP):
             _add(entry)
         _complete = True
-    return dict(_known)
+    return dict(sorted(_known.items(), key=lambda item: _place(item[1])))
+
+
+def _place(kind: type[Supervisor]) -> int:
+    """Where a class stands, whoever imported its module first: ours by `OURS`, then the others as they came."""
+    module = kind.__module__.removeprefix("secondguess.supervisors.") + "."
+    return next((place for place, own in enumerate(OURS) if module.startswith(own + ".")), len(OURS))
 
 
 def _add(entry: Any) -> None:

@@ -2,7 +2,8 @@
 
 Each cell compares the scores of nominal test images with those of a stress set: AUROC (1/2 = blind, 1 = perfect), and
 the share of stress images that raise an alarm when the threshold is set so that at most 5% of nominal images do. The
-column `mistakes` compares, among the nominal images, wrong predictions with right ones.
+column `mistakes` compares, among the nominal images, wrong predictions with right ones. What a supervisor costs is
+measured in the same run: seconds to fit, and microseconds an image to observe what it needs and to score it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from secondguess.audit.context import Context
 from secondguess.audit.findings import Findings
 from secondguess.metrics import Interval, accuracy, aupr_interval, auroc_interval, detection_rate_interval, threshold_at
 from secondguess.report import figures
+from secondguess.supervisors.registry import family
 
 NAME = "supervisors"
 TITLE = "Does it know what it does not know?"
@@ -36,11 +38,13 @@ def run(context: Context) -> Findings:
     best = {column: max(rows, key=lambda row: row["cells"][column]["auroc"].value) for column in columns}
     findings.view = {
         "columns": columns,
-        "rows": rows,
+        "families": _families(context, rows),
         "best": {column: row["name"] for column, row in best.items()},
+        "near": {column: _near(rows, row, column) for column, row in best.items()},
         "details": _details(context, findings, best, columns),
         "histograms": _histograms(context, best),
         "left_out": context.unusable | context.unmade,
+        "remarks": context.remarks,
         "false_alarms": context.false_alarms,
         "images": {name: len(images) for name, (images, _) in context.stressed.items()},
         "wrong": int(wrong.sum()) if wrong is not None else 0,
@@ -67,6 +71,20 @@ def _summary(
         share = f"{worst['detection'].value:.0%} of {worst['n']} {worst['kind']} images caught, the fewest of any kind"
         lines.append(("Blind spot", share))
     return lines
+
+
+def _families(context: Context, rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """The rows of each family of supervisors, in the order in which families first appear."""
+    families: dict[str, list[dict[str, Any]]] = {}
+    for supervisor, row in zip(context.fitted, rows, strict=True):
+        families.setdefault(family(type(supervisor)), []).append(row)
+    return families
+
+
+def _near(rows: list[dict[str, Any]], best: dict[str, Any], column: str) -> list[str]:
+    """The supervisors whose interval overlaps that of the best: this sample does not tell them from it."""
+    bar = best["cells"][column]["auroc"].low
+    return [row["name"] for row in rows if row is not best and row["cells"][column]["auroc"].high >= bar]
 
 
 def _names(context: Context) -> list[str]:
@@ -99,9 +117,12 @@ def _row(
         cells[column] = _cell(context, ordinary, other)
         for measure, value in cells[column].items():
             findings.numbers[f"supervisor.{name}.{column}.{measure}"] = context.number(value, images)
-    microseconds = 1e6 * nominal.seconds / len(nominal.scores)
-    findings.numbers[f"supervisor.{name}.microseconds"] = context.number(microseconds)
-    return {"name": name, "cells": cells, "microseconds": microseconds}
+    cost = context.cost(name)
+    findings.numbers[f"supervisor.{name}.microseconds"] = context.number(cost.scoring)
+    findings.numbers[f"supervisor.{name}.observing.microseconds"] = context.number(cost.observing)
+    if cost.fitting is not None:
+        findings.numbers[f"supervisor.{name}.fitting.seconds"] = context.number(cost.fitting)
+    return {"name": name, "cells": cells, "cost": cost}
 
 
 def _cell(context: Context, nominal: NDArray[np.float64], other: NDArray[np.float64]) -> dict[str, Interval]:

@@ -1,0 +1,103 @@
+"""Two supervisors that read nothing but the logits f, the outputs before the softmax.
+
+| name      | score                           | source                                     |
+|-----------|---------------------------------|--------------------------------------------|
+| energy    | -T log sum_k exp(f_k / T)       | Liu et al., NeurIPS 2020                   |
+| max_logit | -max_k f_k                      | Hendrycks et al., ICML 2022 (arXiv 1911.11132) |
+
+The softmax is blind to a constant added to all logits; these two are not, which is their point: an image of which the
+model has seen little tends to get small logits for all classes. They read the logits as the model gives them; a model
+that returns probabilities has none.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secondguess.errors import UserError
+from secondguess.observation import Needs, Observation
+from secondguess.supervisors.base import Supervisor
+from secondguess.supervisors.registry import register
+
+__all__ = ["Energy", "MaxLogit", "energy", "max_logit"]
+
+Logits = NDArray[np.floating[Any]]
+
+
+def energy(logits: Logits, temperature: float = 1.0) -> NDArray[np.float64]:
+    """-T log sum exp(f / T) for (n, K) logits f, without overflow.
+
+    >>> energy(np.array([[0.0, 0.0], [1000.0, 0.0]])).round(4).tolist()
+    [-0.6931, -1000.0]
+    """
+    f = np.asarray(logits, dtype=np.float64) / temperature
+    top = f.max(axis=1, keepdims=True)
+    top = np.where(np.isfinite(top), top, 0.0)
+    with np.errstate(divide="ignore"):  # a row of -inf has energy +inf
+        return -temperature * (np.log(np.exp(f - top).sum(axis=1)) + top[:, 0])
+
+
+def max_logit(logits: Logits) -> NDArray[np.float64]:
+    """-max f for (n, K) logits f.
+
+    >>> max_logit(np.array([[0.5, 3.0, -1.0]])).tolist()
+    [-3.0]
+    """
+    return -np.asarray(logits, dtype=np.float64).max(axis=1)
+
+
+class _OfLogits(Supervisor):
+    """What both have in common: logits are needed, nothing is learnt."""
+
+    family: ClassVar[str] = "baseline"
+    requires_fit = False
+
+    @property
+    def needs(self) -> Needs:
+        """The logits."""
+        return Needs(logits=True)
+
+
+@register
+class Energy(_OfLogits):
+    """Suspicious = all logits are small: -T log sum exp(f / T).
+
+    Source: Liu, Wang, Owens and Li, Energy-based Out-of-distribution Detection (NeurIPS 2020). Cost: one exponential a
+    class, nothing next to the forward pass. Good at images far from everything seen in training and at many classes,
+    where the softmax saturates; bad at confident mistakes and attacks, whose logits are as large as any, and the larger
+    T, the closer it comes to minus the mean logit.
+
+    Args:
+        temperature: T, above 0; 1 is the paper's.
+    """
+
+    name = "energy"
+
+    def __init__(self, temperature: float = 1.0) -> None:
+        if not (temperature > 0 and math.isfinite(temperature)):
+            raise UserError(f"The temperature of the energy is {temperature}; it must be a number above 0.")
+        self.temperature = temperature
+
+    def _score(self, observation: Observation) -> NDArray[np.float64]:
+        assert observation.logits is not None
+        return energy(observation.logits, self.temperature)
+
+
+@register
+class MaxLogit(_OfLogits):
+    """Suspicious = the largest logit is small: -max f.
+
+    Source: Hendrycks et al., Scaling Out-of-Distribution Detection for Real-World Settings (ICML 2022). Cost: none to
+    speak of. Good at what `energy` is good at, of which it is the limit T -> 0; bad at ambiguous images, where two
+    large logits are one more than needed, and at confident mistakes.
+    """
+
+    name = "max_logit"
+
+    def _score(self, observation: Observation) -> NDArray[np.float64]:
+        assert observation.logits is not None
+        return max_logit(observation.logits)

@@ -1,0 +1,177 @@
+"""Surprise coverage: which share of the range of surprise a set of images reaches.
+
+The range (lower, upper] is divided into n buckets of equal width, closed on the right; coverage is the share of buckets
+hit by at least one score (Kim, Feldt and Yoo, ICSE 2019: lower = 0, n = 1000). The range must be fixed before any test
+set is looked at, or the coverages of two sets cannot be compared: `from_nominal` takes it from nominal scores. Scores
+outside are counted apart and cover nothing.
+
+Two implementations differ from the definition; `compat` reproduces them:
+
+* `"sadl"`: n edges from lower to upper, hence n - 1 buckets, closed on the left; everything from upper on is one more
+  bucket, and everything below lower yet another. (sadl sets lower to the least score of the set at hand.)
+* `"dnn-tip"`: n buckets closed on the left; scores below lower and from upper on cover nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secondguess._files import write_json
+from secondguess.errors import UserError
+from secondguess.supervisors.surprise._classes import one_of
+
+__all__ = ["SurpriseCoverage"]
+
+Scores = NDArray[np.floating[Any]]
+
+
+class SurpriseCoverage:
+    """Coverage of a range of scores, accumulated over any number of batches.
+
+    Args:
+        lower: where the range begins; 0 by definition, but `lsa` may be negative.
+        upper: where it ends.
+        buckets: into how many equal parts it is divided.
+        compat: see this module.
+
+    Attributes:
+        counts: (buckets,) how many scores have hit each bucket.
+        underflow: how many scores lay below the range.
+        overflow: how many lay above it, +inf among them.
+    """
+
+    def __init__(
+        self,
+        lower: float,
+        upper: float,
+        buckets: int = 1000,
+        *,
+        compat: Literal["sadl", "dnn-tip"] | None = None,
+    ) -> None:
+        if not (np.isfinite(lower) and np.isfinite(upper) and lower < upper):
+            raise UserError(
+                f"The range of surprise must go from a number to a larger one, not from {lower} to {upper}."
+            )
+        if isinstance(buckets, bool) or buckets != int(buckets) or buckets < (2 if compat == "sadl" else 1):
+            raise UserError(f"The number of buckets is {buckets!r}; it must be a whole number from 1 on (sadl: 2).")
+        one_of("compat", compat, (None, "sadl", "dnn-tip"))
+        self.lower, self.upper, self.buckets = float(lower), float(upper), int(buckets)
+        self.compat = compat
+        self.counts = np.zeros(self.buckets, dtype=np.int64)
+        self.underflow = 0
+        self.overflow = 0
+
+    @classmethod
+    def from_nominal(
+        cls,
+        scores: Scores,
+        buckets: int = 1000,
+        *,
+        lower: float | None = None,
+        quantiles: tuple[float, float] = (0.0, 1.0),
+        compat: Literal["sadl", "dnn-tip"] | None = None,
+    ) -> Self:
+        """A range taken from nominal scores (n,), infinite ones left out.
+
+        Args:
+            scores: of nominal images.
+            buckets: into how many parts the range is divided.
+            lower: where the range begins, such as 0 for distances; else the lower quantile. The range is open there, so
+                the least nominal score itself lies below it.
+            quantiles: of the scores at which the range begins and ends; by default the least and the largest.
+            compat: see this module.
+        """
+        values = _checked(scores)
+        finite = values[np.isfinite(values)]
+        if not len(finite):
+            raise UserError("No finite nominal score was given, so the range of surprise is unknown.")
+        least, largest = np.quantile(finite, quantiles)
+        return cls(float(least) if lower is None else lower, float(largest), buckets, compat=compat)
+
+    def __repr__(self) -> str:
+        return (
+            f"SurpriseCoverage(({self.lower:g}, {self.upper:g}], {self.buckets} buckets: {self.coverage:.1%} covered, "
+            f"{self.underflow} scores below, {self.overflow} above)"
+        )
+
+    @property
+    def edges(self) -> NDArray[np.float64]:
+        """The borders of the buckets within the range, ascending."""
+        return np.linspace(self.lower, self.upper, self.buckets + (self.compat != "sadl"))
+
+    @property
+    def covered(self) -> NDArray[np.bool_]:
+        """Which buckets have been hit, (buckets,)."""
+        return self.counts > 0
+
+    @property
+    def coverage(self) -> float:
+        """The share of buckets that have been hit, from 0 to 1."""
+        hit = int(self.covered.sum())
+        if self.compat == "sadl":
+            hit += self.underflow > 0  # an identifier of its own there, so a share may exceed 1
+        return hit / self.buckets
+
+    def bucket_of(self, scores: Scores) -> NDArray[np.int64]:
+        """The bucket (n,) of each score; -1 below the range, `buckets` above it."""
+        values = _checked(scores)
+        if self.compat is None:
+            return np.searchsorted(self.edges, values, side="left") - 1
+        found = np.searchsorted(self.edges, values, side="right") - 1
+        return np.asarray(found)
+
+    def add(self, scores: Scores) -> Self:
+        """Count more scores (n,)."""
+        found = self.bucket_of(scores)
+        inside = (found >= 0) & (found < self.buckets)
+        self.counts += np.bincount(found[inside], minlength=self.buckets)
+        self.underflow += int((found < 0).sum())
+        self.overflow += int((found >= self.buckets).sum())
+        return self
+
+    def __or__(self, other: SurpriseCoverage) -> SurpriseCoverage:
+        """The coverage of both sets of scores together."""
+        mine, theirs = self._grid(), other._grid()
+        if mine != theirs:
+            raise UserError(
+                f"Two coverages can be united if their buckets are the same; these are {mine} and {theirs}."
+            )
+        union = SurpriseCoverage(self.lower, self.upper, self.buckets, compat=self.compat)
+        union.counts = self.counts + other.counts
+        union.underflow = self.underflow + other.underflow
+        union.overflow = self.overflow + other.overflow
+        return union
+
+    def save(self, path: str | Path) -> None:
+        """Write range and counts to a JSON file."""
+        counted = {"counts": self.counts.tolist(), "underflow": self.underflow, "overflow": self.overflow}
+        write_json(path, self._grid() | counted, indent=None)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read what `save` has written."""
+        try:
+            card = json.loads(Path(path).read_text("utf-8"))
+            made = cls(card["lower"], card["upper"], card["buckets"], compat=card["compat"])
+            made.counts = np.array(card["counts"], dtype=np.int64).reshape(made.buckets)
+            made.underflow, made.overflow = int(card["underflow"]), int(card["overflow"])
+        except FileNotFoundError as error:
+            raise UserError(f"There is no surprise coverage at {path}.") from error
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{path} is not a saved surprise coverage ({error}).") from error
+        return made
+
+    def _grid(self) -> dict[str, Any]:
+        return {"lower": self.lower, "upper": self.upper, "buckets": self.buckets, "compat": self.compat}
+
+
+def _checked(scores: Scores) -> NDArray[np.float64]:
+    values = np.asarray(scores, dtype=np.float64)
+    if values.ndim != 1 or np.isnan(values).any():
+        raise UserError(f"Scores must be one number an image without NaN, not an array of shape {values.shape}.")
+    return values

@@ -1,0 +1,235 @@
+"""Mahalanobis-distance-based surprise adequacy: how many standard deviations a trace lies from the mean of its class.
+
+    MDSA(x) = sqrt( (at(x) - m_c)^T S_c^-1 (at(x) - m_c) )
+
+m_c and S_c are mean and covariance of the traces of the training images predicted as c; after Kim, Ju, Feldt and Yoo
+(ESEC/FSE 2020). `mdsa_global` takes one mean and one covariance for all classes.
+
+With fewer training traces than neurons, or not many more, S_c says more about the sample than about the class: it has
+no variance at all in the directions where an unknown input differs most. There S_c is shrunk towards a multiple of the
+identity,
+
+    (1 - a) S_c + a l I,      l = trace(S_c) / d,
+
+with the share a of Ledoit and Wolf (2004). For SimpleCNN on 4,000 digits (400 traces a class, 1,600 neurons) that takes
+the AUROC against clothes from .62 to .88 and against MNIST-C from .60 to .74.
+
+Traces are centred in double precision, directions in which they hardly vary are computed so, and directions in which
+they do not vary are dropped (see `_whitening`); with a mean in float32 or rounding noise among the directions,
+distances on softmax layers and on layers with dead neurons are noise. `compat="dnn-tip"` returns what dnn-tip computes
+from float64 traces: the squared distance, a covariance divided by n, and every direction above the rounding noise of
+float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secondguess.errors import UserError
+from secondguess.observation import Observation
+from secondguess.supervisors._traces import Layers, TraceSupervisor
+from secondguess.supervisors.registry import register
+from secondguess.supervisors.surprise._classes import by_group, class_rows, one_of, same_width
+from secondguess.supervisors.surprise._whitening import RTOL, Rows, Whitening, pack, unpack, whiten
+from secondguess.supervisors.surprise._workers import workers
+
+__all__ = ["MDSA", "Gaussian", "GlobalMDSA", "mahalanobis"]
+
+COARSE = 32  # columns from which sturdy directions are computed in single precision
+SMALL = 1 << 20  # numbers for which threads cost more than they save
+FEW = 2  # shrink where there are fewer traces a class than twice the neurons
+Measure = Callable[["Gaussian", Rows], NDArray[np.float64]]
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """What is learnt of a class.
+
+    Attributes:
+        whitening: mean and covariance S.
+        shrinkage: the share a of the identity, 0 for none.
+        level: the variance l by which the identity is multiplied.
+    """
+
+    whitening: Whitening
+    shrinkage: float
+    level: float
+
+    @property
+    def rank(self) -> int:
+        """The dimension in which the training traces vary."""
+        return self.whitening.rank
+
+    def distances(self, source: Rows) -> NDArray[np.float64]:
+        """Squared distances (n,) of rows; +inf where a row is not finite."""
+        return self._shrunk(source) if self.shrinkage > 0 else mahalanobis(self.whitening, source)
+
+    def _shrunk(self, source: Rows) -> NDArray[np.float64]:
+        """|x - m|^2 / (a l) for all directions, less what the directions of larger variance are charged too much."""
+        values, floor = self.whitening.eigenvalues, self.shrinkage * self.level
+        excess = values * (1 / floor - 1 / ((1 - self.shrinkage) * values + floor))
+        squares = np.empty(len(source))
+        for part, block in source.blocks():
+            block -= self.whitening.mean
+            whole = np.einsum("ij,ij->i", block, block) / floor
+            squares[part] = whole - np.square(block @ self.whitening.factor) @ excess
+        squares[np.isnan(squares)] = np.inf
+        return np.maximum(squares, 0.0)
+
+
+def mahalanobis(whitening: Whitening, source: Rows) -> NDArray[np.float64]:
+    """Squared Mahalanobis distances (n,) of rows, to about 1e-6; +inf where a row is not finite."""
+    import torch
+
+    squares = np.empty(len(source))
+    sturdy = whitening.sturdy if source.width >= COARSE else 0
+    mean, factor = torch.from_numpy(whitening.mean), torch.from_numpy(whitening.factor)
+    coarse, fine = factor[:, :sturdy].float(), factor[:, sturdy:]
+    for part, block in source.blocks():
+        centred = torch.from_numpy(block).sub_(mean)
+        square = torch.linalg.vector_norm(centred.float() @ coarse, dim=1).double().square_()
+        if sturdy < whitening.rank:
+            square += torch.linalg.vector_norm(centred @ fine, dim=1).square_()
+        squares[part] = square.numpy()
+    squares[np.isnan(squares)] = np.inf
+    return squares
+
+
+@register
+class MDSA(TraceSupervisor):
+    """Suspicious = many standard deviations away from the training traces with the same prediction.
+
+    Score: the Mahalanobis distance to the mean of the predicted class (Kim, Ju, Feldt and Yoo, ESEC/FSE 2020). Where
+    there is no shrinkage, a trace off the subspace in which the training traces of the class vary is not seen;
+    `residuals` measures it. An image whose class was predicted for fewer than two different training traces scores
+    +inf, with a warning.
+
+    Cost: one product of the trace with a matrix of d x rank numbers, microseconds an image. Learning takes one
+    eigenvalue decomposition a class, and the result 8 d rank bytes a class (20 MB for 1,600 neurons).
+
+    Good at: corrupted, shifted and invalid inputs, for next to nothing. Bad at: ambiguous images, and classes with
+    several modes, which a single Gaussian covers too generously (see `mmdsa`).
+
+    Args:
+        layers: whose traces are used.
+        per_class: one mean and covariance for each predicted class; otherwise a single one.
+        squared: return the squared distance.
+        ddof: the covariance is divided by n - ddof.
+        rtol: share of the largest variance below which a direction counts as noise.
+        shrinkage: the share of the identity in the covariance, from 0 to 1; `"auto"` takes that of Ledoit and Wolf for
+            classes with fewer training traces than twice the neurons, and 0 for others.
+        compat: `"dnn-tip"` overrides the four above, see this module.
+    """
+
+    name = "mdsa"
+    means_: NDArray[np.float64]
+    ranks_: NDArray[np.int64]
+
+    def __init__(
+        self,
+        layers: Layers = "penultimate",
+        *,
+        per_class: bool = True,
+        squared: bool = False,
+        ddof: int = 1,
+        rtol: float = RTOL,
+        shrinkage: float | Literal["auto"] = "auto",
+        compat: Literal["dnn-tip"] | None = None,
+    ) -> None:
+        super().__init__(layers)
+        if shrinkage != "auto" and not 0 <= shrinkage <= 1:
+            raise UserError(f"shrinkage must be 'auto' or a share from 0 to 1, not {shrinkage!r}.")
+        one_of("compat", compat, (None, "dnn-tip"))
+        one_of("ddof", ddof, (0, 1))
+        self.per_class = per_class
+        self.squared = squared
+        self.ddof = ddof
+        self.rtol = rtol
+        self.shrinkage = shrinkage
+        self.compat = compat
+
+    def ranks(self) -> dict[int, int]:
+        """The dimension in which the training traces of each class vary; of class 0 alone if not `per_class`."""
+        return dict(zip(self.classes_.tolist(), self.ranks_.tolist(), strict=True))
+
+    def residuals(self, observation: Observation) -> NDArray[np.float64]:
+        """How far each trace lies off the subspace in which its class varies (n,), in the units of the trace."""
+        return self._by_class(observation, off_subspace)
+
+    def _fit(self, observation: Observation, labels: NDArray[np.int64] | None) -> None:
+        matrix = self._matrix(observation)
+        groups = class_rows(self._groups(observation))
+        rtol = matrix.shape[1] * float(np.finfo(np.float64).eps) if self.compat else self.rtol
+        ddof = 0 if self.compat else self.ddof
+        self.classes_ = np.array(list(groups), dtype=np.int64)
+        sources = [Rows(matrix, rows) for rows in groups.values()]
+        self._keep([whiten(source, ddof=ddof, rtol=rtol) for source in sources])
+        self.shrinkages_ = np.array([0.0 if self.compat else self._share(source) for source in sources])
+
+    def _score(self, observation: Observation) -> NDArray[np.float64]:
+        squares = self._by_class(observation, Gaussian.distances)
+        return squares if self.squared or self.compat else np.sqrt(squares)
+
+    def _share(self, source: Rows) -> float:
+        if self.shrinkage != "auto":
+            return self.shrinkage
+        if len(source) >= FEW * source.width or len(source) < 2:
+            return 0.0
+        from sklearn.covariance import ledoit_wolf_shrinkage
+
+        return float(ledoit_wolf_shrinkage(source.block(0, len(source))))
+
+    def _keep(self, whitenings: list[Whitening]) -> None:
+        for name, value in pack(whitenings).items():
+            setattr(self, name, value)
+
+    def _groups(self, observation: Observation) -> NDArray[np.int64]:
+        return observation.predictions if self.per_class else np.zeros(len(observation), dtype=np.int64)
+
+    def _by_class(self, observation: Observation, measure: Measure) -> NDArray[np.float64]:
+        matrix = same_width(self._matrix(observation), self.means_.shape[1], self.name)
+        width = matrix.shape[1]
+        known = {
+            label: Gaussian(whitening, float(share), float(whitening.eigenvalues.sum()) / width)
+            for label, whitening, share in zip(
+                self.classes_.tolist(), unpack(self.state()), self.shrinkages_, strict=True
+            )
+        }
+        with workers(1 if matrix.size < SMALL else None) as run:
+            return by_group(matrix, self._groups(observation), known.get, measure, self.name, run=run)
+
+
+def off_subspace(gaussian: Gaussian, source: Rows) -> NDArray[np.float64]:
+    """Distances (n,) of rows from the subspace in which a class varies."""
+    return np.concatenate([gaussian.whitening.residual(block) for _, block in source.blocks()])
+
+
+@register
+class GlobalMDSA(MDSA):
+    """Suspicious = many standard deviations away from the training traces as a whole, whatever the prediction.
+
+    Score, cost and parameters are those of `mdsa` with one Gaussian for all classes, which is what dnn-tip's plain
+    `MDSA` is. Good at: inputs unlike any class, also where a class has few training images. Bad at: inputs that look
+    like another class than the predicted one; a single Gaussian over all classes covers the space between them.
+    """
+
+    name = "mdsa_global"
+
+    def __init__(
+        self,
+        layers: Layers = "penultimate",
+        *,
+        squared: bool = False,
+        ddof: int = 1,
+        rtol: float = RTOL,
+        shrinkage: float | Literal["auto"] = "auto",
+        compat: Literal["dnn-tip"] | None = None,
+    ) -> None:
+        super().__init__(
+            layers, per_class=False, squared=squared, ddof=ddof, rtol=rtol, shrinkage=shrinkage, compat=compat
+        )

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from secondguess.errors import UserError
+from secondguess.supervisors.surprise.coverage import SurpriseCoverage
+
+Scores = NDArray[np.float64]
+SOME = np.random.default_rng(0).normal(1.0, 1.5, 400)
+
+
+def by_definition(scores: Scores, upper: float, buckets: int) -> float:
+    """The share of segments (U (i - 1) / n, U i / n] that hold a score."""
+    return float(
+        np.mean(
+            [any(upper * (i - 1) / buckets < s <= upper * i / buckets for s in scores) for i in range(1, buckets + 1)]
+        )
+    )
+
+
+def like_sadl(lower: float, upper: float, k: int, scores: Scores) -> float:
+    """As a share rather than per cent."""
+    return len(set(np.digitize(scores, np.linspace(lower, upper, k)).tolist())) / k
+
+
+def like_dnn_tip(scores: Scores, sections: int, upper: float) -> NDArray[np.bool_]:
+    """The boolean profile (scores, sections)."""
+    edges = np.linspace(0, upper, sections + 1)
+    return np.array([[low <= s < high for low, high in pairwise(edges)] for s in scores])
+
+
+@pytest.mark.parametrize("buckets", [1, 7, 64])
+def test_coverage_is_the_definition(buckets: int) -> None:
+    scores = np.concatenate([SOME, [0.0, 4.0, 2.0]])  # borders: 0 is outside, the upper end inside
+    assert SurpriseCoverage(0, 4, buckets).add(scores).coverage == by_definition(scores, 4, buckets)
+
+
+def test_buckets_are_closed_on_the_right_and_the_rest_is_counted_apart() -> None:
+    coverage = SurpriseCoverage(0, 4, 4).add(np.array([-1.0, 0.0, 1.0, 1.5, 4.0, 4.1, np.inf]))
+    assert coverage.counts.tolist() == [1, 1, 0, 1]
+    assert (coverage.underflow, coverage.overflow) == (2, 2)
+    assert coverage.covered.tolist() == [True, True, False, True]
+    assert coverage.coverage == 0.75
+    assert coverage.edges.tolist() == [0, 1, 2, 3, 4]
+    assert coverage.bucket_of(np.array([-1.0, 0.5, 9.0])).tolist() == [-1, 0, 4]
+    assert repr(coverage) == "SurpriseCoverage((0, 4], 4 buckets: 75.0% covered, 2 scores below, 2 above)"
+
+
+def test_negative_scores_can_be_covered() -> None:
+    """LSA may be negative, and a range that begins at 0 never sees it."""
+    assert SurpriseCoverage(-50, -20, 3).add(np.array([-45.0, -22.0])).coverage == pytest.approx(2 / 3)
+    assert SurpriseCoverage(0, 2000, 3).add(np.array([-45.0, -22.0])).underflow == 2
+
+
+@pytest.mark.parametrize("lower", [-1.0, 0.3])
+def test_compat_with_sadl(lower: float) -> None:
+    for scores in (SOME, SOME[lower < SOME], SOME[:1], np.array([9.0]), np.array([2.0])):
+        coverage = SurpriseCoverage(lower, 2, 50, compat="sadl").add(scores)
+        assert coverage.coverage == like_sadl(lower, 2, 50, scores)
+
+
+def test_compat_with_dnn_tip() -> None:
+    scores = np.concatenate([SOME, [0.0, 2.0, 1.0]])
+    coverage = SurpriseCoverage(0, 2, 40, compat="dnn-tip").add(scores)
+    profile = like_dnn_tip(scores, 40, 2)
+    np.testing.assert_array_equal(coverage.counts, profile.sum(axis=0))
+    assert coverage.coverage == profile.any(axis=0).mean()
+    assert coverage.underflow == (scores < 0).sum()
+    assert coverage.overflow == (scores >= 2).sum()
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    st.lists(st.floats(-5, 5), max_size=60),
+    st.integers(0, 60),
+    st.integers(2, 30),
+    st.sampled_from([None, "sadl", "dnn-tip"]),
+)
+def test_batches_and_unions_count_like_the_whole(values: list[float], cut: int, buckets: int, compat: str) -> None:
+    scores = np.array(values, dtype=np.float64)
+    before = scores.copy()
+
+    def fresh() -> SurpriseCoverage:
+        return SurpriseCoverage(-2, 3, buckets, compat=compat)  # type: ignore[arg-type]
+
+    whole = fresh().add(scores)
+    batches = fresh().add(scores[:cut]).add(scores[cut:])
+    union = fresh().add(scores[:cut]) | fresh().add(scores[cut:])
+    for other in (batches, union):
+        np.testing.assert_array_equal(other.counts, whole.counts)
+        assert (other.underflow, other.overflow) == (whole.underflow, whole.overflow)
+        assert other.coverage == whole.coverage
+    assert whole.counts.sum() + whole.underflow + whole.overflow == len(scores)
+    np.testing.assert_array_equal(scores, before)
+
+
+def test_the_range_is_fixed_from_nominal_scores() -> None:
+    coverage = SurpriseCoverage.from_nominal(np.array([-3.0, 1.0, 5.0, np.inf]), 4)
+    assert (coverage.lower, coverage.upper, coverage.buckets) == (-3, 5, 4)
+    assert coverage.counts.sum() == 0
+    assert SurpriseCoverage.from_nominal(np.array([1.0, 5.0]), lower=0).lower == 0
+    middle = SurpriseCoverage.from_nominal(np.arange(101.0), quantiles=(0.1, 0.9))
+    assert (middle.lower, middle.upper) == (10, 90)
+    small, large = (SurpriseCoverage(0, 4).add(scores).coverage for scores in (SOME[:50], SOME))
+    assert small < large  # sadl's moving lower bound made such a comparison meaningless
+
+
+def test_a_coverage_survives_saving(tmp_path: Path) -> None:
+    coverage = SurpriseCoverage(0, 2, 30, compat="dnn-tip").add(SOME)
+    coverage.save(tmp_path / "coverage.json")
+    loaded = SurpriseCoverage.load(tmp_path / "coverage.json")
+    assert repr(loaded) == repr(coverage)
+    assert loaded.compat == "dnn-tip"
+    np.testing.assert_array_equal(loaded.counts, coverage.counts)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((2, 2), "must go from a number to a larger one, not from 2 to 2"),
+        ((0, np.inf), "not from 0 to inf"),
+        ((0, 1, 0), "number of buckets is 0"),
+        ((0, 1, 2.5), "number of buckets is 2.5"),
+    ],
+)
+def test_bad_ranges_are_refused(arguments: tuple[float, ...], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        SurpriseCoverage(*arguments)  # type: ignore[arg-type]
+
+
+def test_bad_input_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="one number an image without NaN"):
+        SurpriseCoverage(0, 1).add(np.array([np.nan]))
+    with pytest.raises(UserError, match=r"not an array of shape \(2, 1\)"):
+        SurpriseCoverage(0, 1).add(np.ones((2, 1)))
+    with pytest.raises(UserError, match="No finite nominal score"):
+        SurpriseCoverage.from_nominal(np.array([np.inf]))
+    with pytest.raises(UserError, match="can be united if their buckets are the same"):
+        SurpriseCoverage(0, 1) | SurpriseCoverage(0, 2)
+    with pytest.raises(UserError, match="compat must be one of None, 'sadl', 'dnn-tip', not 'usi'"):
+        SurpriseCoverage(0, 1, compat="usi")  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="There is no surprise coverage at"):
+        SurpriseCoverage.load(tmp_path / "nowhere.json")
+    for text in ("{", json.dumps({"lower": 0}), "[]"):
+        (tmp_path / "bad.json").write_text(text)
+        with pytest.raises(UserError, match="is not a saved surprise coverage"):
+            SurpriseCoverage.load(tmp_path / "bad.json")
