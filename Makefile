@@ -28,6 +28,7 @@ bench: $(VENV)/.installed
 	$(BIN)/secondguess bench fleet
 	$(BIN)/secondguess bench ambiguess
 	$(BIN)/secondguess bench corruptions
+	$(BIN)/secondguess bench surprise
 
 docs: $(VENV)/.installed-dev  ## check the links of the documentation and take its screenshots anew
 	$(BIN)/python docs/build.py

@@ -1,0 +1,144 @@
+"""Write docs/supervisors.md: what each supervisor is, in its own words, and what was measured of all of them."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import sys
+from itertools import groupby
+from pathlib import Path
+
+from secondguess.supervisors import get, names
+from secondguess.supervisors.registry import family
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "supervisors.md"
+COLUMNS = ("ambiguous", "adversarial", "corrupted", "invalid")
+HEADINGS = {
+    "softmax": "The softmax vector",
+    "dropout": "Dropout at run time",
+    "ensemble": "Deep ensembles",
+    "dissector": "Dissector",
+    "surprise": "Surprise adequacy",
+    "autoencoder": "Autoencoder",
+    "baseline": "Baselines from out-of-distribution detection",
+}
+# Table 2 of Weiss, Garcia Gomez and Tonella (2023): MNIST, then Fashion-MNIST; means over four architectures. None: not
+# published.
+PAPER = {
+    "max_softmax": (0.96, 0.79, 0.78, 0.79, 0.91, 0.61, 0.71, 0.73),
+    "pcs": (0.96, 0.79, 0.78, 0.79, 0.91, 0.61, 0.70, 0.72),
+    "entropy": (0.97, 0.79, 0.78, 0.79, 0.92, 0.61, 0.72, 0.74),
+    "deep_gini": (0.96, 0.79, 0.78, 0.79, 0.92, 0.61, 0.71, 0.73),
+    "mc_dropout_vr": (0.79, 0.69, 0.65, 0.72, 0.76, 0.62, 0.66, 0.72),
+    "mc_dropout_ms": (0.96, 0.79, 0.80, 0.80, 0.91, 0.61, 0.73, 0.77),
+    "mc_dropout_mi": (0.87, 0.78, 0.81, 0.83, 0.73, 0.61, 0.78, 0.86),
+    "mc_dropout_pe": (0.96, 0.79, 0.80, 0.80, 0.91, 0.61, 0.74, 0.79),
+    "ensemble_ms": (0.97, None, 0.84, 0.85, 0.90, None, 0.75, 0.64),
+    "ensemble_mi": (0.84, None, 0.84, 0.88, 0.57, None, 0.76, 0.70),
+    "ensemble_pe": (0.97, None, 0.83, 0.84, 0.89, None, 0.77, 0.66),
+    "dissector": (0.95, 0.79, 0.76, 0.79, 0.88, 0.68, 0.72, 0.75),
+    "dsa": (0.48, 0.93, 0.87, 0.98, 0.31, 0.85, 0.85, 0.90),
+    "lsa": (0.17, 0.78, 0.73, 0.77, 0.16, 0.75, 0.74, 0.86),
+    "mdsa": (0.31, 0.94, 0.87, 0.98, 0.32, 0.86, 0.83, 0.95),
+    "autoencoder": (0.62, 0.95, 0.84, 1.00, 0.53, 0.80, 0.77, 0.49),
+}
+
+
+def page() -> str:
+    """The whole page: the introduction with its tables filled in, then every supervisor in its own words."""
+    text = (ROOT / "docs" / "supervisors.intro.txt").read_text(encoding="utf-8")
+    for marker, table in (("measured", measured), ("surprise", surprise), ("speed", speed)):
+        text = text.replace(f"<!-- {marker} -->\n", "".join(table()))
+    return text + "".join(descriptions())
+
+
+def measured() -> list[str]:
+    """Our table beside the paper's, one for each data set."""
+    lines = []
+    for offset, name, title in ((0, "mnist", "MNIST"), (4, "fashion_mnist", "Fashion-MNIST")):
+        record = json.loads((ROOT / "results" / "supervisors" / f"{name}.json").read_text(encoding="utf-8"))
+        lines += [
+            f"| {title}, AUROC | " + " | ".join(COLUMNS) + " | runs |\n",
+            "|---" * (len(COLUMNS) + 2) + "|\n",
+        ]
+        for supervisor, row in record["table"].items():
+            published = PAPER.get(supervisor, (None,) * 8)[offset : offset + 4]
+            cells = [_cell(row[column], value) for column, value in zip(COLUMNS, published, strict=True)]
+            lines.append(f"| `{supervisor}` | " + " | ".join(cells) + f" | {row['runs']} |\n")
+        lines.append("\n")
+    return lines
+
+
+def _cell(ours: dict[str, float], published: float | None) -> str:
+    return f"{ours['mean']:.3f}" + ("" if published is None else f" ({published:.2f})")
+
+
+def surprise() -> list[str]:
+    """Table 1 of the surprise paper, and what sampling costs."""
+    record = json.loads((ROOT / "results" / "surprise" / "mnist.json").read_text(encoding="utf-8"))
+    published = {"dsa": (0.971, 0.835), "lsa": (0.924, 0.779)}
+    lines = ["| AUROC | FGSM (paper) | MNIST-C (paper) | models |\n", "|---|---|---|---|\n"]
+    for method, row in record["mean"].items():
+        cells = [f"{row[key]['mean']:.3f}" for key in ("fgsm", "mnist_c")]
+        if method in published:
+            cells = [f"{cell} ({value:.3f})" for cell, value in zip(cells, published[method], strict=True)]
+        lines.append(f"| {method} | {cells[0]} | {cells[1]} | {row['models']} |\n")
+    return [*lines, "\n"]
+
+
+def speed() -> list[str]:
+    """What `secondguess bench surprise --json` printed."""
+    record = json.loads((ROOT / "results" / "bench" / "surprise.json").read_text(encoding="utf-8"))
+    names = ("work", "dimension", "traces", "queries", "seconds", "floor_ratio", "peer_ratio", "peak_mib")
+    lines = ["| " + " | ".join(names) + " |\n", "|---" * len(names) + "|\n"]
+    lines += ["| " + " | ".join(_number(row[name]) for name in names) + " |\n" for row in record["rows"]]
+    return [*lines, "\n"]
+
+
+def _number(value: object) -> str:
+    if value is None:
+        return ""
+    return f"{value:,.3g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def descriptions() -> list[str]:
+    """A section for each family, with what every class says of itself."""
+    lines = []
+    for heading, members in groupby(names(), key=lambda name: family(get(name))):
+        known = list(members)
+        lines.append(f"\n## {HEADINGS.get(heading, heading)}\n")
+        seen = set()
+        for name in known:
+            module = inspect.getmodule(get(name))
+            if module and module.__name__ not in seen:
+                seen.add(module.__name__)
+                lines.append(f"\n{_plain(inspect.getdoc(module) or '')}\n")
+            lines.append(f"\n### `{name}`\n\n{_without_arguments(inspect.getdoc(get(name)) or '')}\n")
+    return lines
+
+
+def _plain(text: str) -> str:
+    """A module's description; indented formulas are Markdown already."""
+    return text.strip()
+
+
+def _without_arguments(text: str) -> str:
+    """A class's description up to its parameters, and these as a list."""
+    description, _, rest = text.partition("\nArgs:\n")
+    arguments = rest.partition("\nAttributes:\n")[0].rstrip()
+    if not arguments:
+        return description.strip()
+    parameters = []
+    for line in arguments.splitlines():
+        if line.startswith("    ") and not line.startswith("     "):
+            parameter, _, meaning = line.strip().partition(": ")
+            parameters.append(f"* `{parameter}`: {meaning}")
+        elif line.strip():
+            parameters.append(f"  {line.strip()}")
+    return description.strip() + "\n\nParameters:\n\n" + "\n".join(parameters)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
+    sys.stdout.write(f"{PAGE.relative_to(ROOT)} written\n")
