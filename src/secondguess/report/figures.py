@@ -93,7 +93,8 @@ def histogram(
     with canvas(4.2, 2.4) as (figure, axes):
         bins = _bins(np.concatenate([nominal, other]))
         for scores, colour, label in ((nominal, ACCENT, "nominal"), (other, BAD, name)):
-            heights = np.histogram(scores[np.isfinite(scores)], bins)[0] / len(scores)
+            shown = np.clip(scores[~np.isnan(scores)], bins[0], bins[-1])
+            heights = np.histogram(shown, bins)[0] / len(scores)
             axes.stairs(heights, bins, fill=True, color=colour, alpha=0.55, label=label)
         if np.isfinite(threshold):
             axes.axvline(threshold, color=INK, linewidth=1, linestyle="--", label="threshold")
@@ -140,12 +141,16 @@ def latent_space(
 
 
 def _bins(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Thirty bins over the finite scores; one around them if they are all the same."""
+    """Thirty bins over the finite scores, but for the last percent, which the outer bins take in; one if all are equal.
+
+    Some scores have tails a hundred times as long as everything else, which would be left with a single bin.
+    """
     finite = scores[np.isfinite(scores)]
     if not finite.size or np.ptp(finite) == 0:
         centre = finite[0] if finite.size else 0.0
         return np.array([centre - 0.5, centre + 0.5])
-    return np.linspace(finite.min(), finite.max(), 31)
+    low, high = np.quantile(finite, [0.005, 0.995])
+    return np.linspace(low, high, 31) if low < high else np.linspace(finite.min(), finite.max(), 31)
 
 
 def _style() -> Any:
