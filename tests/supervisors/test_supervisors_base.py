@@ -287,6 +287,25 @@ def test_numpy_scalars_are_saved_as_numbers(tmp_path: Path) -> None:
     assert Spread.load(tmp_path / "s.safetensors").factor == 0.5
 
 
+class TracedAlone(Picky):
+    name = "traced_alone"
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+
+
+def test_a_parameter_may_be_called_like_the_key_of_a_written_object(tmp_path: Path) -> None:
+    TracedAlone(Trace("conv", "mean")).save(tmp_path / "s.safetensors")
+    assert TracedAlone.load(tmp_path / "s.safetensors").trace == Trace("conv", "mean")
+
+
+def test_a_file_of_an_oracle_is_no_supervisor(tmp_path: Path) -> None:
+    card = {"secondguess": "1", "oracle": "spread", "params": "{}", "state": "{}"}
+    save_file({}, tmp_path / "s.safetensors", metadata=card)
+    with pytest.raises(UserError, match="is not a supervisor that this version can read"):
+        Spread.load(tmp_path / "s.safetensors")
+
+
 class Grouped(Spread):
     name = "grouped"
 
@@ -310,5 +329,5 @@ def test_a_dictionary_of_arrays_is_saved_array_by_array(nominal: Observation, tm
 def test_a_name_that_is_an_array_and_a_group_is_damage(tmp_path: Path) -> None:
     card = {"secondguess": "1", "supervisor": "spread", "params": "{}", "state": "{}"}
     save_file({"x_": np.zeros(2), "x_/y": np.zeros(2)}, tmp_path / "s.safetensors", metadata=card)
-    with pytest.raises(UserError, match="is damaged, or was saved by another version"):
+    with pytest.raises(UserError, match="is damaged, or was saved by another version of 'spread': 'x_' is both"):
         Spread.load(tmp_path / "s.safetensors")

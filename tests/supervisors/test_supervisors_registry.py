@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from secondguess import Observation, Supervisor, UserError
+from secondguess import Observation, Supervisor, UserError, _registry
 from secondguess.supervisors import get, make, names, register, registry
 from secondguess.supervisors.softmax import Entropy
 
@@ -55,8 +55,8 @@ def installed(monkeypatch: pytest.MonkeyPatch, clean_registry: None) -> list[Ent
         assert group == "secondguess.supervisors"
         return entries
 
-    monkeypatch.setattr(registry, "entry_points", entry_points)
-    monkeypatch.setattr(registry, "_complete", False)
+    monkeypatch.setattr(_registry, "entry_points", entry_points)
+    monkeypatch.setattr(registry._registry, "complete", False)
     return entries
 
 
@@ -71,7 +71,7 @@ def test_the_order_does_not_depend_on_who_was_imported_first(monkeypatch: pytest
     late = type("Late", (Flat,), {"name": "late", "__module__": f"{room}.packages"})
     known = {kind.name: kind for kind in (Flat, late, early, Entropy)}
     monkeypatch.setattr(registry, "_known", known)
-    monkeypatch.setattr(registry, "OURS", ("softmax", "package", "packages"))
+    monkeypatch.setattr(registry._registry, "modules", ("softmax", "package", "packages"))
     assert names() == ["entropy", "early", "late", "flat"]
 
 

@@ -10,17 +10,15 @@ every class, dropout samples that disagree, images of noise).
 
 from __future__ import annotations
 
-import re
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess.errors import UserError
+from secondguess._contract import Kit, check_name, check_parameters, refuses, require, run_checks
 from secondguess.observation import Needs, Observation
 from secondguess.supervisors.base import Supervisor
 
@@ -53,16 +51,7 @@ def check_supervisor(supervisor: Supervisor | type[Supervisor], *, images: int =
         suspicious=example_observation(given.needs, images, seed=seed + 1, suspicious=True),
         labels=_classes(images),
     )
-    for check in CHECKS:
-        try:
-            check(kit)
-        except AssertionError as error:
-            raise AssertionError(f"{check.__name__} failed for {type(given).__name__}: {error}") from None
-        except Exception as error:
-            raise AssertionError(
-                f"{check.__name__} failed for {type(given).__name__}: it raised {type(error).__name__}: {error}"
-            ) from error
-    return [check.__name__ for check in CHECKS]
+    return run_checks(kit, CHECKS)
 
 
 def example_observation(needs: Needs, images: int, *, seed: int = 0, suspicious: bool = False) -> Observation:
@@ -113,51 +102,22 @@ def example_observation(needs: Needs, images: int, *, seed: int = 0, suspicious:
 
 
 @dataclass
-class _Kit:
-    given: Supervisor
+class _Kit(Kit[Supervisor]):
     nominal: Observation
     suspicious: Observation
     labels: NDArray[np.int64]
-
-    @cached_property
-    def fitted(self) -> Supervisor:
-        """One for all checks that do not fit it again: fitting may take seconds."""
-        return self.fresh()
 
     def fresh(self) -> Supervisor:
         return self.given.clone().fit(self.nominal, self.labels)
 
 
-def check_name(kit: _Kit) -> None:
-    """The name can be used in gates and file names."""
-    name = getattr(type(kit.given), "name", None)
-    _require(
-        isinstance(name, str) and re.fullmatch(r"[a-z][a-z0-9_]*", name) is not None,
-        f"the class attribute `name` must be lower case letters, digits and underscores, not {name!r}",
-    )
-
-
-def check_parameters(kit: _Kit) -> None:
-    """Parameters are stored untouched, and a clone has the same ones and no learnt state."""
-    try:
-        params = kit.given.params()
-    except AttributeError as error:
-        raise AssertionError(f"{error}: store every parameter of __init__ under its own name") from error
-    copied = kit.fitted.clone()
-    _require(
-        copied.params() == params,
-        f"clone() has {copied.params()}, the original {params}: store them untouched",
-    )
-    _require(not copied.is_fitted, "clone() must return an unfitted supervisor")
-
-
 def check_shape_and_type(kit: _Kit) -> None:
     """`fit` returns self; scores are (n,) float64 without NaN."""
     supervisor = kit.given.clone()
-    _require(supervisor.fit(kit.nominal, kit.labels) is supervisor, "fit() must return the supervisor itself")
+    require(supervisor.fit(kit.nominal, kit.labels) is supervisor, "fit() must return the supervisor itself")
     scores = supervisor.score(kit.nominal)
     wanted = (len(kit.nominal),)
-    _require(
+    require(
         scores.dtype == np.float64 and scores.shape == wanted,
         f"score() returned {scores.dtype} of shape {scores.shape}, not float64 of shape {wanted}",
     )
@@ -168,7 +128,7 @@ def check_sign(kit: _Kit) -> None:
     supervisor = kit.fitted
     nominal, suspicious = supervisor.score(kit.nominal), supervisor.score(kit.suspicious)
     above = (suspicious[:, None] > nominal).mean() + 0.5 * (suspicious[:, None] == nominal).mean()
-    _require(
+    require(
         bool(above > 0.5),
         f"suspicious images score higher than nominal ones in {above:.0%} of pairs: is the sign flipped?",
     )
@@ -178,8 +138,8 @@ def check_determinism(kit: _Kit) -> None:
     """The same observation gives the same scores, from one fit and from two."""
     supervisor = kit.fitted
     first = supervisor.score(kit.suspicious)
-    _require(np.array_equal(first, supervisor.score(kit.suspicious)), "scoring twice gave different scores")
-    _require(
+    require(np.array_equal(first, supervisor.score(kit.suspicious)), "scoring twice gave different scores")
+    require(
         _close(first, kit.fresh().score(kit.suspicious)),
         "fitting twice gave different scores: take a seed parameter",
     )
@@ -192,7 +152,7 @@ def check_batch_size(kit: _Kit) -> None:
     for size in (1, 7):
         rows = [slice(start, start + size) for start in range(0, len(whole), size)]
         parts = np.concatenate([supervisor.score(kit.suspicious.take(row)) for row in rows])
-        _require(_close(whole, parts), f"scores in batches of {size} differ from scores of the whole set")
+        require(_close(whole, parts), f"scores in batches of {size} differ from scores of the whole set")
 
 
 def check_permutation(kit: _Kit) -> None:
@@ -200,7 +160,7 @@ def check_permutation(kit: _Kit) -> None:
     supervisor = kit.fitted
     order = np.random.default_rng(0).permutation(len(kit.suspicious))
     shuffled = supervisor.score(kit.suspicious.take(order))
-    _require(_close(supervisor.score(kit.suspicious)[order], shuffled), "shuffling the images changed their scores")
+    require(_close(supervisor.score(kit.suspicious)[order], shuffled), "shuffling the images changed their scores")
 
 
 def check_refit(kit: _Kit) -> None:
@@ -209,7 +169,7 @@ def check_refit(kit: _Kit) -> None:
     half = slice(0, len(kit.nominal) // 2)
     used.fit(kit.nominal.take(half), kit.labels[half])
     used.fit(kit.nominal, kit.labels)
-    _require(_close(fresh.score(kit.suspicious), used.score(kit.suspicious)), "state of an earlier fit was kept")
+    require(_close(fresh.score(kit.suspicious), used.score(kit.suspicious)), "state of an earlier fit was kept")
 
 
 def check_save_and_load(kit: _Kit) -> None:
@@ -219,22 +179,22 @@ def check_save_and_load(kit: _Kit) -> None:
         path = Path(folder) / "supervisor.safetensors"
         supervisor.save(path)
         loaded = type(supervisor).load(path)
-    _require(loaded.params() == supervisor.params(), "a parameter changed on the way")
+    require(loaded.params() == supervisor.params(), "a parameter changed on the way")
     same = _close(supervisor.score(kit.suspicious), loaded.score(kit.suspicious))
-    _require(same, "the loaded one scores differently")
+    require(same, "the loaded one scores differently")
 
 
 def check_bad_input(kit: _Kit) -> None:
     """Missing parts, empty sets, too early calls and wrong label counts are `UserError`s, not crashes."""
     supervisor = kit.fitted
-    _refuses(lambda: supervisor.score(kit.nominal.take(slice(0, 0))), "an empty observation")
-    _refuses(lambda: supervisor.fit(kit.nominal, kit.labels[:-1]), "a label too few")
+    refuses(lambda: supervisor.score(kit.nominal.take(slice(0, 0))), "an empty observation")
+    refuses(lambda: supervisor.fit(kit.nominal, kit.labels[:-1]), "a label too few")
     bare = replace(kit.nominal, logits=None, traces={}, samples=None, images=None)
     needs = supervisor.needs
     if needs.logits or needs.traces or needs.samples or needs.images:
-        _refuses(lambda: supervisor.score(bare), "an observation without what it needs")
+        refuses(lambda: supervisor.score(bare), "an observation without what it needs")
     if supervisor.requires_fit:
-        _refuses(lambda: kit.given.clone().score(kit.nominal), "scoring before fitting")
+        refuses(lambda: kit.given.clone().score(kit.nominal), "scoring before fitting")
 
 
 CHECKS: tuple[Callable[[_Kit], None], ...] = (
@@ -249,20 +209,6 @@ CHECKS: tuple[Callable[[_Kit], None], ...] = (
     check_save_and_load,
     check_bad_input,
 )
-
-
-def _require(condition: bool, message: str) -> None:
-    """What `assert` does, also under `python -O`."""
-    if not condition:
-        raise AssertionError(message)
-
-
-def _refuses(call: Callable[[], object], what: str) -> None:
-    try:
-        call()
-    except UserError:
-        return
-    raise AssertionError(f"{what} was accepted, but a UserError was expected")
 
 
 def _close(first: Scores, second: Scores) -> bool:

@@ -12,20 +12,15 @@ models: it is then left out of `"standard"`, which is what an audit takes unless
 
 from __future__ import annotations
 
-import difflib
-import importlib
-import inspect
-import warnings
 from collections.abc import Iterable
-from importlib.metadata import entry_points
-from typing import Any, TypeVar
+from typing import Any
 
+from secondguess._registry import Registry
 from secondguess.errors import UserError
 from secondguess.supervisors.base import Supervisor
 
 __all__ = ["family", "get", "is_expensive", "make", "names", "register"]
 
-GROUP = "secondguess.supervisors"
 STANDARD, ALL = "standard", "all"
 OURS = (  # the modules of this room that hold supervisors
     "softmax",
@@ -43,33 +38,17 @@ OURS = (  # the modules of this room that hold supervisors
     "relative_mahalanobis",
 )
 
-Kind = TypeVar("Kind", bound=type[Supervisor])
 _known: dict[str, type[Supervisor]] = {}
-_complete = False
-
-
-def register(kind: Kind) -> Kind:
-    """Class decorator: make a supervisor known by its `name`; a module that is loaded again replaces its own."""
-    previous = _known.get(kind.name)
-    if previous is not None and _origin(previous) != _origin(kind):
-        raise ValueError(f"two supervisors are called {kind.name!r}: {previous} and {kind}")
-    _known[kind.name] = kind
-    return kind
-
-
-def names() -> list[str]:
-    """The names of all supervisors, ours first, in the order of their modules."""
-    return list(_all())
-
-
-def get(name: str) -> type[Supervisor]:
-    """The class of that name."""
-    known = _all()
-    if name not in known:
-        close = difflib.get_close_matches(name, known, n=2)
-        hint = f"did you mean {' or '.join(map(repr, close))}?" if close else f"known are: {', '.join(known)}."
-        raise UserError(f"There is no supervisor {name!r}; {hint}")
-    return known[name]
+_registry = Registry(
+    Supervisor.noun,
+    base=Supervisor,
+    public="secondguess.Supervisor",
+    package="secondguess.supervisors",
+    modules=OURS,
+    table=lambda: _known,
+    bare=True,  # "all" makes every supervisor without arguments
+)
+register, names, get = _registry.register, _registry.names, _registry.get
 
 
 def family(kind: type[Supervisor]) -> str:
@@ -108,50 +87,5 @@ def make(which: str | Iterable[str | Supervisor] = ALL, **params: Any) -> list[S
 
 def _named(name: str, params: dict[str, Any]) -> list[Supervisor]:
     if name in (ALL, STANDARD):
-        return [kind() for kind in _all().values() if name == ALL or not is_expensive(kind)]
-    return [_made(get(name), params)]
-
-
-def _made(kind: type[Supervisor], params: dict[str, Any]) -> Supervisor:
-    signature = inspect.signature(kind)
-    try:
-        signature.bind(**params)
-    except TypeError as error:
-        known = ", ".join(signature.parameters) or "none"
-        raise UserError(
-            f"The supervisor {kind.name!r} cannot be made: {error}; its parameters are: {known}."
-        ) from error
-    return kind(**params)
-
-
-def _origin(kind: type[Supervisor]) -> tuple[str, str]:
-    return kind.__module__, kind.__qualname__
-
-
-def _all() -> dict[str, type[Supervisor]]:
-    global _complete
-    if not _complete:
-        for module in OURS:
-            importlib.import_module(f"secondguess.supervisors.{module}")
-        for entry in entry_points(group=GROUP):
-            _add(entry)
-        _complete = True
-    return dict(sorted(_known.items(), key=lambda item: _place(item[1])))
-
-
-def _place(kind: type[Supervisor]) -> int:
-    """Where a class stands, whoever imported its module first: ours by `OURS`, then the others as they came."""
-    module = kind.__module__.removeprefix("secondguess.supervisors.") + "."
-    return next((place for place, own in enumerate(OURS) if module.startswith(own + ".")), len(OURS))
-
-
-def _add(entry: Any) -> None:
-    """Load one entry point; a third party's defect must not take everybody else's supervisors down."""
-    try:
-        kind = entry.load()
-        if not (isinstance(kind, type) and issubclass(kind, Supervisor)):
-            raise TypeError(f"{kind!r} is not a subclass of secondguess.Supervisor")
-        inspect.signature(kind).bind()  # "all" makes every supervisor without arguments
-        register(kind)
-    except Exception as error:
-        warnings.warn(f"The supervisor {entry.name!r} ({entry.value}) was left out: {error}", stacklevel=3)
+        return [kind() for kind in _registry.all().values() if name == ALL or not is_expensive(kind)]
+    return [_registry.make(name, params)]

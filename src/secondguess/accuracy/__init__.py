@@ -1,0 +1,50 @@
+"""Accuracy in operation: without labels, with a few, and how far each estimate may be trusted."""
+
+from __future__ import annotations
+
+from secondguess.accuracy.agreement import EnsembleAgreement
+from secondguess.accuracy.base import Estimate, Estimator, Trial
+from secondguess.accuracy.confidence import (
+    AverageConfidence,
+    DifferenceOfConfidences,
+    ThresholdedConfidence,
+    ValidationAccuracy,
+)
+from secondguess.accuracy.designs import Design, deepest, importance, simple_random, stratified
+from secondguess.accuracy.diagram import critical_difference_diagram
+from secondguess.accuracy.dispersion import NuclearNorm
+from secondguess.accuracy.label_shift import LabelShift
+from secondguess.accuracy.labelling import Labelling, Plan, plan
+from secondguess.accuracy.passes import OraclePasses, cross_judged
+from secondguess.accuracy.recommended import RulesAndConfidence
+from secondguess.accuracy.sequences import ConfidenceSequence
+from secondguess.accuracy.standard import standard_estimators
+from secondguess.accuracy.trust import cross_check
+
+__all__ = [
+    "AverageConfidence",
+    "ConfidenceSequence",
+    "Design",
+    "DifferenceOfConfidences",
+    "EnsembleAgreement",
+    "Estimate",
+    "Estimator",
+    "LabelShift",
+    "Labelling",
+    "NuclearNorm",
+    "OraclePasses",
+    "Plan",
+    "RulesAndConfidence",
+    "ThresholdedConfidence",
+    "Trial",
+    "ValidationAccuracy",
+    "critical_difference_diagram",
+    "cross_check",
+    "cross_judged",
+    "deepest",
+    "importance",
+    "plan",
+    "simple_random",
+    "standard_estimators",
+    "stratified",
+]

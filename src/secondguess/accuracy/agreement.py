@@ -1,0 +1,60 @@
+"""Agreement with other models: independently trained models that are right agree, those that are wrong need not.
+
+The generalisation disagreement equality (Jiang et al., ICLR 2022): if the ensemble is calibrated, the rate at which two
+members agree is the accuracy of one. Where it is not, the difference on the validation images is taken off:
+
+    acc(V) + agreement(O) - agreement(V)
+
+Agreement is the mean over the other models of the share of images with the same prediction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secondguess.accuracy.base import Estimator, Rows
+from secondguess.errors import UserError
+from secondguess.oracles import Evidence
+
+if TYPE_CHECKING:
+    from secondguess.classifier import Classifier
+
+__all__ = ["EnsembleAgreement"]
+
+
+class EnsembleAgreement(Estimator):
+    """How often other models predict the same.
+
+    Args:
+        others: models for the same classes, trained apart from the one in question.
+        corrected: for what agreement missed or exaggerated on the validation images; else agreement as it is.
+    """
+
+    def __init__(self, others: Sequence[Classifier], corrected: bool = True) -> None:
+        if not others:
+            raise UserError("Agreement needs at least one other model; none was given.")
+        self.others = others
+        self.corrected = corrected
+        self.name = "ensemble_agreement" if corrected else "ensemble_agreement_raw"
+
+    def _see(self, evidence: Evidence) -> Rows:
+        agreement = np.zeros(len(evidence))
+        for other in self.others:
+            seen = other.observe(evidence.images)
+            if seen.num_classes != evidence.observation.num_classes:
+                raise UserError(
+                    f"{other.name} knows {seen.num_classes} classes, but the model in question "
+                    f"{evidence.observation.num_classes}; agreement needs models for the same classes."
+                )
+            agreement += seen.predictions == evidence.predictions
+        return agreement / len(self.others), evidence.predictions
+
+    def _learn(self, seen: Rows, labels: NDArray[np.int64]) -> float:
+        return float((seen[1] == labels).mean() - seen[0].mean()) if self.corrected else 0.0
+
+    def _value(self, learnt: float, seen: Rows) -> float:
+        return learnt + float(seen[0].mean())

@@ -1,0 +1,215 @@
+"""The contract of an estimator of accuracy: a number with an interval, from images whose labels nobody knows.
+
+An estimator learns from labelled validation images and is then asked about operation. A subclass writes three pure
+steps: `_see` takes from the evidence what it uses, as arrays with one row an image; `_learn` learns from such rows of
+the validation images and their labels; `_value` turns rows seen in operation into an accuracy. The public `fit` and
+`estimate` are final; they own the checks and the interval, which is a percentile bootstrap of both sets together: for
+every resample `_learn` and `_value` run on rows drawn with replacement.
+
+The interval says what the number of images leaves open. It cannot say whether the estimator's assumption holds in
+operation: that is what `trust` is for, filled in by `secondguess.accuracy.cross_check`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Self, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secondguess.errors import UserError
+from secondguess.metrics import Interval
+from secondguess.observation import Needs
+from secondguess.oracles import Evidence
+
+__all__ = ["Estimate", "Estimator", "Rows", "Trial"]
+
+Rows = tuple[NDArray[Any], ...]
+
+TOLERANCE = 0.02
+
+
+@dataclass(frozen=True)
+class Trial:
+    """How an estimator did under one kind of shift that was made on purpose, so that the truth is known.
+
+    Attributes:
+        shift: which kind.
+        error: the mean absolute difference between estimate and truth over the repetitions.
+        bias: the mean of estimate minus truth: positive where the estimator flatters the model.
+        truth: the mean true accuracy.
+        repetitions: how many sets were made.
+    """
+
+    shift: str
+    error: float
+    bias: float
+    truth: float
+    repetitions: int
+
+    def passed(self, tolerance: float = TOLERANCE) -> bool:
+        """Whether the estimates were off by no more than `tolerance` on average."""
+        return self.error <= tolerance
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The accuracy in operation, as one method sees it.
+
+    Attributes:
+        value: the estimated share of right predictions.
+        low: lower bound of the interval.
+        high: upper bound of the interval.
+        method: the name of the estimator.
+        n: how many images of operation it rests on.
+        level: nominal coverage of the interval.
+        trust: how the method did under shifts made on purpose; empty if nobody tried.
+        details: what else the method found out, by name.
+    """
+
+    value: float
+    low: float
+    high: float
+    method: str
+    n: int
+    level: float = 0.95
+    trust: tuple[Trial, ...] = ()
+    details: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def interval(self) -> Interval:
+        """Value and bounds as the metrics have them."""
+        return Interval(self.value, self.low, self.high, self.n, self.level)
+
+    @property
+    def trusted(self) -> tuple[str, ...]:
+        """The kinds of shift under which the method was within two points of the truth."""
+        return tuple(trial.shift for trial in self.trust if trial.passed())
+
+    @property
+    def failed(self) -> tuple[str, ...]:
+        """The kinds of shift under which it was not."""
+        return tuple(trial.shift for trial in self.trust if not trial.passed())
+
+    def with_trust(self, trust: tuple[Trial, ...]) -> Estimate:
+        """The same estimate, with the record of `cross_check`."""
+        return replace(self, trust=trust)
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields as JSON can hold them."""
+        return asdict(self) | {"trusted": list(self.trusted), "failed": list(self.failed)}
+
+    def __str__(self) -> str:
+        return f"{self.method}: {self.interval}"
+
+
+class Estimator(ABC):
+    """Estimates the accuracy in operation.
+
+    Attributes:
+        name: by which it is known in tables; lower case with underscores.
+        resamples: of the bootstrap.
+        level: nominal coverage of the interval.
+        seed: of the bootstrap.
+    """
+
+    name: str
+    resamples: int = 100
+    level: float = 0.95
+    seed: int = 0
+
+    @property
+    def needs(self) -> Needs:
+        """What must have been observed; probabilities alone unless an estimator says otherwise."""
+        return Needs()
+
+    @final
+    def fit(self, validation: Evidence) -> Self:
+        """Learn from images whose labels are known, none of which the model was trained on."""
+        validation.require_labels(f"Fitting the estimator {self.name!r}")
+        self._classes = validation.observation.num_classes
+        self._seen, self._labels = self._see_labelled(validation), validation.labels
+        self._learnt = self._learn(self._seen, self._labels)
+        return self
+
+    @final
+    def estimate(self, operation: Evidence) -> Estimate:
+        """The accuracy on the images of operation; labels that happen to be known are not looked at."""
+        if not hasattr(self, "_learnt"):
+            raise UserError(f"The estimator {self.name!r} must see labelled images first; call fit(validation).")
+        if operation.observation.num_classes != self._classes:
+            raise UserError(
+                f"The estimator {self.name!r} was fitted on {self._classes} classes, but this observation has "
+                f"{operation.observation.num_classes}."
+            )
+        seen = self._see(operation)
+        value = float(np.clip(self._value(self._learnt, seen), 0, 1))
+        replicates = np.clip(self._replicates(seen), 0, 1)
+        low, high = np.quantile(replicates, [(1 - self.level) / 2, (1 + self.level) / 2])
+        return Estimate(
+            value,
+            min(float(low), value),
+            max(float(high), value),
+            self.name,
+            len(operation),
+            self.level,
+            details=self._details(self._learnt, seen),
+        )
+
+    def params(self) -> dict[str, Any]:
+        """The parameters of `__init__` with their values."""
+        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+
+    def clone(self) -> Self:
+        """An unfitted copy."""
+        copy = type(self)(**self.params())
+        copy.resamples, copy.level, copy.seed = self.resamples, self.level, self.seed
+        return copy
+
+    def anew(self, training: Evidence | None, validation: Evidence) -> Self:
+        """An unfitted copy that has seen nothing but these images.
+
+        Args:
+            training: on the training images, or None where they are not at hand.
+            validation: on the labelled images that the copy's `fit` will see.
+        """
+        return self.clone()
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value!r}" for name, value in self.params().items())
+        return f"{type(self).__name__}({shown})"
+
+    @abstractmethod
+    def _see(self, evidence: Evidence) -> Rows:
+        """What is used of each image: arrays with n rows."""
+
+    def _see_labelled(self, validation: Evidence) -> Rows:
+        """What is used of each validation image; the same as of those in operation by default."""
+        return self._see(validation)
+
+    @abstractmethod
+    def _learn(self, seen: Rows, labels: NDArray[np.int64]) -> Any:
+        """What can be learnt from rows whose labels (n,) are known."""
+
+    @abstractmethod
+    def _value(self, learnt: Any, seen: Rows) -> float:
+        """The accuracy on rows whose labels are not known; clipped to [0, 1] by the caller."""
+
+    def _details(self, learnt: Any, seen: Rows) -> dict[str, float]:
+        """What else is worth telling; nothing by default."""
+        return {}
+
+    def _replicates(self, seen: Rows) -> NDArray[np.float64]:
+        """The value on resamples of the validation and the operation rows, (resamples,)."""
+        ours, theirs = np.random.default_rng(self.seed).spawn(2)
+        values = np.empty(self.resamples)
+        for i in range(self.resamples):
+            known = ours.integers(len(self._labels), size=len(self._labels))
+            unknown = theirs.integers(len(seen[0]), size=len(seen[0]))
+            learnt = self._learn(tuple(array[known] for array in self._seen), self._labels[known])
+            values[i] = self._value(learnt, tuple(array[unknown] for array in seen))
+        return values

@@ -1,0 +1,131 @@
+"""Estimators that read the model's own confidence, and the trivial one that does not even do that.
+
+With c the largest probability of an image, V the validation images and O those of operation:
+
+* validation accuracy: acc(V). Hard to beat as long as nothing has changed, and blind to any change.
+* average confidence: mean over O of c after temperature scaling on V (Guo et al., ICML 2017), or after isotonic
+  regression of correctness on c (as in confidence-based performance estimation, NannyML, there one class at a time).
+* difference of confidences (Guillory et al., ICCV 2021): acc(V) + mean_O c - mean_V c.
+* average thresholded confidence (Garg et al., ICLR 2022): the share of O with a score of at least t, where t leaves as
+  many validation images below it as the model has errors there. The score is c, or the negative entropy.
+
+All of them take confidence for what it was on the validation images: they see images that have become harder, as far as
+the model notices, and nothing of a world in which the labels have changed their meaning.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secondguess.accuracy._scaling import log_scores, softened
+from secondguess.accuracy.base import Estimator, Rows
+from secondguess.errors import UserError
+from secondguess.oracles import Evidence
+
+__all__ = ["AverageConfidence", "DifferenceOfConfidences", "ThresholdedConfidence", "ValidationAccuracy"]
+
+
+class ValidationAccuracy(Estimator):
+    """The accuracy on the validation images, whatever happens in operation: the baseline of every table."""
+
+    name = "validation_accuracy"
+
+    def _see(self, evidence: Evidence) -> Rows:
+        return (evidence.predictions,)
+
+    def _learn(self, seen: Rows, labels: NDArray[np.int64]) -> float:
+        return float((seen[0] == labels).mean())
+
+    def _value(self, learnt: float, seen: Rows) -> float:
+        return learnt
+
+
+class AverageConfidence(Estimator):
+    """The mean calibrated confidence.
+
+    Args:
+        calibration: `"temperature"`, `"isotonic"`, or None for the model's probabilities as they are.
+    """
+
+    def __init__(self, calibration: Literal["temperature", "isotonic"] | None = "temperature") -> None:
+        if calibration not in ("temperature", "isotonic", None):
+            raise UserError(f"Confidence is calibrated by 'temperature', 'isotonic' or None, not by {calibration!r}.")
+        self.calibration = calibration
+        self.name = "average_confidence" + {"temperature": "", "isotonic": "_isotonic", None: "_raw"}[calibration]
+
+    def _see(self, evidence: Evidence) -> Rows:
+        return (log_scores(evidence.observation),)
+
+    def _learn(self, seen: Rows, labels: NDArray[np.int64]) -> Any:
+        (scores,) = seen
+        if self.calibration == "temperature":
+            from secondguess.training import fit_temperature
+
+            return fit_temperature(scores, labels)
+        if self.calibration == "isotonic":
+            from sklearn.isotonic import IsotonicRegression
+
+            right = scores.argmax(axis=1) == labels
+            return IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip").fit(_confidence(scores, 1.0), right)
+        return 1.0
+
+    def _value(self, learnt: Any, seen: Rows) -> float:
+        if self.calibration == "isotonic":
+            return float(learnt.predict(_confidence(seen[0], 1.0)).mean())
+        return float(_confidence(seen[0], learnt).mean())
+
+    def _details(self, learnt: Any, seen: Rows) -> dict[str, float]:
+        return {"temperature": float(learnt)} if self.calibration == "temperature" else {}
+
+
+class DifferenceOfConfidences(Estimator):
+    """Validation accuracy, corrected by how much the mean confidence has changed."""
+
+    name = "difference_of_confidences"
+
+    def _see(self, evidence: Evidence) -> Rows:
+        return evidence.observation.confidences, evidence.predictions
+
+    def _learn(self, seen: Rows, labels: NDArray[np.int64]) -> float:
+        confidences, predictions = seen
+        return float((predictions == labels).mean() - confidences.mean())
+
+    def _value(self, learnt: float, seen: Rows) -> float:
+        return learnt + float(seen[0].mean())
+
+
+class ThresholdedConfidence(Estimator):
+    """The share of images above the score below which the validation images would be the errors.
+
+    Args:
+        score: `"confidence"` or `"entropy"` (its negative).
+    """
+
+    def __init__(self, score: Literal["confidence", "entropy"] = "confidence") -> None:
+        if score not in ("confidence", "entropy"):
+            raise UserError(f"The score to threshold is 'confidence' or 'entropy', not {score!r}.")
+        self.score = score
+        self.name = f"thresholded_{score}"
+
+    def _see(self, evidence: Evidence) -> Rows:
+        observation = evidence.observation
+        if self.score == "confidence":
+            return observation.confidences, observation.predictions
+        inside = observation.probabilities
+        return (inside * np.log(np.maximum(inside, np.finfo(float).tiny))).sum(axis=1), observation.predictions
+
+    def _learn(self, seen: Rows, labels: NDArray[np.int64]) -> float:
+        scores, predictions = seen
+        errors = int((predictions != labels).sum())
+        # The element number `errors` from below, from zero: it and all above it count as right.
+        return float(np.sort(scores)[errors]) if errors < len(scores) else np.inf
+
+    def _value(self, learnt: float, seen: Rows) -> float:
+        return float((seen[0] >= learnt).mean())
+
+
+def _confidence(scores: NDArray[np.float64], temperature: float) -> NDArray[np.float64]:
+    return softened(scores, temperature).max(axis=1)

@@ -1,0 +1,84 @@
+"""Nuclear norm of the probabilities: are predictions sure, and spread over the classes?
+
+For probabilities P (n, K) of n images, with singular values s_k (Deng et al., Confidence and dispersity speak, 2023):
+
+    N(P) = sum_k s_k / (sqrt(n) sqrt(n min(n, K)))      in [0, 1]
+
+N is 1 where every prediction is certain and the classes are equally frequent. It is a score that rises with accuracy,
+not an accuracy. To become one it needs sets of known accuracy; here they come from the validation images. With S_r and
+S_w the mean of p p' over the images predicted rightly and wrongly, a set with a share a of right ones has, since the
+s_k are the roots of the eigenvalues of P'P,
+
+    N(a) = trace sqrt(a S_r + (1 - a) S_w) / sqrt(min(n, K)),
+
+with no resampling. The estimate is the a at which N(a) is what is seen in operation. That takes the right and the wrong
+predictions of operation for what they were on the validation images, in another proportion. The original regresses
+accuracy on N over many labelled sets instead.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secondguess.accuracy.base import Estimator, Rows
+from secondguess.oracles import Evidence
+
+__all__ = ["NuclearNorm", "nuclear_norm"]
+
+GRID = np.linspace(0, 1, 201)
+
+
+class Curve(NamedTuple):
+    """The score (201,) of sets of accuracy 0 to 1, and the accuracy on the validation images."""
+
+    scores: NDArray[np.float64]
+    accuracy: float
+
+
+class NuclearNorm(Estimator):
+    """The accuracy at which validation images would have the nuclear norm that is seen in operation."""
+
+    name = "nuclear_norm"
+
+    def _see(self, evidence: Evidence) -> Rows:
+        return evidence.observation.probabilities, evidence.predictions
+
+    def _learn(self, seen: Rows, labels: NDArray[np.int64]) -> Curve:
+        probabilities, predictions = seen
+        right = predictions == labels
+        if right.all() or not right.any():  # of one kind nothing is known: the curve is a point
+            return Curve(np.full(len(GRID), nuclear_norm(probabilities)), float(right.mean()))
+        good, bad = (_second_moment(probabilities[rows]) for rows in (right, ~right))
+        return Curve(np.array([_norm(a * good + (1 - a) * bad) for a in GRID]), float(right.mean()))
+
+    def _value(self, learnt: Curve, seen: Rows) -> float:
+        """The curve is concave and may bend down at its end: of two answers the one nearer to validation is taken."""
+        distance = learnt.scores - nuclear_norm(seen[0])
+        crossings = np.flatnonzero(np.sign(distance[:-1]) * np.sign(distance[1:]) < 0)
+        if len(crossings) == 0:
+            best = np.flatnonzero(np.abs(distance) <= np.abs(distance).min() + 1e-12)
+            answers = GRID[best]
+        else:
+            left, right = distance[crossings], distance[crossings + 1]
+            answers = GRID[crossings] + (GRID[1] - GRID[0]) * left / (left - right)
+        return float(answers[np.abs(answers - learnt.accuracy).argmin()])
+
+    def _details(self, learnt: Curve, seen: Rows) -> dict[str, float]:
+        return {"nuclear_norm": nuclear_norm(seen[0])}
+
+
+def nuclear_norm(probabilities: NDArray[np.float64]) -> float:
+    """N(P) of probabilities (n, K), normalised as if n >= K."""
+    return _norm(_second_moment(probabilities))
+
+
+def _second_moment(probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(probabilities.T @ probabilities / len(probabilities))
+
+
+def _norm(moment: NDArray[np.float64]) -> float:
+    eigenvalues = np.linalg.eigvalsh(moment)
+    return float(np.sqrt(np.maximum(eigenvalues, 0)).sum() / np.sqrt(len(moment)))

@@ -1,0 +1,114 @@
+"""The recommended estimator: what rules know for certain, and calibrated confidence for the rest.
+
+* A prediction that an input rule excludes is wrong: counted, not estimated.
+* For every other the probability of being right is estimated: confidence, calibrated by a temperature on validation
+  images, restricted to the labels that can occur in the image's partition.
+* Whether that confidence still means in operation what it meant on validation images is not assumed but seen: how
+  often, and with what confidence, rules are violated now recalibrates it (see `_set_labels` for the model). So it
+  follows corruptions, ambiguity and class frequencies, and it notices classes that have changed their meaning as long
+  as some rule tells them apart.
+
+Without rules this is the average confidence after temperature scaling, with all that it cannot see.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secondguess.accuracy._scaling import log_scores
+from secondguess.accuracy._set_labels import Channel, fit_channel, probability_right
+from secondguess.accuracy.base import Estimator, Rows
+from secondguess.errors import UserError
+from secondguess.oracles import Evidence
+
+if TYPE_CHECKING:
+    from secondguess.oracles.icos.input_rules import InputRules
+
+__all__ = ["RulesAndConfidence", "allowed_labels"]
+
+FEW_STEPS = 4  # of EM on a resample, begun where the whole set ended
+RESAMPLES = 40
+
+
+class RulesAndConfidence(Estimator):
+    """Certain violations of rules counted as wrong, the rest estimated with confidence that rules recalibrate.
+
+    Args:
+        rules: which labels can occur where; None if nothing is known.
+    """
+
+    name = "rules_and_confidence"
+    resamples = RESAMPLES
+
+    def __init__(self, rules: InputRules | None = None) -> None:
+        self.rules = rules
+
+    def right(self, operation: Evidence) -> NDArray[np.float64]:
+        """The probability that each prediction is right, (n,), of which the estimate is the mean."""
+        if not hasattr(self, "_learnt"):
+            raise UserError(f"The estimator {self.name!r} must see labelled images first; call fit(validation).")
+        scores, allowed = self._see(operation)
+        return probability_right(scores, allowed, self._channel(self._learnt, (scores, allowed)))
+
+    def _see(self, evidence: Evidence) -> Rows:
+        return log_scores(evidence.observation), allowed_labels(self.rules, evidence)
+
+    def _see_labelled(self, validation: Evidence) -> Rows:
+        return (log_scores(validation.observation),)
+
+    def _learn(self, seen: Rows, labels: NDArray[np.int64]) -> float:
+        from secondguess.training import fit_temperature
+
+        return fit_temperature(seen[0], labels)
+
+    def _value(self, learnt: float, seen: Rows) -> float:
+        scores, allowed = seen
+        return float(probability_right(scores, allowed, self._channel(learnt, seen)).mean())
+
+    def _details(self, learnt: float, seen: Rows) -> dict[str, float]:
+        channel = self._channel(learnt, seen)
+        scores, allowed = seen
+        excluded = ~np.take_along_axis(allowed, scores.argmax(axis=1)[:, None], axis=1)
+        return {
+            "certainly_wrong": float(excluded.mean()),
+            "temperature": channel.temperature,
+            "validation_temperature": learnt,
+        }
+
+    def _channel(self, learnt: float, seen: Rows, start: Channel | None = None) -> Channel:
+        if start is None:  # value, details and interval all ask for the channel of the same rows
+            if getattr(self, "_last", (None,))[0] is not seen:
+                self._last = (seen, self._fitted(learnt, seen, None))
+            return self._last[1]
+        return self._fitted(learnt, seen, start)
+
+    def _fitted(self, learnt: float, seen: Rows, start: Channel | None) -> Channel:
+        scores, allowed = seen
+        possible = allowed.any(axis=1)
+        if not possible.any() or allowed.all():
+            return Channel(learnt, np.zeros(scores.shape[1]))
+        known = (scores, allowed) if possible.all() else (scores[possible], allowed[possible])
+        return fit_channel(*known, learnt) if start is None else fit_channel(*known, learnt, start, FEW_STEPS)
+
+    def _replicates(self, seen: Rows) -> NDArray[np.float64]:
+        """As in every estimator, but each resample begins where the whole set ended."""
+        start = self._channel(self._learnt, seen)
+        ours, theirs = np.random.default_rng(self.seed).spawn(2)
+        values = np.empty(self.resamples)
+        for i in range(self.resamples):
+            known = ours.integers(len(self._labels), size=len(self._labels))
+            rows = theirs.integers(len(seen[0]), size=len(seen[0]))
+            learnt = self._learn((self._seen[0][known],), self._labels[known])
+            scores, allowed = seen[0][rows], seen[1][rows]
+            values[i] = probability_right(scores, allowed, self._channel(learnt, (scores, allowed), start)).mean()
+        return values
+
+
+def allowed_labels(rules: InputRules | None, evidence: Evidence) -> NDArray[np.bool_]:
+    """Which classes each image can belong to, (n, K): all that no rule about one of its partitions excludes."""
+    if rules is None:
+        return np.ones((len(evidence), evidence.observation.num_classes), dtype=bool)
+    return np.asarray(~(rules.members(evidence.images) @ ~rules.allowed(evidence.class_names)))

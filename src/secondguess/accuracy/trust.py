@@ -1,0 +1,181 @@
+"""May I trust this? Try every estimator on shifts made on purpose, out of the user's own validation images.
+
+Half of the labelled images fit the estimators; the other half becomes operation, unchanged and spoilt in ways whose
+effect is known because the labels are:
+
+* `nominal`: drawn again, with replacement.
+* `class frequencies`: drawn with class frequencies from a flat Dirichlet distribution: some classes nearly vanish.
+* `swapped classes`: two classes have changed their meaning. A model trained on swapped labels is the model with two
+  outputs exchanged, so that is how it is made. No estimator can see it without knowledge from outside.
+* `corrupted` and `half corrupted`: every image, or every other one, gets one of the corruptions of `stress.Corrupted`.
+* `ambiguous`: half of the images come from a set of ambiguous ones, if there is one.
+
+Corrupted and ambiguous images must be looked at by the classifier. An estimator that was within two points of the truth
+here may be believed under this kind of shift, which is not to say that operation has this kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from secondguess.accuracy.base import Estimator, Trial
+from secondguess.errors import UserError
+from secondguess.observation import Needs, Observation
+from secondguess.oracles import Evidence
+
+if TYPE_CHECKING:
+    from secondguess.classifier import Classifier
+    from secondguess.data import ImageSet
+
+__all__ = ["cross_check", "shifted", "swapped"]
+
+Draw = Callable[[np.random.Generator], Evidence]
+
+
+def cross_check(
+    estimators: Sequence[Estimator],
+    validation: Evidence,
+    *,
+    training: Evidence | None = None,
+    classifier: Classifier | None = None,
+    ambiguous: ImageSet | None = None,
+    repetitions: int = 5,
+    seed: int = 0,
+) -> dict[str, tuple[Trial, ...]]:
+    """How each estimator did under each kind of shift, by its name.
+
+    Args:
+        estimators: copies of them are fitted; they are left as they are.
+        validation: on labelled images; one half fits, the other half is shifted.
+        training: on the training images, with which the oracles of estimators are fitted anew; without it an oracle
+            that was fitted on these validation images looks better here than it is.
+        classifier: looks at corrupted and ambiguous images; without it these kinds are left out.
+        ambiguous: labelled ambiguous images.
+        repetitions: how many sets are drawn of each kind.
+        seed: of the halves and the draws.
+    """
+    validation.require_labels("Trying estimators")
+    if len(validation) < 4 or repetitions < 1:
+        raise UserError(
+            f"{len(validation)} labelled images and {repetitions} repetitions were given; trying estimators needs at "
+            "least 4 images, one half to fit and one to shift, and one repetition."
+        )
+    order = np.random.default_rng(seed).permutation(len(validation))
+    fitting, shifting = (validation.take(np.sort(half)) for half in np.array_split(order, 2))
+    copies = [one.anew(training, fitting) for one in estimators]
+    for one in copies:
+        one.resamples = 1  # nobody looks at the intervals here
+        one.fit(fitting)
+    trials: dict[str, list[Trial]] = {one.name: [] for one in copies}
+    needs = Needs()
+    for one in copies:
+        needs |= one.needs
+    for number, (kind, draw) in enumerate(shifted(shifting, classifier, ambiguous, needs, seed)):
+        drawn = [draw(np.random.default_rng([seed, number, i])) for i in range(repetitions)]
+        truth = np.array([float(evidence.correct.mean()) for evidence in drawn])
+        for one in copies:
+            off = np.array([one.estimate(evidence).value for evidence in drawn]) - truth
+            trial = Trial(kind, float(np.abs(off).mean()), float(off.mean()), float(truth.mean()), repetitions)
+            trials[one.name].append(trial)
+    return {name: tuple(found) for name, found in trials.items()}
+
+
+def shifted(
+    nominal: Evidence, classifier: Classifier | None, ambiguous: ImageSet | None, needs: Needs, seed: int
+) -> Iterator[tuple[str, Draw]]:
+    """The kinds of shift that can be made, each with a function that draws a set of the size of `nominal`."""
+    yield "nominal", lambda rng: _again(nominal, rng)
+    yield "class frequencies", lambda rng: _reweighted(nominal, rng)
+    yield "swapped classes", lambda rng: swapped(_again(nominal, rng), rng)
+    if classifier is None:
+        return
+    corrupted = _corrupted(nominal, classifier, needs, seed)
+    yield "corrupted", lambda rng: _again(corrupted, rng)
+    yield "half corrupted", lambda rng: _halves(nominal, corrupted, rng)
+    if ambiguous is not None:
+        doubtful = Evidence.of(classifier, _with_columns(ambiguous, nominal.images), needs)
+        doubtful.require_labels("Trying estimators on ambiguous images")
+        yield "ambiguous", lambda rng: _halves(nominal, doubtful, rng)
+
+
+def swapped(evidence: Evidence, rng: np.random.Generator) -> Evidence:
+    """The same images, seen by a model for which two classes, of those that occur, have changed places."""
+    first, second = rng.choice(np.unique(evidence.labels), size=2, replace=len(np.unique(evidence.labels)) < 2)
+    order = np.arange(evidence.observation.num_classes)
+    order[[first, second]] = second, first
+    seen = evidence.observation
+    exchanged = replace(
+        seen,
+        probabilities=seen.probabilities[:, order],
+        logits=None if seen.logits is None else seen.logits[:, order],
+        samples=None if seen.samples is None else seen.samples[:, :, order],
+    )
+    return Evidence(exchanged, evidence.images)
+
+
+def _again(evidence: Evidence, rng: np.random.Generator) -> Evidence:
+    return evidence.take(rng.integers(len(evidence), size=len(evidence)))
+
+
+def _reweighted(evidence: Evidence, rng: np.random.Generator) -> Evidence:
+    classes, of_image = np.unique(evidence.labels, return_inverse=True)
+    share = rng.dirichlet(np.ones(len(classes))) / np.bincount(of_image)
+    weights = share[of_image]
+    return evidence.take(rng.choice(len(evidence), size=len(evidence), p=weights / weights.sum()))
+
+
+def _halves(first: Evidence, second: Evidence, rng: np.random.Generator) -> Evidence:
+    """As many images as in the first set, half of them from each."""
+    half = len(first) // 2
+    return _joined(
+        first.take(rng.integers(len(first), size=len(first) - half)), second.take(rng.integers(len(second), size=half))
+    )
+
+
+def _corrupted(nominal: Evidence, classifier: Classifier, needs: Needs, seed: int) -> Evidence:
+    from secondguess.stress import Corrupted
+
+    made = Corrupted().make(nominal.images, seed=seed)
+    images = replace(made, columns={**nominal.images.columns, **made.columns})  # a camera stays the same camera
+    return Evidence.of(classifier, images, needs)
+
+
+def _with_columns(images: ImageSet, like: ImageSet) -> ImageSet:
+    """The images with an empty column where the others have one: rules then have no opinion about them."""
+    lacking = {name: np.full(len(images), "") for name in like.columns if name not in images.columns}
+    return replace(images, columns={**images.columns, **lacking})
+
+
+def _joined(first: Evidence, second: Evidence) -> Evidence:
+    """Two sets in one; of the images only what both know is kept."""
+    from secondguess.data import ImageSet
+
+    one, other = first.observation, second.observation
+    joined = Observation(
+        np.concatenate([one.probabilities, other.probabilities]),
+        None if one.logits is None or other.logits is None else np.concatenate([one.logits, other.logits]),
+        {
+            trace: np.concatenate([one.traces[trace], other.traces[trace]])
+            for trace in one.traces
+            if trace in other.traces
+        },
+        None if one.samples is None or other.samples is None else np.concatenate([one.samples, other.samples]),
+        class_names=one.class_names,
+    )
+    images = ImageSet.from_arrays(
+        np.concatenate([first.images.materialise(), second.images.materialise()]),
+        np.concatenate([first.labels, second.labels]),
+        class_names=first.class_names,
+        layout="NCHW",
+        name=f"{first.images.name} and {second.images.name}",
+        columns={
+            name: np.concatenate([np.asarray(values).astype(str), np.asarray(second.images.columns[name]).astype(str)])
+            for name, values in first.images.columns.items()
+            if name in second.images.columns
+        },
+    )
+    return Evidence(joined, images)

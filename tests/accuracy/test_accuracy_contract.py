@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from secondguess.accuracy import (
+    AverageConfidence,
+    Estimate,
+    Estimator,
+    OraclePasses,
+    Trial,
+    ValidationAccuracy,
+    standard_estimators,
+)
+from secondguess.errors import UserError
+from secondguess.observation import Observation
+from secondguess.oracles import Evidence, Oracle, Verdicts
+
+
+class Doubter(Oracle):
+    """Doubts predictions with less confidence than a half."""
+
+    name = "doubter"
+    requires_fit = False
+
+    def _judge(self, operation: Evidence) -> Verdicts:
+        return Verdicts.make(operation.observation.confidences < 0.5)
+
+
+ALL = [*standard_estimators(oracles=[Doubter()]), AverageConfidence("isotonic"), AverageConfidence(None)]
+
+
+@pytest.fixture(params=ALL, ids=lambda one: one.name)
+def estimator(request: pytest.FixtureRequest) -> Estimator:
+    copy: Estimator = request.param.clone()
+    copy.resamples = 20
+    return copy
+
+
+def test_without_shift_every_estimator_is_close(estimator: Estimator, world) -> None:
+    operation = world(3000, 1)
+    found = estimator.fit(world(3000, 0)).estimate(operation)
+    tolerance = 0.35 if estimator.name == "doubter" else 0.035
+    assert abs(found.value - operation.correct.mean()) < tolerance
+    assert 0 <= found.low <= found.value <= found.high <= 1
+    assert (found.method, found.n) == (estimator.name, 3000)
+
+
+def test_labels_of_operation_are_not_looked_at(estimator: Estimator, world) -> None:
+    operation = world(400, 1)
+    blind = Evidence(operation.observation, replace(operation.images, labels=np.full(400, -1)))
+    estimator.fit(world(400, 0))
+    assert estimator.estimate(operation) == estimator.estimate(blind)
+
+
+def test_a_refit_forgets(estimator: Estimator, world) -> None:
+    operation = world(300, 2)
+    first = estimator.fit(world(300, 0)).estimate(operation)
+    estimator.fit(world(200, 1)).estimate(world(100, 3))
+    assert estimator.fit(world(300, 0)).estimate(operation) == first
+    assert estimator.clone().params() == estimator.params()
+
+
+def test_what_cannot_be_estimated_says_so(estimator: Estimator, world) -> None:
+    validation = world(50, 0)
+    with pytest.raises(UserError, match=r"must see labelled images first; call fit\(validation\)"):
+        estimator.clone().estimate(validation)
+    unknown = Evidence(validation.observation, replace(validation.images, labels=np.full(50, -1)))
+    with pytest.raises(UserError, match="50 of the 50 in 'images' are unknown"):
+        estimator.fit(unknown)
+    fewer = Evidence(
+        Observation(validation.observation.probabilities[:, :4]),
+        replace(validation.images, labels=validation.labels % 4, class_names=tuple("0123")),
+    )
+    with pytest.raises(UserError, match="fitted on 6 classes, but this observation has 4"):
+        estimator.fit(validation).estimate(fewer)
+
+
+def test_logits_and_their_probabilities_are_the_same_to_every_estimator(estimator: Estimator, world) -> None:
+    validation, operation = world(300, 0), world(300, 1)
+
+    def bare(evidence: Evidence) -> Evidence:
+        return Evidence(replace(evidence.observation, logits=None), evidence.images)
+
+    with_logits = estimator.fit(validation).estimate(operation)
+    without = estimator.fit(bare(validation)).estimate(bare(operation))
+    assert without.value == pytest.approx(with_logits.value, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    "template",
+    [ValidationAccuracy(), AverageConfidence(), OraclePasses(Doubter(), corrected=True)],
+    ids=lambda one: one.name,
+)
+def test_intervals_cover(template: Estimator, world) -> None:
+    """The truth is the accuracy of the population that validation and operation are drawn from."""
+    truth, covered = world(200_000, 99).correct.mean(), 0
+    for seed in range(60):
+        estimator = template.clone()
+        estimator.resamples = 60
+        found = estimator.fit(world(300, 2 * seed)).estimate(world(300, 2 * seed + 1))
+        covered += found.low <= truth <= found.high
+    assert covered >= 50  # of 57 expected; fewer than 50 has a probability of about 1 in 1,000
+
+
+def test_an_estimate_tells_where_it_may_be_trusted() -> None:
+    trials = (Trial("nominal", 0.01, 0.0, 0.9, 5), Trial("corrupted", 0.2, 0.2, 0.6, 5))
+    found = Estimate(0.9, 0.85, 0.95, "method", 100).with_trust(trials)
+    assert (found.trusted, found.failed) == (("nominal",), ("corrupted",))
+    assert json.loads(json.dumps(found.to_json()))["trust"][1]["bias"] == 0.2
+    assert str(found) == "method: 0.900 (0.850 to 0.950)"

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from secondguess.accuracy import OraclePasses, cross_judged
+from secondguess.accuracy.passes import rogan_gladen
+from secondguess.errors import UserError
+from secondguess.oracles import Evidence, Oracle, Verdicts
+
+
+class Noisy(Oracle):
+    """Finds a share of the wrong predictions and doubts a share of the right ones; it cheats to do so."""
+
+    name = "noisy"
+    requires_fit = False
+
+    def __init__(self, found: float = 0.7, doubted: float = 0.1, undecided: float = 0.0) -> None:
+        self.found = found
+        self.doubted = doubted
+        self.undecided = undecided
+
+    def _judge(self, operation: Evidence) -> Verdicts:
+        rng = np.random.default_rng(len(operation))
+        wrong = rng.random(len(operation)) < np.where(operation.correct, self.doubted, self.found)
+        return Verdicts.make(np.where(rng.random(len(operation)) < self.undecided, -1, wrong))
+
+
+class Memory(Oracle):
+    """Knows the failures that it has seen, by their probabilities, and no others."""
+
+    name = "memory"
+
+    def _fit(self, training: Evidence, validation: Evidence) -> None:
+        self.seen_ = validation.observation.confidences[~validation.correct]
+
+    def _judge(self, operation: Evidence) -> Verdicts:
+        return Verdicts.make(np.isin(operation.observation.confidences, self.seen_))
+
+
+def test_the_correction_solves_its_equation() -> None:
+    for error in (0.0, 0.1, 0.5, 1.0):
+        assert rogan_gladen(0.7 * error + 0.1 * (1 - error), (0.7, 0.1, 0.3)) == pytest.approx(error)
+    assert rogan_gladen(0.05, (0.7, 0.1, 0.3)) == 0.0
+    assert rogan_gladen(0.9, (0.7, 0.1, 0.3)) == 1.0
+    assert rogan_gladen(0.2, (0.1, 0.1, 0.3)) == 0.3
+
+
+def test_the_correction_survives_a_change_of_the_error_rate(world) -> None:
+    validation, operation = world(4000, 0), world(4001, 1, spread=1.0)
+    raw = OraclePasses(Noisy()).fit(validation).estimate(operation)
+    corrected = OraclePasses(Noisy(), corrected=True).fit(validation).estimate(operation)
+    truth = operation.correct.mean()
+    assert corrected.value == pytest.approx(truth, abs=0.03)
+    assert corrected.low <= truth <= corrected.high
+    assert abs(raw.value - truth) > 0.05
+    assert corrected.high - corrected.low > raw.high - raw.low
+    assert corrected.details["true_positive_rate"] == pytest.approx(0.7, abs=0.05)
+
+
+@pytest.mark.parametrize(("undecided", "expected"), [("pass", 1.0), ("fail", 0.5), ("exclude", 1.0)])
+def test_what_becomes_of_the_undecided(undecided, expected, world) -> None:
+    estimator = OraclePasses(Noisy(0.0, 0.0, 0.5), undecided=undecided).fit(world(2000, 0))
+    assert estimator.estimate(world(2001, 1)).value == pytest.approx(expected, abs=0.04)
+
+
+def test_a_corrected_oracle_needs_verdicts_on_images_it_does_not_know(world) -> None:
+    """In sample, a memory has a true positive rate of one; out of sample of zero, and the correction falls back."""
+    training, validation, operation = world(300, 0), world(1000, 1), world(1000, 2)
+    oracle = Memory().fit(training, validation)
+    fooled = OraclePasses(oracle, corrected=True).fit(validation).estimate(operation)
+    assert fooled.value == 1.0
+    verdicts = cross_judged(Memory(), training, validation, folds=4)
+    assert not verdicts.judged_wrong.any()
+    honest = OraclePasses(oracle, corrected=True, verdicts=verdicts).fit(validation).estimate(operation)
+    assert honest.value == pytest.approx(validation.correct.mean())
+    anew = OraclePasses(oracle, corrected=True).anew(training, validation).fit(validation)
+    assert anew.estimate(operation).value == pytest.approx(validation.correct.mean())
+
+
+def test_bad_input(world) -> None:
+    with pytest.raises(UserError, match="not 'maybe'"):
+        OraclePasses(Noisy(), undecided="maybe")
+    with pytest.raises(UserError, match="3 verdicts were given for 50 validation images"):
+        OraclePasses(Noisy(), verdicts=Verdicts.make(np.zeros(3))).fit(world(50, 0))
+    with pytest.raises(UserError, match="decided about no prediction"):
+        OraclePasses(Noisy(undecided=1.1), undecided="exclude").fit(world(50, 0)).estimate(world(50, 1))
+    with pytest.raises(UserError, match="1 folds of 50 images"):
+        cross_judged(Memory(), world(50, 0), world(50, 1), folds=1)
