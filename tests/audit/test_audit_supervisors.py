@@ -121,6 +121,19 @@ def test_the_price_is_what_the_clock_says(result: AuditResult, few: ImageSet) ->
     assert "supervisor.entropy.fitting.seconds" not in numbers
 
 
+def test_what_several_share_is_charged_to_each(
+    classifier: Classifier, few: ImageSet, digits: Dataset, tmp_path: Path
+) -> None:
+    first = type("First", (Slow,), {"name": "first", "shared": "members"})
+    second = type("Second", (Sampled,), {"name": "second", "shared": "members"})
+    result = run_audit(
+        classifier, few, train=digits.train, out=tmp_path, supervisors=[first(), second()], stress=["invalid"]
+    )
+    numbers = {name: number.value for name, number in result.numbers.items()}
+    assert numbers["supervisor.second.microseconds"] == numbers["supervisor.first.microseconds"]
+    assert numbers["supervisor.second.fitting.seconds"] == numbers["supervisor.first.fitting.seconds"] >= FIT
+
+
 def test_only_what_learners_need_is_observed_in_training(told: Recorder, few: ImageSet, digits: Dataset) -> None:
     assert digits.train is not None
     assert told.seen["Looking at training images"] == len(digits.train)

@@ -272,6 +272,13 @@ def test_bad_parameters_are_refused(options: dict[str, Any], words: str) -> None
             Dissector(**options)
 
 
+def test_one_trace_is_as_good_as_a_list_of_one() -> None:
+    seen, labels = observation()
+    scores = [Dissector(layers, epochs=1).fit(seen, labels).score(seen) for layers in (FIRST, [FIRST], (FIRST,))]
+    np.testing.assert_array_equal(scores[0], scores[1])
+    np.testing.assert_array_equal(scores[0], scores[2])
+
+
 def test_bad_data_is_refused() -> None:
     seen, labels = observation()
     fitted = Dissector(["first"], epochs=1).fit(seen, labels)
@@ -280,9 +287,14 @@ def test_bad_data_is_refused() -> None:
     narrow = Observation(seen.probabilities, traces={FIRST: seen.trace(FIRST)[:, :3]})
     with pytest.raises(UserError, match="fitted on 6 activations of 'first/grid', but this observation has 3"):
         fitted.score(narrow)
-    broken = Observation(seen.probabilities, traces={FIRST: np.full((600, 6), np.nan, np.float32)})
-    with pytest.raises(UserError, match="activations of 'first/grid' hold NaN or infinity"):
-        fitted.score(broken)
+    activations = seen.trace(FIRST).copy()
+    activations[3, 2] = np.nan
+    broken = Observation(seen.probabilities, traces={FIRST: activations})
+    with pytest.raises(UserError, match="activations of the training images hold NaN or infinity"):
+        Dissector(["first"]).fit(broken, labels)
+    others = np.arange(600) != 3
+    np.testing.assert_array_equal(fitted.score(broken)[others], fitted.score(seen)[others])
+    assert fitted.supports(broken)[3, 0] == 0
     with pytest.raises(UserError, match="no trace of 'second/grid'"):
         Dissector(["second"]).fit(Observation(seen.probabilities, traces={FIRST: seen.trace(FIRST)}))
 

@@ -194,6 +194,21 @@ def test_saved_and_loaded(kind: Any, seen: Observation, tmp_path: Path) -> None:
     np.testing.assert_array_equal(kind.load(tmp_path / "again.safetensors").score(seen), loaded.score(seen))
 
 
+def test_members_that_change_are_asked_again(seen: Observation) -> None:
+    import torch
+
+    members = models()
+    supervisor = EnsembleMeanSoftmax.of(DeepEnsemble(members))
+    before = supervisor.score(seen)
+    with torch.no_grad():
+        for member in members:
+            for weights in member.parameters():
+                weights.mul_(3)
+    after = supervisor.score(seen)
+    assert not np.allclose(after, before)
+    np.testing.assert_array_equal(after, EnsembleMeanSoftmax.of(DeepEnsemble(members)).score(seen))
+
+
 def test_members_that_were_handed_in_cannot_be_saved(tmp_path: Path, seen: Observation) -> None:
     supervisor = EnsembleMeanSoftmax.of(DeepEnsemble(models()))
     with pytest.raises(UserError, match=r"were handed in.*save the models themselves"):

@@ -156,11 +156,12 @@ class Context:
         return self._scored[supervisor, name]
 
     def cost(self, supervisor: str) -> Cost:
-        """What a supervisor costs, measured on the test images."""
-        scored = self.scored(supervisor)
-        needs = next(one.needs for one in self.fitted if one.name == supervisor)
-        per_image = 1e6 * scored.seconds / len(scored.scores)
-        return Cost(self._fitting.get(supervisor), self._stopwatch.extra(needs), per_image)
+        """What a supervisor costs, measured on the test images; what several share is charged to each."""
+        judge = next(one for one in self.fitted if one.name == supervisor)
+        sharing = [one.name for one in self.fitted if one is judge or (judge.shared and one.shared == judge.shared)]
+        seconds = max(self.scored(name).seconds for name in sharing)
+        fitting = max((self._fitting[name] for name in sharing if name in self._fitting), default=None)
+        return Cost(fitting, self._stopwatch.extra(judge.needs), 1e6 * seconds / len(self.nominal))
 
     def observe(self, images: ImageSet, label: str, needs: Needs | None = None) -> Observation:
         """Look at images once for everybody, or for those who have these `needs`."""

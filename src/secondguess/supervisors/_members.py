@@ -19,6 +19,7 @@ from secondguess.supervisors._sampling_scores import mean_softmax, mutual_inform
 if TYPE_CHECKING:
     from torch import nn
 
+    from secondguess.classifier import Classifier
     from secondguess.data import ImageSource
     from secondguess.training import Fleet
 
@@ -84,7 +85,7 @@ class DeepEnsemble:
         from secondguess.classifier import Classifier
 
         made = [one if isinstance(one, Classifier) else Classifier(one, device=device) for one in members]
-        self._become(len(made), lambda images: [one.predict(images) for one in made], {})
+        self._become(len(made), lambda images: [one.predict(images) for one in made], {}, made)
 
     @classmethod
     def of_fleet(cls, fleet: Fleet, *, device: str = "auto") -> DeepEnsemble:
@@ -105,13 +106,15 @@ class DeepEnsemble:
         members: int,
         answer: Callable[[NDArray[np.float32]], list[Scores]],
         weights: dict[str, NDArray[Any]],
+        handed_in: Sequence[Classifier] = (),
     ) -> None:
         if members < 2:
             raise UserError(f"An ensemble of {members} was asked for; it takes two or more members to disagree.")
         self.weights = weights
         self._members = members
         self._answer = answer
-        self._seen: OrderedDict[tuple[str, int], dict[str, Scores]] = OrderedDict()
+        self._handed_in = handed_in  # somebody may still change their weights
+        self._seen: OrderedDict[tuple[str, int, tuple[str, ...]], Mapping[str, Scores]] = OrderedDict()
 
     def __len__(self) -> int:
         return self._members
@@ -119,9 +122,13 @@ class DeepEnsemble:
     def scores(self, images: ImageSource, num_classes: int) -> Mapping[str, Scores]:
         """Mean softmax `ms`, mutual information `mi` and predictive entropy `pe`, each (n,), of n images.
 
-        A set that was seen before, recognised by its content, is not looked at again.
+        A set that was seen before, recognised by its content, is not looked at again unless a member has changed since
+        or, like a bare function, cannot be recognised.
         """
-        key = (images.fingerprint(), num_classes)
+        marks = [one.fingerprint for one in self._handed_in]
+        if None in marks:
+            return self._scored(images, num_classes)
+        key = (images.fingerprint(), num_classes, tuple(str(mark) for mark in marks))
         if key not in self._seen:
             self._seen[key] = self._scored(images, num_classes)
         self._seen.move_to_end(key)

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from secondguess.errors import UserError
+
 __all__ = ["Recipe", "class_logits", "train_submodel"]
 
 Floats = NDArray[np.float32]
@@ -59,7 +61,13 @@ def train_submodel(
     import torch
 
     learning, watched = _split(rows, recipe)
-    scale = 1.0 if recipe.legacy else _root_mean_square(activations, learning)
+    magnitude = _root_mean_square(activations, learning)
+    if not np.isfinite(magnitude):
+        raise UserError(
+            "The activations of the training images hold NaN or infinity, so no sub-model can be learnt from them; "
+            "leave out the images that cause it or choose another layer."
+        )
+    scale = 1.0 if recipe.legacy else magnitude
     rng = np.random.default_rng(recipe.seed)
     bound = np.sqrt(6 / (activations.shape[1] + num_classes)) if recipe.legacy else 0.0
     start = rng.uniform(-bound, bound, (activations.shape[1], num_classes)).astype(np.float32)

@@ -29,12 +29,15 @@ class Supervisor(Learner):
         name: by which it is known in the registry, in reports and in gates; lower case with underscores.
         family: the heading under which it is listed; the name of its module where it says nothing.
         expensive: whether it takes so long that an audit leaves it out unless asked for.
+        shared: supervisors that give the same word here share what is dear, such as the members of an ensemble; what
+            the first of them is measured to cost is then the price of each.
         requires_fit: whether `fit` must be called before `score`.
     """
 
     noun: ClassVar[str] = "supervisor"
     family: ClassVar[str] = ""
     expensive: ClassVar[bool] = False
+    shared: ClassVar[str] = ""
 
     @final
     def fit(self, observation: Observation, labels: NDArray[np.int64] | None = None) -> Self:

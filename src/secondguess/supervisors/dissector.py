@@ -28,7 +28,6 @@ sigmoid, which is the same number as the quotient and never 0 / 0.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -37,6 +36,7 @@ from numpy.typing import NDArray
 from secondguess.errors import UserError
 from secondguess.observation import Needs, Observation, Trace
 from secondguess.supervisors._submodels import Recipe, class_logits, train_submodel
+from secondguess.supervisors._traces import Layers
 from secondguess.supervisors.base import Supervisor
 from secondguess.supervisors.registry import register
 
@@ -105,7 +105,8 @@ class Dissector(Supervisor):
 
     Args:
         layers: `"auto"`: a quarter, a half and three quarters of the way through the model, and the penultimate layer;
-            or a list of layers or `Trace`s, first to last. Layers given by name are averaged over a grid of positions
+            (in a model of few layers these may be the same one, which then counts twice); or a layer or `Trace`, or a
+            list of them, first to last. Layers given by name are averaged over a grid of positions
             that keeps d at 2,048 or less (`Trace(layer, "grid")`; `"flatten"` in legacy mode).
         mode: `"paper"` or `"legacy"`.
         growth: of the weights with the depth: `"linear"`, `"log"` or `"exp"`.
@@ -121,7 +122,7 @@ class Dissector(Supervisor):
 
     def __init__(
         self,
-        layers: str | Sequence[str | Trace] = "auto",
+        layers: Layers = "auto",
         mode: Literal["paper", "legacy"] = "paper",
         growth: Growth = "linear",  # advised for small images by the comparison
         alpha: float = 0.0,
@@ -154,7 +155,8 @@ class Dissector(Supervisor):
     @property
     def traces(self) -> tuple[Trace, ...]:
         """The traces of the chosen layers, first to last."""
-        chosen = AUTO if self.layers == "auto" else [self.layers] if isinstance(self.layers, str) else self.layers
+        layers = AUTO if self.layers == "auto" else self.layers
+        chosen = [layers] if isinstance(layers, str | Trace) else layers
         if not chosen:
             raise UserError("No layer was chosen for the dissector; name at least one, or leave layers='auto'.")
         reduce: Literal["flatten", "grid"] = "flatten" if self.mode == "legacy" else "grid"
@@ -186,13 +188,16 @@ class Dissector(Supervisor):
         return np.asarray(-(self.supports(observation) @ self._weights()))
 
     def supports(self, observation: Observation) -> NDArray[np.float64]:
-        """The support values (n, L) of the prediction by each layer, first to last, in [0, 1]."""
+        """The support values (n, L) of the prediction by each layer, first to last, in [0, 1].
+
+        Activations that hold NaN or infinity support nothing.
+        """
         predictions = observation.predictions
         values = [support(self._logits(observation, number), predictions) for number in range(len(self.traces))]
         if self.mode == "paper":
             top_two = np.partition(observation.probabilities, -2, axis=1)[:, -2:]
             values.append(top_two[:, 1] / top_two.sum(axis=1))
-        return np.stack(values, axis=1)
+        return np.nan_to_num(np.stack(values, axis=1), nan=0.0)
 
     def _logits(self, observation: Observation, number: int) -> NDArray[np.float64]:
         trace = self.traces[number]
@@ -203,8 +208,7 @@ class Dissector(Supervisor):
                 f"{activations.shape[1]}; observe the model that it was fitted on."
             )
         logits = class_logits(activations, weights, self.biases_[number])
-        if not np.isfinite(logits).all():
-            raise UserError(f"The activations of {str(trace)!r} hold NaN or infinity; check the model and the images.")
+        logits[~np.isfinite(logits).all(axis=1)] = np.nan
         return logits
 
     def _weights(self) -> NDArray[np.float64]:

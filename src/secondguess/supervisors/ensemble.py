@@ -56,6 +56,7 @@ class _EnsembleSupervisor(Supervisor):
     _handed_in = False
 
     expensive: ClassVar[bool] = True
+    shared: ClassVar[str] = "ensemble"
 
     def __init__(
         self,
