@@ -1,4 +1,4 @@
-"""Check the links of the documentation, and take the screenshot of the README anew from a real audit."""
+"""Write the page of supervisors, check the links, and take the screenshot of the README anew from a real audit."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ def take_screenshot() -> None:
 
 
 if __name__ == "__main__":
+    subprocess.run([sys.executable, "docs/make_supervisors.py"], cwd=ROOT, check=True)
     if Path(CHROMIUM).exists():
         take_screenshot()
     else:

@@ -37,6 +37,13 @@ def test_links_lead_somewhere():
     assert build.broken_links() == []
 
 
+def test_the_page_of_supervisors_says_what_they_say_of_themselves():
+    spec = importlib.util.spec_from_file_location("make_supervisors", ROOT / "docs/make_supervisors.py")
+    maker = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(maker)
+    assert maker.PAGE.read_text("utf-8") == maker.page(), "run python docs/make_supervisors.py"
+
+
 def test_the_readme_begins_with_the_two_commands():
     commands = re.findall(r"^    (.+)$", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE)
     assert [command.split("#")[0].strip() for command in commands[:2]] == ["make audit", "make test"]

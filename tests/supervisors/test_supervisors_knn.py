@@ -81,6 +81,21 @@ def test_k_is_cut_to_the_number_of_traces() -> None:
     np.testing.assert_array_equal(KNN(k=50).fit(seen(traces)).score(seen(queries)), expected)
 
 
+def test_a_number_of_numpy_will_do_for_k() -> None:
+    queries, traces = draw(30, seed=1), draw(100)
+    expected = KNN(k=7).fit(seen(traces)).score(seen(queries))
+    chosen = KNN(k=np.int64(7))  # type: ignore[arg-type]
+    np.testing.assert_array_equal(chosen.fit(seen(traces)).score(seen(queries)), expected)
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float64])
+def test_traces_of_another_type_keep_it(kind: type[np.floating]) -> None:  # type: ignore[type-arg]
+    traces = np.random.default_rng(0).normal(1e3, 2, (80, 6)).astype(kind)
+    fitted = KNN(k=1).fit(seen(traces))  # type: ignore[arg-type]
+    assert fitted.traces_.dtype == kind
+    assert fitted.score(seen(traces)).max() == 0  # type: ignore[arg-type]
+
+
 def test_a_share_of_the_traces_is_drawn_by_its_seed() -> None:
     traces = draw(200)
     kept = KNN(share=0.25, seed=3).fit(seen(traces)).traces_
@@ -102,7 +117,8 @@ def test_what_is_learnt_does_not_change_with_the_array_it_was_learnt_from() -> N
 @pytest.mark.parametrize(
     ("params", "words"),
     [
-        ({"k": 0}, "number 0; k must be 1 or more"),
+        ({"k": 0}, "number 0; k must be a whole number from 1 on"),
+        ({"k": 5.0}, r"number 5\.0; k must be a whole number from 1 on"),
         ({"share": 0}, "to keep is 0; it must be above 0 and at most 1"),
         ({"share": 1.5}, "to keep is 1.5; it must be above 0 and at most 1"),
         ({"layers": []}, "No layer was chosen"),

@@ -65,6 +65,21 @@ def test_huge_and_infinite_logits_neither_overflow_nor_warn() -> None:
     assert energy(rows).tolist() == [-1e30, 1e30, 0.0, np.inf]
 
 
+@pytest.mark.parametrize("supervisor", [Energy(), Energy(temperature=5), MaxLogit()])
+def test_log_probabilities_are_noticed(logits: NDArray[np.float32], supervisor: Energy | MaxLogit) -> None:
+    logs = scipy.special.log_softmax(logits, axis=1)
+    with pytest.warns(
+        UserWarning, match=rf"to '{supervisor.name}' are logarithms .* a model that returns logits"
+    ) as told:
+        supervisor.score(seen(logs))
+    assert [one.filename for one in told] == [__file__]
+    mixed = logs.copy()
+    mixed[200] += 0.01
+    supervisor.score(seen(mixed))
+    supervisor.score(seen(logits))
+    supervisor.score(seen(logs[:1]))
+
+
 @pytest.mark.parametrize("temperature", [0, -1, float("nan"), float("inf")])
 def test_a_temperature_that_is_none_is_refused(temperature: float) -> None:
     with pytest.raises(

@@ -114,11 +114,55 @@ def test_a_layer_that_does_not_feed_the_last_one_is_noticed(layer: tuple[Floats,
         assert np.isfinite(ViM().fit(other).score(other)).all()
 
 
+@pytest.mark.parametrize("shift", [-30.0, -1000.0])
+def test_negative_logits_leave_the_residual_a_reason_for_suspicion(layer: tuple[Floats, Floats], shift: float) -> None:
+    """A constant in the bias changes no prediction; a negative alpha would reward being far away."""
+    shifted = (layer[0], layer[1] + shift)
+    training = seen(draw(500, 1), shifted)
+    with pytest.warns(UserWarning, match=r"largest logit of a training image is -.* on average, so ViM scales"):
+        supervisor = ViM().fit(training)
+    assert training.logits is not None
+    lengths = np.linalg.norm((training.trace("penultimate") - supervisor.origin_) @ supervisor.residual_, axis=1)
+    f = training.logits.astype(np.float64)
+    assert supervisor.alpha_ == pytest.approx((f.max(axis=1) - f.mean(axis=1)).mean() / lengths.mean(), rel=1e-6)
+    away = training.trace("penultimate") + 100 * supervisor.residual_[:, 0].astype(np.float32)
+    moved = Observation(training.probabilities, logits=training.logits, traces={Trace(): away})
+    assert (supervisor.score(moved) > supervisor.score(training)).all()
+
+
+def test_log_probabilities_are_noticed_once(layer: tuple[Floats, Floats]) -> None:
+    observation = seen(draw(500, 1), layer)
+    logs = np.log(observation.probabilities).astype(np.float32)
+    with pytest.warns(UserWarning, match="given to 'vim' are logarithms of probabilities") as caught:
+        supervisor = ViM().fit(Observation(observation.probabilities, logits=logs, traces=observation.traces))
+    assert len(caught) == 1
+    assert supervisor.alpha_ > 0
+
+
+def test_logits_that_are_not_finite_are_refused_in_training_and_suspicious_later(
+    layer: tuple[Floats, Floats],
+) -> None:
+    training = seen(draw(500, 1), layer)
+    assert training.logits is not None
+    expected = ViM().fit(training).score(training)
+    logits, traces = training.logits.copy(), training.trace("penultimate").copy()
+    logits[3], traces[3] = np.nan, np.nan
+    broken = Observation(training.probabilities, logits=logits, traces={Trace(): traces})
+    scores = ViM().fit(training).score(broken)
+    assert scores[3] == np.inf
+    np.testing.assert_array_equal(np.delete(scores, 3), np.delete(expected, 3))
+    with pytest.raises(UserError, match="The logits of image 3 hold NaN or infinity"):
+        ViM().fit(Observation(training.probabilities, logits=logits, traces=training.traces))
+
+
 def test_a_dimension_that_leaves_nothing_is_refused(layer: tuple[Floats, Floats]) -> None:
     with pytest.raises(UserError, match=r"has 8 dimensions, but the traces have 8 .* give a dimension below 8"):
         ViM(dimension=8).fit(seen(draw(50, 1), layer))
-    with pytest.raises(UserError, match="dimension of the principal space is -1"):
+    with pytest.raises(UserError, match="dimension of the principal space is -1; it must be a whole number from 0"):
         ViM(dimension=-1)
+    with pytest.raises(UserError, match=r"dimension of the principal space is 3\.0; it must be a whole number"):
+        ViM(dimension=3.0)  # type: ignore[arg-type]
+    assert ViM(dimension=np.int64(3)).dimension == 3  # type: ignore[arg-type]
 
 
 def test_logits_are_needed_too(layer: tuple[Floats, Floats]) -> None:

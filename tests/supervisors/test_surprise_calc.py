@@ -7,10 +7,12 @@ import pytest
 import torch
 from torch import nn
 
-from secondguess import Classifier
+from secondguess import Classifier, ImageSet, Trace
 from secondguess.errors import UserError
+from secondguess.supervisors.relative_mahalanobis import RelativeMahalanobis
 from secondguess.supervisors.softmax import Entropy
-from secondguess.supervisors.surprise.calc import calc, calc_arrays
+from secondguess.supervisors.surprise.calc import calc, calc_arrays, observation_of
+from secondguess.supervisors.surprise.dsa import DSA
 from secondguess.supervisors.surprise.lsa import LSA
 from secondguess.supervisors.surprise.mdsa import MDSA
 
@@ -35,13 +37,27 @@ def test_scores_and_predictions_come_together(classifier: Classifier) -> None:
     )
 
 
-def test_a_fitted_supervisor_is_used_as_it_is(classifier: Classifier) -> None:
+def test_a_fitted_supervisor_is_used_and_never_changed(classifier: Classifier) -> None:
     supervisor = MDSA(per_class=False)
     first, _ = calc(supervisor, classifier, TEST, train=TRAIN)
+    assert not supervisor.is_fitted
+    supervisor.fit(classifier.observe(TRAIN, supervisor.needs))
     again, _ = calc(supervisor, classifier, TEST)
     np.testing.assert_array_equal(first, again)
+    calc(supervisor, classifier, TEST, train=TRAIN[:100])
+    calc_arrays(supervisor, np.eye(5), np.arange(5) % 2, np.eye(5), np.arange(5) % 2)
+    np.testing.assert_array_equal(calc(supervisor, classifier, TEST)[0], first)
     with pytest.raises(UserError, match="'mdsa' must see training images first; give train=images"):
         calc(MDSA(), classifier, TEST)
+
+
+def test_labels_of_the_training_images_are_used(classifier: Classifier) -> None:
+    labels = np.arange(200) % 3
+    supervisor = RelativeMahalanobis()
+    scores, _ = calc(supervisor, classifier, TEST, train=ImageSet.from_arrays(TRAIN, labels))
+    seen, queries = (classifier.observe(images, supervisor.needs) for images in (TRAIN, TEST))
+    np.testing.assert_array_equal(scores, RelativeMahalanobis().fit(seen, labels).score(queries))
+    assert not np.allclose(scores, calc(supervisor, classifier, TEST, train=TRAIN)[0])
 
 
 def test_what_needs_no_training_needs_none(classifier: Classifier) -> None:
@@ -73,6 +89,21 @@ def test_arrays_need_no_model(kind: type) -> None:
     np.testing.assert_allclose(calc_arrays(MDSA(squared=True), train, classes, test, classes[:10]), scores**2)
 
 
+def test_an_observation_of_predictions_holds_no_matrix_of_probabilities() -> None:
+    traces, classes = RNG.normal(size=(300, 3)).astype(np.float32), np.arange(300) % 7
+    seen = observation_of(traces, classes, 1000, Trace("fc"))
+    assert (len(seen), seen.num_classes) == (300, 1000)
+    assert seen.probabilities.strides == (0, 0)
+    assert seen.trace("fc") is traces
+    some = seen.take(np.array([8, 1, 290]))
+    assert some.predictions.tolist() == [1, 1, 3]
+    np.testing.assert_array_equal(some.trace("fc"), traces[[8, 1, 290]])
+    few = observation_of(traces, classes, 7, Trace("fc"))
+    np.testing.assert_array_equal(DSA("fc").fit(seen).score(seen), DSA("fc").fit(few).score(few))
+    with pytest.raises(UserError, match="from 0 on and below 6"):
+        observation_of(traces, classes, 6)
+
+
 def test_a_label_above_those_of_training_scores_inf() -> None:
     """dnn-tip returns uninitialised memory for it."""
     train = RNG.normal(size=(50, 3)).astype(np.float32)
@@ -88,7 +119,7 @@ def test_bad_arrays_are_refused() -> None:
         calc_arrays(MDSA(), train, classes[:3], train, classes)
     with pytest.raises(UserError, match="whole numbers from 0 on"):
         calc_arrays(MDSA(), train, classes, train, classes - 1)
-    with pytest.raises(UserError, match="'entropy' needs more than the traces of one layer"):
+    with pytest.raises(UserError, match="'entropy' does not read traces; use calc"):
         calc_arrays(Entropy(), train, classes, train, classes)
     with pytest.raises(UserError, match="'mdsa' needs more than the traces of one layer"):
         calc_arrays(MDSA(["a", "b"]), train, classes, train, classes)

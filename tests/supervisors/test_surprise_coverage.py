@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from itertools import pairwise
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -67,6 +68,16 @@ def test_compat_with_sadl(lower: float) -> None:
         assert coverage.coverage == like_sadl(lower, 2, 50, scores)
 
 
+def test_compat_with_sadl_counts_what_lies_outside() -> None:
+    coverage = SurpriseCoverage(0, 1, 5, compat="sadl").add(np.array([-1.0, 0.0, 0.3, 1.0, 2.0, np.inf]))
+    assert coverage.counts.tolist() == [1, 1, 0, 0]
+    assert (coverage.underflow, coverage.overflow) == (1, 3)
+    assert coverage.bucket_of(np.array([-0.1, 0.0, 0.99, 1.0])).tolist() == [-1, 0, 3, 4]
+    assert coverage.coverage == 4 / 5
+    assert coverage.add(np.array([0.6, 0.8])).coverage == 6 / 5
+    assert repr(coverage) == "SurpriseCoverage([0, 1), 5 buckets: 120.0% covered, 1 scores below, 3 above)"
+
+
 def test_compat_with_dnn_tip() -> None:
     scores = np.concatenate([SOME, [0.0, 2.0, 1.0]])
     coverage = SurpriseCoverage(0, 2, 40, compat="dnn-tip").add(scores)
@@ -113,12 +124,13 @@ def test_the_range_is_fixed_from_nominal_scores() -> None:
     assert small < large  # sadl's moving lower bound made such a comparison meaningless
 
 
-def test_a_coverage_survives_saving(tmp_path: Path) -> None:
-    coverage = SurpriseCoverage(0, 2, 30, compat="dnn-tip").add(SOME)
+@pytest.mark.parametrize("compat", [None, "sadl", "dnn-tip"])
+def test_a_coverage_survives_saving(tmp_path: Path, compat: Literal["sadl", "dnn-tip"] | None) -> None:
+    coverage = SurpriseCoverage(0, 2, 30, compat=compat).add(SOME)
     coverage.save(tmp_path / "coverage.json")
     loaded = SurpriseCoverage.load(tmp_path / "coverage.json")
     assert repr(loaded) == repr(coverage)
-    assert loaded.compat == "dnn-tip"
+    assert loaded.compat == compat
     np.testing.assert_array_equal(loaded.counts, coverage.counts)
 
 
@@ -129,6 +141,10 @@ def test_a_coverage_survives_saving(tmp_path: Path) -> None:
         ((0, np.inf), "not from 0 to inf"),
         ((0, 1, 0), "number of buckets is 0"),
         ((0, 1, 2.5), "number of buckets is 2.5"),
+        ((0, 1, None), "number of buckets is None; it must be a whole number"),
+        ((0, 1, np.inf), "number of buckets is inf"),
+        ((0, 1, True), "number of buckets is True"),
+        (("0", 1), "not from '0' to 1"),
     ],
 )
 def test_bad_ranges_are_refused(arguments: tuple[float, ...], message: str) -> None:

@@ -205,9 +205,43 @@ def test_traces_are_checked(case):
     fitted = DSA(device="cpu").fit(observed(train, of_train))
     with pytest.raises(UserError, match="fitted on traces of 15 neurons, but these have 3"):
         fitted.score(observed(np.zeros((2, 3)), [0, 1]))
-    broken = train.copy()
-    broken[7, 3] = np.nan
-    with pytest.raises(UserError, match="The trace of image 7 holds NaN or infinity"):
-        DSA().fit(observed(broken, of_train))
-    with pytest.raises(UserError, match="The trace of image 7 holds NaN or infinity"):
-        fitted.score(observed(broken, of_train))
+
+
+def described(traces, predictions) -> Observation:
+    return Observation(np.eye(4)[predictions], traces={Trace(): traces})
+
+
+@pytest.mark.parametrize("params", [{}, {"other_distances": "fit"}, {"variant": "dsa1"}, {"subsampling": 0.5}], ids=str)
+@pytest.mark.parametrize("offset", [0.0, 1e6])
+def test_traces_of_double_precision_are_centred_before_they_are_rounded(case, params, offset):
+    """At 1e6, float32 knows no differences below 1/16."""
+    train, of_train, test, of_test = case
+    wide, asked = train.astype(np.float64) + 1e-3 * np.pi + offset, test.astype(np.float64) + 1e-3 * np.pi + offset
+    fitted = DSA(device="cpu", **params).fit(described(wide, of_train))
+    kept = np.sort(fitted.order_)
+    expected = definition(wide[kept], of_train[kept], asked, of_test, from_input=params.get("variant") == "dsa1")
+    np.testing.assert_allclose(fitted.score(described(asked, of_test)), expected, rtol=1e-6)
+
+
+def test_a_supervisor_of_double_precision_is_the_same_after_saving(case, tmp_path: Path):
+    train, of_train, test, of_test = case
+    fitted = DSA(device="cpu").fit(described(train.astype(np.float64) + 1e6, of_train))
+    asked = described(test.astype(np.float64) + 1e6, of_test)
+    fitted.save(tmp_path / "dsa.safetensors")
+    np.testing.assert_array_equal(DSA.load(tmp_path / "dsa.safetensors").score(asked), fitted.score(asked))
+
+
+@pytest.mark.parametrize("params", [{}, {"variant": "dsa2"}, {"subsampling": 0.5, "sampler": "epsilon_free"}], ids=str)
+def test_traces_of_half_precision_are_widened(case, params):
+    train, of_train, test, of_test = case
+    train, test = train.astype(np.float16), test.astype(np.float16)
+    half = DSA(device="cpu", **params).fit(described(train, of_train)).score(described(test, of_test))
+    single = DSA(device="cpu", **params).fit(observed(train, of_train)).score(observed(test, of_test))
+    np.testing.assert_array_equal(half, single)
+
+
+@pytest.mark.parametrize("subsampling", [np.int64(100), np.float32(0.25), np.float64(0.25)])
+def test_numbers_of_numpy_will_do_for_subsampling(case, subsampling):
+    train, of_train, *_ = case
+    fitted = DSA(subsampling=subsampling, device="cpu").fit(observed(train, of_train))
+    assert len(fitted.order_) == (100 if subsampling > 1 else 150)

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +13,14 @@ from scipy.stats import gaussian_kde, multivariate_normal
 
 from secondguess import Observation, Trace, check_supervisor
 from secondguess.errors import UserError
-from secondguess.supervisors.surprise import _density
+from secondguess.supervisors.surprise import _density, mdsa, mixtures
 from secondguess.supervisors.surprise._density import Density, bandwidth_factor
+from secondguess.supervisors.surprise._rounding import at_least
 from secondguess.supervisors.surprise._whitening import Rows, moments, whiten
 from secondguess.supervisors.surprise._workers import parts, workers
 from secondguess.supervisors.surprise.lsa import LSA
+from secondguess.supervisors.surprise.mdsa import MDSA
+from secondguess.supervisors.surprise.mixtures import MMDSA
 
 Traces = NDArray[np.floating]
 
@@ -138,6 +144,63 @@ def test_threads_change_nothing_and_are_given_back() -> None:
         torch.set_num_threads(before)
     for answer in answers[1:]:
         np.testing.assert_allclose(answer, answers[0], rtol=1e-6, atol=1e-6)
+
+
+@pytest.fixture
+def loose_settings() -> Iterator[None]:
+    """Two threads and products that may be inexact, as a training script would set them."""
+    threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
+    torch.set_num_threads(2)
+    torch.set_float32_matmul_precision("medium")
+    yield
+    torch.set_num_threads(threads)
+    torch.set_float32_matmul_precision(precision)
+
+
+@pytest.mark.parametrize("kind", [LSA, MDSA, MMDSA])
+@pytest.mark.usefixtures("loose_settings")
+def test_scoring_in_several_threads_at_once_leaves_no_trace(
+    kind: type[LSA] | type[MDSA] | type[MMDSA], three: tuple[Observation, Observation], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mdsa, "SMALL", 0)
+    monkeypatch.setattr(mixtures, "SMALL", 0)
+    train, test = three
+    supervisor = kind().fit(train)
+    wanted = supervisor.score(test)
+
+    def score(_: int) -> tuple[NDArray[np.float64], int]:
+        return supervisor.score(test), torch.get_num_threads()
+
+    with ThreadPoolExecutor(3) as pool:
+        for scores, threads in pool.map(score, range(30)):
+            np.testing.assert_allclose(scores, wanted, rtol=1e-6)
+            assert threads == 2
+    with ThreadPoolExecutor(1) as fresh:
+        assert fresh.submit(torch.get_num_threads).result() == 2
+    assert torch.get_num_threads() == 2
+    assert torch.get_float32_matmul_precision() == "medium"
+
+
+@pytest.mark.usefixtures("loose_settings")
+def test_the_best_precision_that_somebody_holds_applies_until_the_last_has_left() -> None:
+    first, second, third = at_least("high"), at_least("highest"), at_least("high")
+    steps = [first.__enter__, second.__enter__, third.__enter__]
+    steps += [lambda one=one: one.__exit__(None, None, None) for one in (first, second, third)]
+    seen = []
+    for step in steps:
+        step()
+        seen.append(torch.get_float32_matmul_precision())
+    assert seen == ["high", "highest", "highest", "highest", "high", "medium"]
+
+
+@pytest.mark.usefixtures("loose_settings")
+def test_torch_is_single_threaded_within_a_crew_only() -> None:
+    with workers() as crew:
+        assert crew.count == 2
+        assert list(crew.run(lambda _: torch.get_num_threads(), range(8))) == [1] * 8
+        assert torch.get_num_threads() == 2
+    with workers(1) as crew:
+        assert list(crew.run(lambda _: threading.get_ident(), range(2))) == [threading.get_ident()] * 2
 
 
 @pytest.mark.parametrize(
@@ -296,6 +359,17 @@ def test_unseen_classes_and_classes_without_variance_score_inf_with_a_warning() 
     assert (scores[[1, 3]] == np.inf).all()
 
 
+@pytest.mark.parametrize("features", ["union", "per_class", "top", "all"])
+def test_where_nothing_varies_the_only_warning_is_ours(features: str) -> None:
+    constant = observed(np.ones((30, 4), dtype=np.float32), np.arange(30) % 3)
+    alone = observed(cloud(3, 4), np.arange(3))
+    for train in (constant, alone):
+        supervisor = LSA(features=features).fit(train)  # type: ignore[arg-type]
+        assert supervisor.kept_.all()
+        with pytest.warns(UserWarning, match=r"a class \(0, 1, 2\) with fewer than two different traces"):
+            assert (supervisor.score(train) == np.inf).all()
+
+
 def test_fewer_rows_than_neurons_are_no_obstacle() -> None:
     train = cloud(40, 160)
     classes = np.arange(40) % 2
@@ -362,6 +436,25 @@ def test_subsampling_is_seeded_and_saved_without_the_rest(
     np.testing.assert_allclose(some.score(test), LSA().fit(used).score(test), rtol=1e-6)
     some.save(tmp_path / "lsa.safetensors")
     np.testing.assert_allclose(LSA.load(tmp_path / "lsa.safetensors").score(test), some.score(test), rtol=1e-6)
+
+
+def test_rare_classes_survive_subsampling() -> None:
+    traces, classes = cloud(1000, 5), np.zeros(1000, dtype=np.int64)
+    classes[:3] = 1
+    rare = observed(traces[:3], classes[:3])
+    for seed in range(10):
+        supervisor = LSA(subsampling=0.1, seed=seed).fit(observed(traces, classes))
+        assert np.bincount(supervisor.classes_[supervisor.classes_ >= 0])[1] >= 2
+        assert np.isfinite(supervisor.score(rare)).all()
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path: Path, three: tuple[Observation, Observation]) -> None:
+    train, test = three
+    supervisor = LSA(subsampling=np.int64(100), max_features=np.int64(3)).fit(train)  # type: ignore[arg-type]
+    wanted = LSA(subsampling=100, max_features=3).fit(train).score(test)
+    np.testing.assert_array_equal(supervisor.score(test), wanted)
+    supervisor.save(tmp_path / "lsa.safetensors")
+    np.testing.assert_allclose(LSA.load(tmp_path / "lsa.safetensors").score(test), wanted, rtol=1e-6)
 
 
 @pytest.mark.parametrize("limit", [0, 3000, 20_000])

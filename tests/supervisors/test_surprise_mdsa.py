@@ -117,8 +117,17 @@ def test_few_traces_are_shrunk_as_ledoit_and_wolf_do() -> None:
     referee = LedoitWolf().fit(traces)
     assert supervisor.shrinkages_.tolist() == pytest.approx([referee.shrinkage_])
     np.testing.assert_allclose(supervisor.score(observed(queries, zeros[:8])), referee.mahalanobis(queries), rtol=1e-9)
-    lifted = queries + 10 * np.linalg.svd(traces - traces.mean(axis=0))[2][-1]  # off the subspace of the 30 traces
-    assert (supervisor.score(observed(lifted, zeros[:8])) != supervisor.score(observed(queries, zeros[:8]))).all()
+
+
+def test_shrunk_distances_grow_off_the_subspace_of_few_traces() -> None:
+    """At a right angle to all traces, S has no variance and the identity its share a l: 10^2 / (a l) more."""
+    traces = np.random.default_rng(0).normal(size=(30, 50)) * np.linspace(1, 5, 50)
+    zeros = np.zeros(30, dtype=np.int64)
+    supervisor = MDSA(squared=True, ddof=0).fit(observed(traces, zeros))
+    off = np.linalg.svd(traces - traces.mean(axis=0))[2][-1]
+    grown = supervisor.score(observed(traces + 10 * off, zeros)) - supervisor.score(observed(traces, zeros))
+    assert (grown > 0).all()
+    np.testing.assert_allclose(grown, 100 / (LedoitWolf().fit(traces).shrinkage_ * traces.var(axis=0).mean()))
 
 
 def test_a_given_share_is_taken_and_many_traces_are_left_alone(train: Observation, test: Observation) -> None:

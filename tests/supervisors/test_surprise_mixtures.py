@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from scipy.spatial.distance import mahalanobis
+from scipy.spatial.distance import cdist, mahalanobis
 from scipy.stats import multivariate_normal
+from sklearn.decomposition import PCA
 from sklearn.mixture import GaussianMixture
 
 from secondguess import Observation, Trace, check_supervisor
@@ -55,12 +57,47 @@ def test_a_mixture_sees_the_hole_between_modes() -> None:
     assert single.score(observed(middle[None]))[0] < np.median(single.score(observed(train)))
 
 
-@pytest.mark.parametrize(("rows", "width"), [(400, 1600), (30, 50), (5, 3), (2, 3)])
-def test_few_rows_and_many_neurons_are_no_obstacle(rows: int, width: int) -> None:
-    train = np.random.default_rng(0).normal(size=(rows, width)).astype(np.float32)
-    for supervisor in (MLSA(), MMDSA()):
-        if rows > 2 or isinstance(supervisor, MLSA):
-            assert np.isfinite(supervisor.fit(observed(train)).score(observed(train[:1] * 3))).all()
+FEW = pytest.mark.parametrize(("rows", "width"), [(400, 1600), (30, 50), (5, 3), (2, 3)])
+
+
+@FEW
+def test_few_rows_get_a_mixture_in_few_directions(rows: int, width: int) -> None:
+    train = np.random.default_rng(0).normal(size=(rows, width))
+    queries = np.concatenate([train[:3], 3 * train[:3]])
+    components = {400: 3, 30: 1, 5: 1, 2: 1}[rows]
+    referee = PCA({400: 13, 30: 3, 5: 1, 2: 1}[rows], whiten=True, svd_solver="full").fit(train)
+    mixture = GaussianMixture(components, random_state=0).fit(referee.transform(train))
+    wanted = 0.5 * np.log(referee.explained_variance_).sum() - mixture.score_samples(referee.transform(queries))
+    np.testing.assert_allclose(MLSA().fit(observed(train)).score(observed(queries)), wanted, rtol=1e-6)
+
+
+@FEW
+def test_few_rows_are_measured_within_the_span_of_their_cluster(rows: int, width: int) -> None:
+    train = np.random.default_rng(0).normal(size=(rows, width))
+    queries = np.concatenate([train[:3], 3 * train[:3]])
+    supervisor = MMDSA().fit(observed(train))
+    near, own = (cdist(values, supervisor.centres_).argmin(axis=1) for values in (queries, train))
+    assert len(supervisor.centres_) == (1 if rows == 2 else len(np.unique(own)))
+    wanted = np.full(len(queries), np.inf)
+    for cluster in np.unique(near):
+        members = train[own == cluster]
+        if len(members) > 1:
+            inverse = np.linalg.pinv(np.cov(members.T), rcond=1e-10, hermitian=True)
+            asked = near == cluster
+            wanted[asked] = [mahalanobis(query, members.mean(axis=0), inverse) for query in queries[asked]]
+    lonely = np.isinf(wanted).any()
+    with pytest.warns(UserWarning, match="fewer than two different traces") if lonely else nullcontext():
+        scores = supervisor.score(observed(queries))
+    np.testing.assert_allclose(scores, wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [MLSA, MMDSA])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_training_traces_that_are_not_finite_are_refused(kind: type[MLSA] | type[MMDSA], bad: float) -> None:
+    train, which = modes(100, 0)
+    train[7, 2] = bad
+    with pytest.raises(UserError, match="training traces hold NaN or infinity"):
+        kind().fit(observed(train, which))
 
 
 def test_duplicated_rows_and_neurons_are_no_obstacle() -> None:
@@ -123,8 +160,11 @@ def test_a_query_that_is_not_finite_scores_inf() -> None:
 
 
 def test_bad_parameters_are_refused() -> None:
-    with pytest.raises(UserError, match="number of components is 0; it must be at least 1"):
+    with pytest.raises(UserError, match="number of components is 0; it must be a whole number of at least 1"):
         MLSA(components=0)
+    for kind in (MLSA, MMDSA):
+        with pytest.raises(UserError, match=r"traces to learn from \(max_rows\) is 0; .* at least 2"):
+            kind(max_rows=0)
     with pytest.raises(UserError, match="chosen from 5 to 2; give a smallest number of at least 1"):
         MMDSA(min_clusters=5, max_clusters=2)
 

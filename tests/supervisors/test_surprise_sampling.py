@@ -7,7 +7,13 @@ from hypothesis import strategies as st
 
 from secondguess.errors import UserError
 from secondguess.supervisors.surprise import sampling
-from secondguess.supervisors.surprise.sampling import epsilon_free, find_epsilon, uniform, unsurprising_first
+from secondguess.supervisors.surprise.sampling import (
+    epsilon_free,
+    find_epsilon,
+    share_of,
+    uniform,
+    unsurprising_first,
+)
 
 
 def algorithm_1(traces, classes, epsilon):
@@ -95,6 +101,25 @@ def test_uniform_is_a_seeded_share_that_keeps_every_class():
     assert len(kept) in (150, 151)
     assert 1500 in kept
     np.testing.assert_array_equal(uniform(classes, 1.0), np.arange(1501))
+
+
+@pytest.mark.parametrize("stratified", [False, True])
+def test_a_rare_class_keeps_as_many_rows_as_are_asked_for(stratified):
+    classes = np.r_[np.zeros(1000, np.int64), np.full(7, 1), [2]]
+    for seed in range(10):
+        kept = uniform(classes, 0.01, seed=seed, stratified=stratified, fewest=3)
+        counts = np.bincount(classes[kept])
+        assert counts[1:].tolist() == [3, 1]
+        assert counts[0] in (9, 10)
+
+
+def test_a_share_can_be_given_as_a_number_of_rows():
+    assert share_of(0.25, 400) == share_of(np.float32(0.25), 400) == 0.25
+    assert share_of(100, 400) == share_of(np.int64(100), 400) == 0.25
+    assert share_of(1000, 400) == share_of(1.0, 400) == 1.0
+    for wrong in (1, 0, True, 0.0, 1.5, -2, float("nan"), "0.5", None):
+        with pytest.raises(UserError, match=f"a share up to 1.0 or a number of traces from 2 on, not {wrong!r}"):
+            share_of(wrong, 400)
 
 
 def test_stratified_keeps_the_share_of_each_class():

@@ -141,7 +141,7 @@ class Dissector(Supervisor):
                 f"epochs={epochs}, batch_size={batch_size} and patience={patience} were given to the dissector; each "
                 "must be at least 1."
             )
-        self.layers = layers
+        self.layers = list(layers) if isinstance(layers, tuple) else layers  # a file knows lists only
         self.mode = mode
         self.growth = growth
         self.alpha = alpha

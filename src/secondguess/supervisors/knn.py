@@ -12,7 +12,7 @@ that traces that nearly coincide keep all their digits.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from secondguess.supervisors.registry import register
 
 __all__ = ["KNN", "kth_distances"]
 
-Matrix = NDArray[np.float32]
+Matrix = NDArray[np.floating[Any]]
 
 _QUERIES, _TILE_CELLS = 256, 2**22  # a tile of traces in float64, and its products with the queries: 32 MiB each
 
@@ -36,7 +36,8 @@ class KNN(TraceSupervisor):
     ||z - z_(k)|| with z = at(x) / ||at(x)||. Source: Sun et al. (ICML 2022). Cost: a matrix product with all training
     traces (or the share that is kept) an image, and they must be kept. Good at images unlike anything seen, with no
     assumption on the shape of the classes; bad at ambiguous images, which lie between classes yet close to some image,
-    and blind to the length of a trace. A training image is its own nearest neighbour.
+    and blind to the length of a trace. A training image is its own nearest neighbour. A trace that holds NaN or
+    infinity scores +inf.
 
     Args:
         layers: see `TraceSupervisor`.
@@ -50,8 +51,8 @@ class KNN(TraceSupervisor):
 
     def __init__(self, layers: Layers = "penultimate", k: int = 50, share: float = 1.0, seed: int = 0) -> None:
         super().__init__(layers)
-        if k < 1:
-            raise UserError(f"The neighbour that counts is number {k}; k must be 1 or more.")
+        if not (isinstance(k, int | np.integer) and k >= 1):
+            raise UserError(f"The neighbour that counts is number {k!r}; k must be a whole number from 1 on.")
         if not 0 < share <= 1:
             raise UserError(f"The share of training traces to keep is {share}; it must be above 0 and at most 1.")
         self.k = k
@@ -59,15 +60,16 @@ class KNN(TraceSupervisor):
         self.seed = seed
 
     def _fit(self, observation: Observation, labels: NDArray[np.int64] | None) -> None:
-        traces = self._matrix(observation)
+        traces = self._training_matrix(observation)
         if self.share < 1:
             count = max(1, round(self.share * len(traces)))
             kept = np.random.default_rng(self.seed).choice(len(traces), count, replace=False)
             traces = traces[np.sort(kept)]
-        self.traces_ = np.array(traces, dtype=np.float32)
+        self.traces_ = np.array(traces)
 
     def _score(self, observation: Observation) -> NDArray[np.float64]:
-        return kth_distances(self._matrix(observation), self.traces_, self.k)
+        width = self.traces_.shape[1]
+        return self._by_row(observation, width, lambda queries: kth_distances(queries, self.traces_, self.k))
 
 
 def kth_distances(queries: Matrix, traces: Matrix, k: int) -> NDArray[np.float64]:
@@ -78,7 +80,7 @@ def kth_distances(queries: Matrix, traces: Matrix, k: int) -> NDArray[np.float64
         traces: (m, d); may be memory-mapped.
         k: 1 for the nearest; cut to m.
     """
-    k = min(k, len(traces))
+    k = min(int(k), len(traces))
     distances = np.empty(len(queries))
     for start in range(0, len(queries), _QUERIES):
         rows = slice(start, min(start + _QUERIES, len(queries)))

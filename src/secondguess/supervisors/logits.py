@@ -7,12 +7,14 @@
 
 The softmax is blind to a constant added to all logits; these two are not, which is their point: an image of which the
 model has seen little tends to get small logits for all classes. They read the logits as the model gives them; a model
-that returns probabilities has none.
+that returns probabilities has none. One that returns their logarithms, such as a last layer of log-softmax, has taken
+that constant away: the energy is 0 for every image, and a warning says so.
 """
 
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,9 +25,11 @@ from secondguess.observation import Needs, Observation
 from secondguess.supervisors.base import Supervisor
 from secondguess.supervisors.registry import register
 
-__all__ = ["Energy", "MaxLogit", "energy", "max_logit"]
+__all__ = ["Energy", "MaxLogit", "energy", "max_logit", "warn_of_log_probabilities"]
 
 Logits = NDArray[np.floating[Any]]
+
+ROUNDING = 1e-4  # of the logarithm of a sum of float32 probabilities
 
 
 def energy(logits: Logits, temperature: float = 1.0) -> NDArray[np.float64]:
@@ -48,6 +52,25 @@ def max_logit(logits: Logits) -> NDArray[np.float64]:
     [-3.0]
     """
     return -np.asarray(logits, dtype=np.float64).max(axis=1)
+
+
+def warn_of_log_probabilities(logits: Logits, name: str, *, stacklevel: int = 4) -> bool:
+    """Warn, on behalf of a supervisor, if all rows of logits (n, K) are logarithms of probabilities.
+
+    A single row is not judged: real logits may be such by chance.
+
+    Returns:
+        Whether they are.
+    """
+    # The first few rows answer for nearly every model; only where they raise suspicion are all of them read.
+    found = len(logits) > 1 and all((np.abs(energy(part)) < ROUNDING).all() for part in (logits[:8], logits))
+    if found:
+        warnings.warn(
+            f"The logits given to {name!r} are logarithms of probabilities, which have lost what it looks for; hand in "
+            "a model that returns logits, without a softmax or log-softmax at its end.",
+            stacklevel=stacklevel,
+        )
+    return found
 
 
 class _OfLogits(Supervisor):
@@ -84,6 +107,7 @@ class Energy(_OfLogits):
 
     def _score(self, observation: Observation) -> NDArray[np.float64]:
         assert observation.logits is not None
+        warn_of_log_probabilities(observation.logits, self.name)
         return energy(observation.logits, self.temperature)
 
 
@@ -92,12 +116,13 @@ class MaxLogit(_OfLogits):
     """Suspicious = the largest logit is small: -max f.
 
     Source: Hendrycks et al., Scaling Out-of-Distribution Detection for Real-World Settings (ICML 2022). Cost: none to
-    speak of. Good at what `energy` is good at, of which it is the limit T -> 0; bad at ambiguous images, where two
-    large logits are one more than needed, and at confident mistakes.
+    speak of. Good at what `energy` is good at, of which it is the limit T -> 0; bad at confident mistakes, and behind
+    the softmax at ambiguous images, where two large logits are one more than needed.
     """
 
     name = "max_logit"
 
     def _score(self, observation: Observation) -> NDArray[np.float64]:
         assert observation.logits is not None
+        warn_of_log_probabilities(observation.logits, self.name)
         return max_logit(observation.logits)

@@ -12,6 +12,10 @@ Departure: the paper reads W and b from the model; here they are recovered by le
 of the training images, which works for any model whose traces can be seen, ONNX files included. Where the traces feed a
 linear layer and vary in all directions the two agree to rounding. Directions in which they never vary (dead neurons)
 leave W open; the shortest W is taken, which moves the origin but no logit.
+
+Departure: alpha as published is negative where the logits are, such as after a constant was taken from all of them,
+which no prediction depends on; being far from the training data would then lower the score. There, max f_k - mean f_k
+takes the place of max f_k, with a warning.
 """
 
 from __future__ import annotations
@@ -24,10 +28,10 @@ from numpy.typing import NDArray
 
 from secondguess.errors import UserError
 from secondguess.observation import Needs, Observation
-from secondguess.supervisors._moments import blocks, mean_and_covariance, varying
-from secondguess.supervisors._traces import Layers, TraceSupervisor
-from secondguess.supervisors.logits import energy
+from secondguess.supervisors._traces import Layers, TraceSupervisor, finite_rows
+from secondguess.supervisors.logits import energy, warn_of_log_probabilities
 from secondguess.supervisors.registry import register
+from secondguess.supervisors.surprise._whitening import Rows, Whitening, whiten
 
 __all__ = ["ViM"]
 
@@ -43,7 +47,8 @@ class ViM(TraceSupervisor):
 
     alpha ||residual|| - log sum exp f. Source: Wang et al. (CVPR 2022). Cost: a product with a d x (d - D) matrix an
     image. Good at images far from the training data, also where the logits are still large; bad at ambiguous images,
-    and no better than `energy` where the layer is hardly wider than the number of classes.
+    and no better than `energy` where the layer is hardly wider than the number of classes. A trace that holds NaN or
+    infinity scores +inf.
 
     Args:
         layers: the layer that feeds the last one; see `TraceSupervisor`.
@@ -55,8 +60,8 @@ class ViM(TraceSupervisor):
 
     def __init__(self, layers: Layers = "penultimate", dimension: int | None = None) -> None:
         super().__init__(layers)
-        if dimension is not None and dimension < 0:
-            raise UserError(f"The dimension of the principal space is {dimension}; it must be 0 or more.")
+        if dimension is not None and not (isinstance(dimension, int | np.integer) and dimension >= 0):
+            raise UserError(f"The dimension of the principal space is {dimension!r}; it must be a whole number from 0.")
         self.dimension = dimension
 
     @property
@@ -66,7 +71,12 @@ class ViM(TraceSupervisor):
 
     def _fit(self, observation: Observation, labels: NDArray[np.int64] | None) -> None:
         assert observation.logits is not None
-        traces, logits = self._matrix(observation), observation.logits
+        traces, logits = self._training_matrix(observation), observation.logits
+        if (finite := finite_rows(logits)) is not None:
+            raise UserError(
+                f"The logits of image {int(finite.argmin())} hold NaN or infinity, from which {self.name!r} cannot "
+                "learn; leave such images out."
+            )
         width = traces.shape[1]
         dimension = _rule(width) if self.dimension is None else self.dimension
         if dimension >= width:
@@ -74,36 +84,47 @@ class ViM(TraceSupervisor):
                 f"The principal space has {dimension} dimensions, but the traces have {width} and something must be "
                 f"left over; give a dimension below {width}."
             )
-        mean, covariance = mean_and_covariance(traces, logits)
-        weight, bias = _last_layer(mean, covariance, width)
+        whitening = whiten(Rows(traces), ddof=0)
+        weight, bias = _last_layer(Rows(traces), logits, whitening)
         self.origin_ = -np.linalg.pinv(weight, rcond=ROUNDING) @ bias
-        shift = mean[:width] - self.origin_
-        _, directions = np.linalg.eigh(covariance[:width, :width] + np.outer(shift, shift))
+        shift = whitening.mean - self.origin_
+        scaled = whitening.factor * whitening.eigenvalues  # times its transpose, the covariance
+        energies, directions = np.linalg.eigh(scaled @ scaled.T + np.outer(shift, shift))
         self.residual_ = np.ascontiguousarray(directions[:, : width - dimension])
-        size = float(np.sqrt(np.trace(covariance[:width, :width]) + shift @ shift))
-        self.alpha_ = self._alpha(logits, self._residuals(traces), size)
+        residual = float(self._by_row(observation, width, self._residuals).mean())
+        self.alpha_ = self._alpha(logits, residual, size=float(np.sqrt(energies.clip(0).sum())))
 
     def _score(self, observation: Observation) -> Floats:
         assert observation.logits is not None
-        return self.alpha_ * self._residuals(self._matrix(observation)) + energy(observation.logits)
+        width = self.origin_.size
+        virtual = self._by_row(observation, width, lambda traces: self.alpha_ * self._residuals(traces))
+        scores = virtual + energy(observation.logits)
+        return np.where(np.isnan(scores), np.inf, scores)  # NaN in a trace is NaN in the logits, most often
 
-    def _residuals(self, traces: NDArray[np.float32]) -> Floats:
+    def _residuals(self, traces: Floats) -> Floats:
         """||R'(at - u)|| of traces (n, d), as (n,)."""
-        lengths = np.empty(len(traces))
-        for rows in blocks(*traces.shape):
-            lengths[rows] = np.linalg.norm((traces[rows] - self.origin_) @ self.residual_, axis=1)
-        return lengths
+        return np.linalg.norm((traces - self.origin_) @ self.residual_, axis=1)
 
-    def _alpha(self, logits: NDArray[np.float32], residuals: Floats, size: float) -> float:
+    def _alpha(self, logits: NDArray[np.float32], residual: float, size: float) -> float:
         """The factor that makes the virtual logit as large as the largest real one, on average."""
-        if residuals.mean() > ROUNDING * size:
-            return float(logits.max(axis=1).mean(dtype=np.float64) / residuals.mean())
-        warnings.warn(
-            f"The training traces lie within {self.origin_.size - self.residual_.shape[1]} dimensions, so ViM finds no "
-            "residual and falls back to the energy; give it a smaller dimension, or another layer.",
-            stacklevel=4,
-        )
-        return 0.0
+        told = warn_of_log_probabilities(logits, self.name, stacklevel=5)
+        if residual <= ROUNDING * size:
+            warnings.warn(
+                f"The training traces lie within {self.origin_.size - self.residual_.shape[1]} dimensions, so ViM "
+                "finds no residual and falls back to the energy; give it a smaller dimension, or another layer.",
+                stacklevel=4,
+            )
+            return 0.0
+        largest = float(logits.max(axis=1).mean(dtype=np.float64))
+        if largest > 0:
+            return largest / residual
+        if not told:
+            warnings.warn(
+                f"The largest logit of a training image is {largest:.3g} on average, so ViM scales its residual by the "
+                "largest less the mean instead; hand in a model that returns its logits as they were trained.",
+                stacklevel=4,
+            )
+        return (largest - float(logits.mean(dtype=np.float64))) / residual
 
 
 def _rule(width: int) -> int:
@@ -111,16 +132,20 @@ def _rule(width: int) -> int:
     return 1000 if width >= 2048 else 512 if width >= 768 else width // 2
 
 
-def _last_layer(mean: Floats, covariance: Floats, width: int) -> tuple[Floats, Floats]:
-    """W (K, d) and b (K,) by least squares, from the joint moments of traces (the first `width` columns) and logits."""
-    variances, directions = varying(covariance[:width, :width])
-    weight = covariance[width:, :width] @ (directions / variances) @ directions.T
-    total = np.trace(covariance[width:, width:])
-    unexplained = total - np.trace(weight @ covariance[:width, width:])
+def _last_layer(traces: Rows, logits: NDArray[np.float32], whitening: Whitening) -> tuple[Floats, Floats]:
+    """W (K, d) and b (K,) by least squares, from the covariance of the logits (n, K) with the whitened traces."""
+    mean = logits.mean(axis=0, dtype=np.float64)
+    shared, total = np.zeros((len(mean), whitening.rank)), 0.0
+    for rows, block in traces.blocks():
+        centred = logits[rows] - mean
+        shared += centred.T @ whitening.apply(block) / len(traces)
+        total += float(np.square(centred).sum()) / len(traces)
+    unexplained = total - float(np.square(shared).sum())
     if unexplained > UNEXPLAINED * total:
         warnings.warn(
             f"The logits are no linear function of the traces that ViM was given ({unexplained / total:.0%} of their "
             "variance is left over), so its origin is a guess; give it the layer that feeds the last one.",
             stacklevel=4,
         )
-    return weight, mean[width:] - weight @ mean[:width]
+    weight = shared @ whitening.factor.T
+    return weight, mean - weight @ whitening.mean

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.errors import UserError
+from secondguess.supervisors._traces import same_width
 from secondguess.supervisors.surprise._whitening import Rows
 from secondguess.supervisors.surprise._workers import Run
 
@@ -74,16 +75,6 @@ def by_group(
             stacklevel=5,
         )
     return values
-
-
-def same_width(matrix: NDArray[np.float32], width: int, name: str) -> NDArray[np.float32]:
-    """The matrix, if it has as many columns as the training traces had."""
-    if matrix.shape[1] != width:
-        raise UserError(
-            f"The supervisor {name!r} was fitted on traces of {width} neurons, but these have {matrix.shape[1]}; "
-            "observe the same layers of the same model."
-        )
-    return matrix
 
 
 def one_of(what: str, value: Any, choices: tuple[Any, ...]) -> None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -27,12 +27,12 @@ from numpy.typing import NDArray
 from secondguess._device import pick_device
 from secondguess.errors import UserError
 from secondguess.supervisors.surprise._whitening import RTOL, Rows, whiten
-from secondguess.supervisors.surprise._workers import Run, parts, workers
+from secondguess.supervisors.surprise._workers import Crew, workers
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Bandwidth", "Density", "bandwidth_factor", "check_bandwidth"]
+__all__ = ["Bandwidth", "Density", "bandwidth_factor", "check_bandwidth", "crew_on"]
 
 Bandwidth = Literal["scott", "silverman"] | float
 
@@ -126,46 +126,50 @@ class Density:
         import torch
 
         held = torch.empty(self.count, self.rank, device=self.device)
-        with self._threads():
+        with crew_on(self.device) as crew:
             for part, block in self._source.blocks():
-                held[part] = self._whiten(block, torch.float32)
+                held[part] = self._whiten(block, torch.float32, crew)
         self._held = held
 
-    def log_density(self, queries: NDArray[np.floating[Any]] | Rows) -> NDArray[np.float64]:
+    def log_density(self, queries: NDArray[np.floating[Any]] | Rows, crew: Crew | None = None) -> NDArray[np.float64]:
         """The logarithm of the density (m,) at queries (m, d); -inf where a query is not finite.
 
         Rows that do not vary have no density: it is infinite at their single point and 0 elsewhere. The answer is -inf.
+
+        Args:
+            queries: where to compute it.
+            crew: the threads of `crew_on`, where many densities share them.
         """
         queries = queries if isinstance(queries, Rows) else Rows(queries)
         answer = np.full(len(queries), -np.inf)
         if self.rank == 0:
             return answer
-        with self._threads():
+        with nullcontext(crew) if crew else crew_on(self.device) as crew:
             for part, block in queries.blocks(max(1, QUERIES // queries.width)):
                 finite = np.isfinite(block).all(axis=1)
                 if finite.all():
-                    answer[part] = self._evaluate(block)
+                    answer[part] = self._evaluate(block, crew)
                 elif finite.any():
-                    answer[part][finite] = self._evaluate(block[finite])
+                    answer[part][finite] = self._evaluate(block[finite], crew)
         return answer
 
-    def _evaluate(self, queries: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _evaluate(self, queries: NDArray[np.float64], crew: Crew) -> NDArray[np.float64]:
         """Single precision for all, double precision for those that need it."""
         import torch
 
-        log_sum, doubt = self._log_sum(self._whiten(queries, torch.float32))
+        log_sum, doubt = self._log_sum(self._whiten(queries, torch.float32, crew), crew)
         settled = doubt <= self.tolerance * np.maximum(1.0, np.abs(log_sum + self._constant))  # an overflow is not
         if len(again := np.flatnonzero(~settled)):
-            log_sum[again] = self._log_sum(self._whiten(queries[again], torch.float64))[0]
+            log_sum[again] = self._log_sum(self._whiten(queries[again], torch.float64, crew), crew)[0]
         return np.nan_to_num(log_sum + self._constant, nan=-np.inf, neginf=-np.inf)
 
-    def _log_sum(self, queries: torch.Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _log_sum(self, queries: torch.Tensor, crew: Crew) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """For whitened queries (m, rank): log sum_i exp(-|q - z_i|^2 / 2), and what single precision may have lost."""
         import torch
 
-        sums = _Sums(queries, TILE[self.device.type][0], self._count)
-        for rows in self._tiles(queries):
-            sums.add(rows, self._run)
+        sums = _Sums(queries, TILE[self.device.type][0], crew)
+        for rows in self._tiles(queries, crew):
+            sums.add(rows)
         lengths = torch.linalg.vector_norm(queries.to(self._mean.device), dim=1, dtype=torch.float64)
         squares, best, total, moment = (
             one.cpu().double().numpy() for one in (lengths.square(), sums.best, sums.total, sums.moment)
@@ -174,7 +178,7 @@ class Density:
             log_sum = best + np.log(total) - 0.5 * squares
             return log_sum, _doubt(squares, -2 * moment / total, best, total, self.rank)
 
-    def _tiles(self, like: torch.Tensor) -> Iterator[torch.Tensor]:
+    def _tiles(self, like: torch.Tensor, crew: Crew) -> Iterator[torch.Tensor]:
         """The whitened rows, some at a time, with the type and on the device of the queries."""
         import torch
 
@@ -182,11 +186,11 @@ class Density:
         if self._held is not None and (like.dtype == torch.float32 or self._coarse.shape[1] > 0):
             tiles: Iterator[torch.Tensor] = iter(torch.split(self._held, width))
         else:
-            tiles = (self._whiten(block, like.dtype) for _, block in self._source.blocks(width))
+            tiles = (self._whiten(block, like.dtype, crew) for _, block in self._source.blocks(width))
         for tile in tiles:
             yield tile.to(like)
 
-    def _whiten(self, values: NDArray[np.float64], dtype: torch.dtype) -> torch.Tensor:
+    def _whiten(self, values: NDArray[np.float64], dtype: torch.dtype, crew: Crew) -> torch.Tensor:
         """Whitened rows of values (n, d): float32 on the device, float64 where there is double precision."""
         import torch
 
@@ -201,21 +205,8 @@ class Density:
             if split < self.rank:
                 whitened[part, split:] = centred @ self._fine
 
-        list(self._run(fill, parts(len(given), len(given), self._count)))
+        crew.share(fill, len(given))
         return whitened.to(self.device if dtype == torch.float32 else exact)
-
-    @contextmanager
-    def _threads(self) -> Iterator[None]:
-        """Threads for the processor; an accelerator gets whole operations. Full precision for both."""
-        import torch
-
-        self._count = torch.get_num_threads() if self.device.type == "cpu" else 1
-        with _full_precision(), workers(self._count) as run:
-            self._run: Run = run
-            try:
-                yield
-            finally:
-                self._run = map
 
 
 class _Sums:
@@ -227,25 +218,31 @@ class _Sums:
         moment: (m,) the sum of -|z(x_i)|^2 / 2, weighted by the kernels.
     """
 
-    def __init__(self, queries: torch.Tensor, height: int, count: int) -> None:
+    def __init__(self, queries: torch.Tensor, height: int, crew: Crew) -> None:
         import torch
 
         self.queries = queries
         self.best = torch.full_like(queries[:, 0], -math.inf)
         self.total, self.moment = torch.zeros_like(self.best), torch.zeros_like(self.best)
-        self._parts = parts(len(queries), height, count)
+        self._height, self._crew = height, crew
         self._buffers: list[torch.Tensor] = []
 
-    def add(self, rows: torch.Tensor, run: Run) -> None:
+    def add(self, rows: torch.Tensor) -> None:
         """Add a tile of rows (t, rank)."""
         import torch
 
-        bias = torch.linalg.vector_norm(rows, dim=1).square_().mul_(-0.5)
+        bias = rows.new_empty(len(rows))
+
+        def measure(part: slice) -> None:
+            torch.linalg.vector_norm(rows[part], dim=1, out=bias[part]).square_().mul_(-0.5)
 
         def step(part: slice) -> None:
             queries, best = self.queries[part], self.best[part]
             size = len(queries) * len(rows)
-            buffer = self._buffers.pop() if self._buffers else rows.new_empty(0)
+            try:
+                buffer = self._buffers.pop()
+            except IndexError:
+                buffer = rows.new_empty(0)
             buffer = buffer if len(buffer) >= size else rows.new_empty(size)
             tile = buffer[:size].view(len(queries), len(rows))
             torch.addmm(bias, queries, rows.T, out=tile)
@@ -257,7 +254,13 @@ class _Sums:
             best.copy_(top)
             self._buffers.append(buffer)
 
-        list(run(step, self._parts))
+        self._crew.share(measure, len(rows))
+        self._crew.share(step, len(self.queries), self._height)
+
+
+def crew_on(device: torch.device) -> AbstractContextManager[Crew]:
+    """The threads of a processor, or one for an accelerator, which gets whole operations; full precision on both."""
+    return workers(None if device.type == "cpu" else 1)
 
 
 def bandwidth_factor(bandwidth: Bandwidth, count: int, dimension: int) -> float:
@@ -299,16 +302,3 @@ def _doubt(
     product = np.maximum(best + reach / 2, 0.0)
     pair = 2 * np.sqrt(np.maximum(squares, reach) * reach) + math.sqrt(rank) * product
     return ROUNDING * (pair / np.sqrt(total) + 4)
-
-
-@contextmanager
-def _full_precision() -> Iterator[None]:
-    """Keep TF32 and bfloat16, which a training script may have switched on, out of the matrix products."""
-    import torch
-
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)

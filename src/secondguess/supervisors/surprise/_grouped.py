@@ -6,21 +6,22 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess.errors import UserError
+from secondguess.supervisors._traces import row_blocks
 
 __all__ = [
     "Grouped",
     "Indices",
+    "as_float32",
     "blocks",
     "centre",
     "exact_distances",
     "gather",
     "grouped",
-    "refuse_non_finite",
     "split",
 ]
 
@@ -110,6 +111,20 @@ def centre(rows: NDArray[np.float32], indices: Indices) -> NDArray[np.float32]:
         return rows[sample].mean(axis=0, dtype=np.float64).astype(np.float32)
 
 
+def as_float32(rows: NDArray[Any], shift: NDArray[np.float64]) -> NDArray[np.float32]:
+    """The rows (n, d) less a shift (d,), which is taken off in float64 before they are rounded.
+
+    Rows of float32 that are not shifted are handed on as they are; others are copied, a block at a time.
+    """
+    if rows.dtype == np.float32 and not shift.any():
+        return rows
+    converted = np.empty(rows.shape, dtype=np.float32)
+    with np.errstate(over="ignore"):  # what is too large becomes infinite, and is treated so
+        for block in row_blocks(*rows.shape):
+            converted[block] = rows[block] - shift
+    return converted
+
+
 def gather(rows: NDArray[np.float32], indices: Indices, out: NDArray[np.float32]) -> None:
     """Copy some rows into the head of a buffer; large copies by several threads, as one does not fill the bus."""
 
@@ -124,15 +139,3 @@ def gather(rows: NDArray[np.float32], indices: Indices, out: NDArray[np.float32]
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(copy, edges[:-1], edges[1:]))
     return None
-
-
-def refuse_non_finite(rows: NDArray[np.float32]) -> None:
-    """Raise a `UserError` if a row holds NaN or infinity; (n, d), read once, a piece at a time."""
-    step = max(1, (16 << 20) // (4 * max(1, rows.shape[1])))
-    for start in range(0, len(rows), step):
-        finite = np.isfinite(rows[start : start + step]).all(axis=1)
-        if not finite.all():
-            raise UserError(
-                f"The trace of image {start + int(finite.argmin())} holds NaN or infinity, where distances mean "
-                "nothing; leave such images out, or choose another layer."
-            )

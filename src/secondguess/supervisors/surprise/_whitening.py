@@ -9,8 +9,9 @@ Directions whose eigenvalue is below `rtol` times the largest hold nothing but t
 left out; what is left is the subspace that the rows span, of dimension `rank`. A point may lie off that subspace:
 `Whitening.residual` says by how much.
 
-Traces may be memory-mapped files larger than memory. They are read in blocks of rows, twice, and are never copied to
-double precision as a whole.
+Traces may be memory-mapped files larger than memory. They are read in blocks of rows, twice, and only a block at a time
+is copied to double precision. Few rows are an exception: up to n = d they are whitened from one copy of 8 n d bytes, no
+more than a (d, d) covariance takes, and up to n = 2 d `mdsa` finds the share of Ledoit and Wolf from such a copy.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from numpy.typing import NDArray
 
 from secondguess.errors import UserError
 
-__all__ = ["RTOL", "Rows", "Whitening", "moments", "pack", "unpack", "whiten"]
+__all__ = ["RTOL", "Rows", "Whitening", "mean_of", "moments", "pack", "unpack", "whiten"]
 
 RTOL = 1e-10  # float32 noise of a direction lies near 1e-14 of the largest variance, what a layer computes far above
 NOISE = 8 * float(np.finfo(np.float64).eps)  # of a mean, relative
@@ -139,7 +140,7 @@ def unpack(packed: Mapping[str, NDArray[Any]]) -> list[Whitening]:
 
 def moments(source: Rows) -> tuple[Float, Float]:
     """Mean (d,) and population variance (d,) of the columns, in double precision; a constant column has exactly 0."""
-    mean = _mean(source)
+    mean = mean_of(source)
     square = np.zeros(source.width)
     for _, block in source.blocks():
         block -= mean
@@ -157,7 +158,7 @@ def whiten(source: Rows, *, ddof: int = 1, rtol: float = RTOL) -> Whitening:
         ddof: the covariance is divided by n - ddof.
         rtol: directions with less than this share of the largest variance are dropped.
     """
-    mean = _mean(source)
+    mean = mean_of(source)
     count, width = len(source), source.width
     if count <= ddof:
         return Whitening(mean, np.zeros((width, 0)), np.zeros(0), count)
@@ -188,7 +189,8 @@ def _from_gram(source: Rows, mean: Float, ddof: int, rtol: float) -> Whitening:
     return Whitening(mean, factor, values[chosen], len(source))
 
 
-def _mean(source: Rows) -> Float:
+def mean_of(source: Rows) -> Float:
+    """The mean (d,) of the columns; a `UserError` where a row holds NaN or infinity."""
     total = np.zeros(source.width)
     for _, block in source.blocks():
         total += block.sum(axis=0)

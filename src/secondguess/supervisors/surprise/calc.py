@@ -3,12 +3,15 @@
     scores, predictions = calc("dsa", classifier, test_images, train=train_images)
     scores = calc_arrays("lsa", train_traces, train_predictions, test_traces, test_predictions)
 
-A `Classifier(..., cache=FOLDER)` keeps traces by content (weights, layers, images), so nothing is stale and nothing is
-computed twice.
+A `Classifier(..., cache=FOLDER)` keeps traces by content (weights, layers, images): they are never stale, and read back
+instead of computed again. Every call that is given training images learns from them anew; to score several sets, fit a
+supervisor once and hand it over.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,7 +23,7 @@ from secondguess.observation import Observation, Trace
 from secondguess.supervisors.base import Supervisor
 from secondguess.supervisors.registry import make
 
-__all__ = ["calc", "calc_arrays"]
+__all__ = ["calc", "calc_arrays", "observation_of"]
 
 
 def calc(
@@ -29,15 +32,19 @@ def calc(
     """The scores (n,) and the predictions (n,) of images.
 
     Args:
-        supervisor: a name such as `"dsa"`, or a supervisor; one that has been fitted is used as it is.
+        supervisor: a name such as `"dsa"`, or a supervisor, which is left as it is.
         classifier: the model under test.
         images: whatever `classifier.observe` takes.
-        train: training images, to fit on; needed unless the supervisor has been fitted.
-        params: for a name, the parameters of the supervisor.
+        train: training images, to fit on, with their labels if it is an `ImageSet`; left out, the supervisor must have
+            been fitted.
+        params: the parameters of the supervisor, or those to change.
     """
+    from secondguess.data import ImageSet
+
     chosen = _made(supervisor, params)
     if train is not None:
-        chosen.fit(classifier.observe(train, chosen.needs))
+        labels = train.labels if isinstance(train, ImageSet) else None
+        chosen = chosen.clone().fit(classifier.observe(train, chosen.needs), labels)
     elif chosen.requires_fit and not chosen.is_fitted:
         raise UserError(f"The supervisor {chosen.name!r} must see training images first; give train=images.")
     observation = classifier.observe(images, chosen.needs)
@@ -55,15 +62,17 @@ def calc_arrays(
     """The scores (m,) of test traces, from plain arrays and without a model.
 
     Args:
-        supervisor: a name such as `"dsa"`, or a supervisor of a single layer.
+        supervisor: a name such as `"dsa"`, or a supervisor of a single layer, which is left as it is.
         train_traces: (n, d).
         train_predictions: (n,) classes from 0 on.
         test_traces: (m, d).
         test_predictions: (m,) classes; one that never occurs in training scores +inf.
-        params: for a name, the parameters of the supervisor.
+        params: the parameters of the supervisor, or those to change.
     """
     chosen = _made(supervisor, params)
     needs = chosen.needs
+    if not needs.traces:
+        raise UserError(f"The supervisor {chosen.name!r} does not read traces; use calc(...) with a classifier.")
     if len(needs.traces) != 1 or needs.samples or needs.logits or needs.images:
         raise UserError(
             f"The supervisor {chosen.name!r} needs more than the traces of one layer; use calc(...) with a classifier."
@@ -72,24 +81,55 @@ def calc_arrays(
     predictions = [np.asarray(given) for given in (train_predictions, test_predictions)]
     classes = max((int(given.max()) for given in predictions if given.size), default=0) + 1
     train, test = (
-        _observed(trace, traces, given, classes)
+        observation_of(traces, given, max(classes, 2), trace)
         for traces, given in zip((train_traces, test_traces), predictions, strict=True)
     )
-    return chosen.fit(train).score(test)
+    return chosen.clone().fit(train).score(test)
+
+
+def observation_of(
+    traces: NDArray[np.floating[Any]], predictions: NDArray[np.integer[Any]], classes: int, trace: Trace | None = None
+) -> Observation:
+    """What supervisors that read nothing but traces and predictions need, without a matrix (n, K) of probabilities.
+
+    Args:
+        traces: (n, d), maybe memory-mapped; float32 is not copied.
+        predictions: (n,) numbers below `classes`.
+        classes: K.
+        trace: of which layer the traces are; the penultimate one if left out.
+
+    Returns:
+        An observation whose probabilities are unknown, that is NaN.
+    """
+    traces, predictions = np.asanyarray(traces), np.asarray(predictions)
+    if traces.ndim != 2 or predictions.shape != traces.shape[:1]:
+        raise UserError(f"Traces must be (n, d) with one prediction a row, not {traces.shape} and {predictions.shape}.")
+    if not np.issubdtype(predictions.dtype, np.integer) or ((predictions < 0) | (predictions >= classes)).any():
+        raise UserError(f"Predictions must be whole numbers from 0 on and below {classes}, one for each trace.")
+    return _Predicted(
+        np.broadcast_to(np.nan, (len(traces), classes)),
+        traces={trace or Trace(): traces.astype(np.float32, copy=False)},
+        given=predictions.astype(np.int64, copy=False),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Predicted(Observation):
+    """An observation of which the predictions are known and the probabilities are not."""
+
+    given: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+
+    @cached_property
+    def predictions(self) -> NDArray[np.int64]:
+        """The predictions (n,), as they were given."""
+        return self.given
+
+    def take(self, indices: NDArray[np.int64] | slice) -> Observation:
+        """The observation of some of the rows, in the order of `indices`."""
+        return replace(super().take(indices), given=self.given[indices])  # type: ignore[call-arg]
 
 
 def _made(supervisor: str | Supervisor, params: dict[str, Any]) -> Supervisor:
     if isinstance(supervisor, str):
         return make(supervisor, **params)[0]
     return supervisor.clone(**params) if params else supervisor
-
-
-def _observed(trace: Trace, traces: NDArray[Any], predictions: NDArray[Any], classes: int) -> Observation:
-    traces = np.asanyarray(traces)
-    if traces.ndim != 2 or predictions.shape != traces.shape[:1]:
-        raise UserError(f"Traces must be (n, d) with one prediction a row, not {traces.shape} and {predictions.shape}.")
-    if not np.issubdtype(predictions.dtype, np.integer) or (predictions < 0).any():
-        raise UserError("Predictions must be whole numbers from 0 on, one for each trace.")
-    probabilities = np.zeros((len(traces), max(classes, 2)))
-    probabilities[np.arange(len(traces)), predictions] = 1.0
-    return Observation(probabilities, traces={trace: traces.astype(np.float32, copy=False)})

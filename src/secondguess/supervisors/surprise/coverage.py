@@ -7,14 +7,16 @@ outside are counted apart and cover nothing.
 
 Two implementations differ from the definition; `compat` reproduces them:
 
-* `"sadl"`: n edges from lower to upper, hence n - 1 buckets, closed on the left; everything from upper on is one more
-  bucket, and everything below lower yet another. (sadl sets lower to the least score of the set at hand.)
+* `"sadl"`: n edges from lower to upper, hence n - 1 buckets within, closed on the left; everything from upper on is one
+  more bucket, and everything below lower yet another, so that a share of n may exceed 1. (sadl sets lower to the least
+  score of the set at hand.)
 * `"dnn-tip"`: n buckets closed on the left; scores below lower and from upper on cover nothing.
 """
 
 from __future__ import annotations
 
 import json
+from numbers import Real
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -40,7 +42,7 @@ class SurpriseCoverage:
         compat: see this module.
 
     Attributes:
-        counts: (buckets,) how many scores have hit each bucket.
+        counts: how many scores have hit each bucket within the range: (buckets,), or one less with `compat="sadl"`.
         underflow: how many scores lay below the range.
         overflow: how many lay above it, +inf among them.
     """
@@ -53,16 +55,16 @@ class SurpriseCoverage:
         *,
         compat: Literal["sadl", "dnn-tip"] | None = None,
     ) -> None:
-        if not (np.isfinite(lower) and np.isfinite(upper) and lower < upper):
+        if not (_finite(lower) and _finite(upper) and lower < upper):
             raise UserError(
-                f"The range of surprise must go from a number to a larger one, not from {lower} to {upper}."
+                f"The range of surprise must go from a number to a larger one, not from {lower!r} to {upper!r}."
             )
-        if isinstance(buckets, bool) or buckets != int(buckets) or buckets < (2 if compat == "sadl" else 1):
+        if not (_finite(buckets) and float(buckets).is_integer() and buckets >= (2 if compat == "sadl" else 1)):
             raise UserError(f"The number of buckets is {buckets!r}; it must be a whole number from 1 on (sadl: 2).")
         one_of("compat", compat, (None, "sadl", "dnn-tip"))
         self.lower, self.upper, self.buckets = float(lower), float(upper), int(buckets)
         self.compat = compat
-        self.counts = np.zeros(self.buckets, dtype=np.int64)
+        self.counts = np.zeros(len(self.edges) - 1, dtype=np.int64)
         self.underflow = 0
         self.overflow = 0
 
@@ -94,9 +96,10 @@ class SurpriseCoverage:
         return cls(float(least) if lower is None else lower, float(largest), buckets, compat=compat)
 
     def __repr__(self) -> str:
+        limits = f"{self.lower:g}, {self.upper:g}"
         return (
-            f"SurpriseCoverage(({self.lower:g}, {self.upper:g}], {self.buckets} buckets: {self.coverage:.1%} covered, "
-            f"{self.underflow} scores below, {self.overflow} above)"
+            f"SurpriseCoverage({f'[{limits})' if self.compat else f'({limits}]'}, {self.buckets} buckets: "
+            f"{self.coverage:.1%} covered, {self.underflow} scores below, {self.overflow} above)"
         )
 
     @property
@@ -106,19 +109,19 @@ class SurpriseCoverage:
 
     @property
     def covered(self) -> NDArray[np.bool_]:
-        """Which buckets have been hit, (buckets,)."""
+        """Which buckets within the range have been hit, one for each of `counts`."""
         return self.counts > 0
 
     @property
     def coverage(self) -> float:
-        """The share of buckets that have been hit, from 0 to 1."""
+        """The share of buckets that have been hit, from 0 to 1 (sadl: 1 + 1 / buckets)."""
         hit = int(self.covered.sum())
         if self.compat == "sadl":
-            hit += self.underflow > 0  # an identifier of its own there, so a share may exceed 1
+            hit += (self.underflow > 0) + (self.overflow > 0)
         return hit / self.buckets
 
     def bucket_of(self, scores: Scores) -> NDArray[np.int64]:
-        """The bucket (n,) of each score; -1 below the range, `buckets` above it."""
+        """The bucket (n,) of each score, as an index of `counts`; -1 below the range, `len(counts)` above it."""
         values = _checked(scores)
         if self.compat is None:
             return np.searchsorted(self.edges, values, side="left") - 1
@@ -128,10 +131,10 @@ class SurpriseCoverage:
     def add(self, scores: Scores) -> Self:
         """Count more scores (n,)."""
         found = self.bucket_of(scores)
-        inside = (found >= 0) & (found < self.buckets)
-        self.counts += np.bincount(found[inside], minlength=self.buckets)
+        size = len(self.counts)
+        self.counts += np.bincount(found[(found >= 0) & (found < size)], minlength=size)
         self.underflow += int((found < 0).sum())
-        self.overflow += int((found >= self.buckets).sum())
+        self.overflow += int((found >= size).sum())
         return self
 
     def __or__(self, other: SurpriseCoverage) -> SurpriseCoverage:
@@ -158,7 +161,7 @@ class SurpriseCoverage:
         try:
             card = json.loads(Path(path).read_text("utf-8"))
             made = cls(card["lower"], card["upper"], card["buckets"], compat=card["compat"])
-            made.counts = np.array(card["counts"], dtype=np.int64).reshape(made.buckets)
+            made.counts = np.array(card["counts"], dtype=np.int64).reshape(made.counts.shape)
             made.underflow, made.overflow = int(card["underflow"]), int(card["overflow"])
         except FileNotFoundError as error:
             raise UserError(f"There is no surprise coverage at {path}.") from error
@@ -168,6 +171,10 @@ class SurpriseCoverage:
 
     def _grid(self) -> dict[str, Any]:
         return {"lower": self.lower, "upper": self.upper, "buckets": self.buckets, "compat": self.compat}
+
+
+def _finite(value: Any) -> bool:
+    return not isinstance(value, bool) and isinstance(value, Real) and bool(np.isfinite(float(value)))
 
 
 def _checked(scores: Scores) -> NDArray[np.float64]:

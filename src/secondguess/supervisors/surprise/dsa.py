@@ -9,9 +9,14 @@ For an image x that is predicted as c, with T_c the training images predicted as
 b is a property of t1 alone: it is computed once for every training image that is hit, and kept. Neighbours are found by
 a float32 matrix product and settled in float64 (`_neighbours.py`), so they are those of a brute force.
 
+That is for traces of float32, as a classifier gives them. Others are copied to float32 first: narrower ones (float16)
+as they are, wider ones (float64) after a point in the midst of the training traces was subtracted in float64, so that
+each number is off by at most 2^-24 of its distance from that point, however far from zero the traces lie. The
+neighbours are exact for the traces thus rounded.
+
 What the definition leaves open is settled here: a class that no training image is predicted as gives +inf, with a
 warning; identical traces in two classes make b = 0, where a = 0 gives 0 and a > 0 a score that is huge but finite and
-still ordered by a; training data of one class only cannot be fitted.
+still ordered by a; training data of one class only cannot be fitted; a trace that holds NaN or infinity scores +inf.
 """
 
 from __future__ import annotations
@@ -24,12 +29,12 @@ from numpy.typing import NDArray
 
 from secondguess.errors import UserError
 from secondguess.observation import Observation
-from secondguess.supervisors._traces import Layers, TraceSupervisor
+from secondguess.supervisors._traces import Layers, TraceSupervisor, finite_rows, same_width
 from secondguess.supervisors.registry import register
-from secondguess.supervisors.surprise._classes import one_of, same_width
-from secondguess.supervisors.surprise._grouped import Grouped, Indices, grouped, refuse_non_finite
+from secondguess.supervisors.surprise._classes import one_of
+from secondguess.supervisors.surprise._grouped import Grouped, Indices, as_float32, centre, grouped
 from secondguess.supervisors.surprise._neighbours import nearest_other, nearest_other_of_all, nearest_same
-from secondguess.supervisors.surprise.sampling import epsilon_free, uniform, unsurprising_first
+from secondguess.supervisors.surprise.sampling import epsilon_free, share_of, uniform, unsurprising_first
 
 __all__ = ["DSA"]
 
@@ -48,13 +53,14 @@ class DSA(TraceSupervisor):
 
     Cost: a float32 matrix product with the training traces of one class, for every image, and with those of all the
     other classes once for every t1; 60,000 traces of 128 neurons: about .1 ms an image on two cores, or a tenth of
-    that with `other_distances="fit"`. The training traces are kept, by reference where they are memory-mapped.
+    that with `other_distances="fit"`. The training traces of a single layer are kept by reference, memory-mapped or
+    not; those of several layers are copied side by side into memory and kept there.
 
     Good at invalid, corrupted and adversarial images, whose traces lie away from the training data. Bad at ambiguous
     images, which lie between two classes and near both. Depends much on the layer.
 
     Args:
-        layers: the name of a layer, a `Trace`, or several of them, put side by side.
+        layers: the name of a layer, a `Trace`, or several of them, put side by side in memory.
         variant: `"dsa"`, the definition; `"dsa1"` measures b from x instead of t1; `"dsa2"` divides the distance to
             the mean of the own class by that to the nearest mean of another (both after Ouyang et al., 2021).
         subsampling: the share of the training traces to keep, up to 1.0, or their number, from 2 on. All by default;
@@ -68,7 +74,8 @@ class DSA(TraceSupervisor):
         device: where to multiply.
 
     Attributes:
-        traces_: (N, d) the training traces, as given.
+        traces_: (N, d) the training traces, as given where they are float32.
+        shift_: (d,) what was subtracted from them: 0, unless they were wider than float32.
         order_: the rows of `traces_` that are used, by class.
         starts_: (K + 1,) where each class begins in `order_`.
         other_: (N,) b of each row of `traces_`; NaN where it has not been needed yet.
@@ -92,11 +99,7 @@ class DSA(TraceSupervisor):
         one_of("variant", variant, ("dsa", "dsa1", "dsa2"))
         one_of("sampler", sampler, ("uniform", "stratified", "unsurprising_first", "epsilon_free"))
         one_of("other_distances", other_distances, ("lazy", "fit"))
-        share = isinstance(subsampling, float) and 0 < subsampling <= 1
-        if not share and not (isinstance(subsampling, int) and subsampling >= 2):
-            raise UserError(
-                f"subsampling must be a share up to 1.0 or a number of traces from 2 on, not {subsampling!r}."
-            )
+        share_of(subsampling, 1)
         if epsilon is not None and (sampler != "epsilon_free" or subsampling != 1.0):
             raise UserError("epsilon goes with sampler='epsilon_free' and takes the place of subsampling.")
         self.variant = variant
@@ -117,13 +120,16 @@ class DSA(TraceSupervisor):
         return state
 
     def _fit(self, observation: Observation, labels: NDArray[np.int64] | None) -> None:
-        traces, classes = self._matrix(observation), observation.predictions
-        refuse_non_finite(traces)
+        given, classes = self._training_matrix(observation), observation.predictions
         if len(np.unique(classes)) < 2:
             raise UserError(
                 f"All {len(classes)} training images are predicted as class {int(classes[0])}, but dsa needs two; "
                 "fit on more images, or use 'mdsa'."
             )
+        self.shift_ = np.zeros(given.shape[1])
+        if not np.can_cast(given.dtype, np.float32):
+            self.shift_ += centre(given, np.arange(len(given)))
+        traces = as_float32(given, self.shift_)
         members = grouped(traces, classes, observation.num_classes, self._sampled(observation, traces))
         self.traces_, self.order_, self.starts_ = members.rows, members.order, members.starts
         self.other_ = np.full(len(traces), np.nan)
@@ -133,10 +139,18 @@ class DSA(TraceSupervisor):
             self.means_ = _means(members)
 
     def _score(self, observation: Observation) -> NDArray[np.float64]:
-        matrix = same_width(self._matrix(observation), self.traces_.shape[1], self.name)
-        refuse_non_finite(matrix)
+        matrix = as_float32(same_width(self._matrix(observation), len(self.shift_), self.name), self.shift_)
         members = Grouped(self.traces_, self.order_, self.starts_)
-        queries = grouped(matrix, observation.predictions, observation.num_classes)
+        finite = finite_rows(matrix)
+        kept = None if finite is None else np.flatnonzero(finite)
+        queries = grouped(matrix, observation.predictions, observation.num_classes, kept)
+        scores = np.full(len(matrix), np.inf)
+        if len(queries):
+            scores[queries.order] = self._ratios(queries, members)
+        return scores
+
+    def _ratios(self, queries: Grouped, members: Grouped) -> NDArray[np.float64]:
+        """The scores a / b of the queries, in their order, (n,)."""
         _warn_of_absent(queries, members)
         if self.variant == "dsa2":
             own, other = _to_means(queries, self.means_)
@@ -148,9 +162,7 @@ class DSA(TraceSupervisor):
                 other = nearest_other(members, queries, self.device).distance
             else:
                 other[known] = self._other(members, rows[known])
-        scores = np.empty(len(own))
-        scores[queries.order] = np.divide(own, np.maximum(other, TINY))
-        return scores
+        return np.divide(own, np.maximum(other, TINY))
 
     def _other(self, members: Grouped, rows: Indices) -> NDArray[np.float64]:
         """The distance of training rows to the nearest of another class, computed where it is not known yet.
@@ -171,7 +183,7 @@ class DSA(TraceSupervisor):
         classes = observation.predictions
         if self.epsilon is not None:
             return epsilon_free(traces, classes, self.epsilon)
-        share = self.subsampling if isinstance(self.subsampling, float) else self.subsampling / len(classes)
+        share = share_of(self.subsampling, len(classes))
         if share >= 1.0:
             return None
         if self.sampler == "epsilon_free":
@@ -192,7 +204,7 @@ def _warn_of_absent(queries: Grouped, members: Grouped) -> None:
         warnings.warn(
             f"{counts.sum()} images are predicted as classes ({listed}) that no training image is predicted as; their "
             "dsa score is inf.",
-            stacklevel=4,
+            stacklevel=5,
         )
 
 

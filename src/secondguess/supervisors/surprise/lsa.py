@@ -24,23 +24,28 @@ its own.
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from secondguess._device import pick_device
 from secondguess.errors import UserError
 from secondguess.observation import Observation
 from secondguess.supervisors._traces import Layers, TraceSupervisor
 from secondguess.supervisors.registry import register
 from secondguess.supervisors.surprise._classes import by_group, class_rows, one_of, same_width
-from secondguess.supervisors.surprise._density import Bandwidth, Density, check_bandwidth
+from secondguess.supervisors.surprise._density import Bandwidth, Density, check_bandwidth, crew_on
 from secondguess.supervisors.surprise._whitening import Rows, moments
+from secondguess.supervisors.surprise._workers import Crew
+from secondguess.supervisors.surprise.sampling import share_of, uniform
 
 __all__ = ["LSA"]
 
 Features = Literal["union", "per_class", "top", "all"]
 TOP = 300  # neurons kept by dnn-tip
+FEWEST = 2  # sampled traces of a class; one alone has no density
 
 
 @register
@@ -66,7 +71,8 @@ class LSA(TraceSupervisor):
         features: which neurons are used, see the table of this module.
         var_threshold: smallest population variance of a neuron that `union` and `per_class` keep (1e-5 in sadl).
         max_features: how many neurons of largest variance are kept of those; None for all (`top`: 300).
-        subsampling: share of the training traces to use (a float up to 1), or how many (an integer).
+        subsampling: share of the training traces to use (a float up to 1), or how many (an integer); every class keeps
+            two at least.
         rtol: share of the largest variance below which a direction counts as noise.
         compat: `"scipy"` keeps every direction, as the original implementations do, and refuses singular classes.
         seed: of the subsampling.
@@ -96,13 +102,9 @@ class LSA(TraceSupervisor):
         check_bandwidth(bandwidth)
         one_of("features", features, ("union", "per_class", "top", "all"))
         one_of("compat", compat, (None, "scipy"))
-        if max_features is not None and (not isinstance(max_features, int) or max_features < 1):
+        if max_features is not None and (not isinstance(max_features, (int, np.integer)) or max_features < 1):
             raise UserError(f"max_features must be a whole number of neurons or None, not {max_features!r}.")
-        whole = isinstance(subsampling, int) and subsampling >= 2
-        if not whole and not (isinstance(subsampling, float) and 0 < subsampling <= 1):
-            raise UserError(
-                f"subsampling must be a share up to 1.0 or a number of traces from 2 on, not {subsampling!r}."
-            )
+        share_of(subsampling, 1)
         self.bandwidth = bandwidth
         self.per_class = per_class
         self.features = features
@@ -132,24 +134,21 @@ class LSA(TraceSupervisor):
     def _fit(self, observation: Observation, labels: NDArray[np.int64] | None) -> None:
         classes = self._groups(observation)
         self.traces_ = self._matrix(observation)
-        self.classes_ = np.where(self._sampled(len(classes)), classes, -1)
+        self.classes_ = np.full(len(classes), -1, dtype=np.int64)
+        sampled = uniform(classes, share_of(self.subsampling, len(classes)), seed=self.seed, fewest=FEWEST)
+        self.classes_[sampled] = classes[sampled]
         self._known_rows = None
         self.kept_ = self._kept_neurons()
         self._densities = self._ready()
 
     def _score(self, observation: Observation) -> NDArray[np.float64]:
         matrix = same_width(self._matrix(observation), self.traces_.shape[1], self.name)
-        return by_group(matrix, self._groups(observation), self._density, _surprise, self.name)
+        with crew_on(pick_device(self.device)) as crew:
+            measure = partial(_surprise, crew=crew)
+            return by_group(matrix, self._groups(observation), self._density, measure, self.name)
 
     def _groups(self, observation: Observation) -> NDArray[np.int64]:
         return observation.predictions if self.per_class else np.zeros(len(observation), dtype=np.int64)
-
-    def _sampled(self, count: int) -> NDArray[np.bool_]:
-        wanted = round(self.subsampling * count) if isinstance(self.subsampling, float) else self.subsampling
-        sampled = np.zeros(count, dtype=bool)
-        rng = np.random.default_rng(self.seed)
-        sampled[rng.choice(count, size=min(max(wanted, 1), count), replace=False)] = True
-        return sampled
 
     @property
     def _rows(self) -> dict[int, NDArray[np.int64]]:
@@ -198,7 +197,7 @@ class LSA(TraceSupervisor):
         limit = self.max_features
         if self.features == "top":
             limit = limit or TOP
-        elif self.features != "all":
+        elif self.features != "all" and varying.any():
             kept = variances >= self.var_threshold
             common = kept[varying].all(axis=0)
             if self.features == "union" and common.any():
@@ -214,8 +213,8 @@ class LSA(TraceSupervisor):
         return kept if limit is None else kept & _among_the_largest(np.where(kept, variances, -1.0), limit)
 
 
-def _surprise(density: Density, source: Rows) -> NDArray[np.float64]:
-    return -density.log_density(Rows(source.matrix, source.rows, density.columns))
+def _surprise(density: Density, source: Rows, crew: Crew) -> NDArray[np.float64]:
+    return -density.log_density(Rows(source.matrix, source.rows, density.columns), crew)
 
 
 def _among_the_largest(values: NDArray[np.float64], count: int) -> NDArray[np.bool_]:

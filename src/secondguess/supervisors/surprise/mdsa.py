@@ -200,8 +200,8 @@ class MDSA(TraceSupervisor):
                 self.classes_.tolist(), unpack(self.state()), self.shrinkages_, strict=True
             )
         }
-        with workers(1 if matrix.size < SMALL else None) as run:
-            return by_group(matrix, self._groups(observation), known.get, measure, self.name, run=run)
+        with workers(1 if matrix.size < SMALL else None) as crew:
+            return by_group(matrix, self._groups(observation), known.get, measure, self.name, run=crew.run)
 
 
 def off_subspace(gaussian: Gaussian, source: Rows) -> NDArray[np.float64]:

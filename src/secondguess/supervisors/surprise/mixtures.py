@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -26,9 +27,9 @@ from secondguess.observation import Observation
 from secondguess.supervisors._traces import Layers, TraceSupervisor
 from secondguess.supervisors.registry import register
 from secondguess.supervisors.surprise._classes import by_group, class_rows, same_width
-from secondguess.supervisors.surprise._whitening import RTOL, Rows, Whitening, pack, unpack, whiten
+from secondguess.supervisors.surprise._whitening import RTOL, Rows, Whitening, mean_of, pack, unpack, whiten
 from secondguess.supervisors.surprise._workers import workers
-from secondguess.supervisors.surprise.mdsa import mahalanobis
+from secondguess.supervisors.surprise.mdsa import SMALL, mahalanobis
 
 __all__ = ["MLSA", "MMDSA"]
 
@@ -105,9 +106,9 @@ class MLSA(TraceSupervisor):
         seed: int = 0,
     ) -> None:
         super().__init__(layers)
-        for what, value in (("components", components), ("dimensions", dimensions)):
-            if value < 1:
-                raise UserError(f"The number of {what} is {value}; it must be at least 1.")
+        _check_number("components", components, 1)
+        _check_number("dimensions", dimensions, 1)
+        _check_number("traces to learn from (max_rows)", max_rows, 2)
         self.components = components
         self.per_class = per_class
         self.dimensions = dimensions
@@ -195,6 +196,7 @@ class MMDSA(TraceSupervisor):
                 f"The number of clusters is to be chosen from {min_clusters} to {max_clusters}; give a smallest number "
                 "of at least 1 and a largest that is not below it."
             )
+        _check_number("traces to learn from (max_rows)", max_rows, 2)
         self.min_clusters = min_clusters
         self.max_clusters = max_clusters
         self.squared = squared
@@ -204,6 +206,7 @@ class MMDSA(TraceSupervisor):
 
     def _fit(self, observation: Observation, labels: NDArray[np.int64] | None) -> None:
         matrix = self._matrix(observation)
+        mean_of(Rows(matrix))  # k-means would say in words of its own that a trace is not finite
         chosen = _some(np.arange(len(matrix)), self.max_rows, self.seed)
         self.centres_ = _centres(np.asarray(matrix[chosen]), self.min_clusters, self.max_clusters, self.seed)
         groups = class_rows(self._nearest(matrix))
@@ -214,9 +217,9 @@ class MMDSA(TraceSupervisor):
     def _score(self, observation: Observation) -> Float:
         matrix = same_width(self._matrix(observation), self.means_.shape[1], self.name)
         known = dict(zip(self.clusters_.tolist(), unpack(self.state()), strict=True))
-        with workers() as run:
-            nearest = self._nearest(matrix)
-            squares = by_group(matrix, nearest, known.get, mahalanobis, self.name, kind="cluster", run=run)
+        nearest = self._nearest(matrix)
+        with workers(1 if matrix.size < SMALL else None) as crew:
+            squares = by_group(matrix, nearest, known.get, mahalanobis, self.name, kind="cluster", run=crew.run)
         return squares if self.squared else np.sqrt(squares)
 
     def _nearest(self, matrix: NDArray[np.floating[Any]]) -> NDArray[np.int64]:
@@ -230,6 +233,11 @@ class MMDSA(TraceSupervisor):
                 block -= middle
                 nearest[part] = np.argmin(lengths - 2 * (block @ centres.T), axis=1)
         return nearest
+
+
+def _check_number(what: str, value: Any, least: int) -> None:
+    if not isinstance(value, Integral) or value < least:
+        raise UserError(f"The number of {what} is {value!r}; it must be a whole number of at least {least}.")
 
 
 def _surprise(mixture: _Mixture, source: Rows) -> Float:

@@ -1,10 +1,10 @@
 """Which training traces to keep: three ways to choose a share of them, after Weiss, Chakraborty and Tonella (2021).
 
-| function           | keeps                                                       | for            |
-|--------------------|-------------------------------------------------------------|----------------|
-| uniform            | a random share                                              | DSA, LSA, MDSA |
-| unsurprising_first | of each class, the share with the lowest scores (LSA)       | DSA            |
-| epsilon_free       | of each class, rows none of which is closer than epsilon    | DSA            |
+| function           | keeps                                                       | for      |
+|--------------------|-------------------------------------------------------------|----------|
+| uniform            | a random share                                              | DSA, LSA |
+| unsurprising_first | of each class, the share with the lowest scores (LSA)       | DSA      |
+| epsilon_free       | of each class, rows none of which is closer than epsilon    | DSA      |
 
 Classes are the predictions of the model. Departures from the published code: every class keeps at least one row, there
 may be any number of classes, and `epsilon_free` can be given the share to keep instead of epsilon. All functions return
@@ -13,6 +13,7 @@ ascending row numbers and are deterministic; `epsilon_free` depends on the order
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,26 +26,42 @@ from secondguess.supervisors.surprise._rounding import largest, rounding, stated
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["epsilon_free", "find_epsilon", "uniform", "unsurprising_first"]
+__all__ = ["epsilon_free", "find_epsilon", "share_of", "uniform", "unsurprising_first"]
 
 BLOCK = 1024
 
 
-def uniform(classes: Indices, share: float, *, seed: int = 0, stratified: bool = False) -> Indices:
-    """A random share of the rows, without replacement; a class that would vanish keeps one row.
+def share_of(subsampling: float | int, count: int) -> float:
+    """The share of `count` training traces that a parameter `subsampling` asks for, in (0, 1].
+
+    Args:
+        subsampling: a share up to 1.0, or a number of traces from 2 on; a Python or a NumPy number.
+        count: how many traces there are.
+    """
+    whole = isinstance(subsampling, Integral)
+    if whole and subsampling >= 2:
+        return min(1.0, subsampling / count)
+    if not whole and isinstance(subsampling, (float, np.floating)) and 0 < subsampling <= 1:
+        return float(subsampling)
+    raise UserError(f"subsampling must be a share up to 1.0 or a number of traces from 2 on, not {subsampling!r}.")
+
+
+def uniform(classes: Indices, share: float, *, seed: int = 0, stratified: bool = False, fewest: int = 1) -> Indices:
+    """A random share of the rows, without replacement; no class vanishes.
 
     Args:
         classes: (n,) the predicted class of each row.
         share: how much to keep, in (0, 1].
         seed: of the draw.
         stratified: keep the share of every class rather than of the whole.
+        fewest: rows that a class keeps in any case, or all that it has.
     """
     _check_share(share)
     priority = np.random.default_rng(seed).permutation(len(classes))
     if stratified:
-        return _lowest_of_each_class(priority, classes, share)
+        return _lowest_of_each_class(priority, classes, share, fewest)
     kept = priority < round(share * len(classes))
-    kept[_lowest_of_each_class(priority, classes, 0.0)] = True
+    kept[_lowest_of_each_class(priority, classes, 0.0, fewest)] = True
     return np.flatnonzero(kept)
 
 
@@ -133,12 +150,12 @@ def _check_share(share: float) -> None:
         raise UserError(f"The share of training traces to keep is {share}; it must be above 0 and at most 1.")
 
 
-def _lowest_of_each_class(values: NDArray[np.generic], classes: Indices, share: float) -> Indices:
+def _lowest_of_each_class(values: NDArray[np.generic], classes: Indices, share: float, fewest: int = 1) -> Indices:
     order = np.lexsort((values, classes))
     of_order = np.asarray(classes)[order]
     first = np.searchsorted(of_order, of_order, side="left")
     size = np.searchsorted(of_order, of_order, side="right") - first
-    quota = np.maximum(1, np.floor(share * size + 1e-9))
+    quota = np.maximum(fewest, np.floor(share * size + 1e-9))
     return np.sort(order[np.arange(len(order)) - first < quota])
 
 
