@@ -147,7 +147,7 @@ def _corrupted(nominal: Evidence, classifier: Classifier, needs: Needs, seed: in
 def _with_columns(images: ImageSet, like: ImageSet) -> ImageSet:
     """The images with an empty column where the others have one: rules then have no opinion about them."""
     lacking = {name: np.full(len(images), "") for name in like.columns if name not in images.columns}
-    return replace(images, columns={**images.columns, **lacking})
+    return replace(images, columns={**images.columns, **lacking}, ids=images.ids or ("",) * len(images))
 
 
 def _joined(first: Evidence, second: Evidence) -> Evidence:
@@ -172,6 +172,7 @@ def _joined(first: Evidence, second: Evidence) -> Evidence:
         class_names=first.class_names,
         layout="NCHW",
         name=f"{first.images.name} and {second.images.name}",
+        ids=[*first.images.ids, *second.images.ids] if first.images.ids and second.images.ids else None,
         columns={
             name: np.concatenate([np.asarray(values).astype(str), np.asarray(second.images.columns[name]).astype(str)])
             for name, values in first.images.columns.items()

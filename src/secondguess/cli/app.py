@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from secondguess import __version__
-from secondguess.cli import audit, bench, data, generate, supervisors
+from secondguess.cli import audit, bench, data, estimate, generate, supervisors
 
 __all__ = ["app"]
 
@@ -38,6 +38,7 @@ def _root(
 
 
 app.command("audit")(audit.audit)
+app.command("estimate")(estimate.estimate)
 app.command("data")(data.data)
 app.command("supervisors")(supervisors.supervisors)
 app.add_typer(generate.app, name="generate")

@@ -1,0 +1,125 @@
+"""Images that arrive in a folder: whatever lies there now, every file looked at once.
+
+Nobody has sorted these images into classes, so folders below are not classes: an image's id is its path within the
+folder, which rules can refer to. A file that is still being written cannot be read; it is tried again the next time.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secondguess.data.decode import EXTENSIONS
+from secondguess.data.encoded import FileSource
+from secondguess.data.image_set import ImageSet
+from secondguess.data.sources import ArraySource
+from secondguess.errors import UserError
+from secondguess.observation import Observation
+from secondguess.oracles import Evidence
+
+if TYPE_CHECKING:
+    from secondguess._progress import Progress
+    from secondguess.classifier import Classifier
+    from secondguess.data.fitting import Fit
+
+__all__ = ["Incoming", "holds_images"]
+
+IN_MEMORY = 1 << 28  # numbers, a gigabyte
+File = tuple[Path, int, int]  # where it is, when it was changed, how long it is
+
+
+class Incoming:
+    """A folder of images without labels.
+
+    Args:
+        folder: all images in it and below, hidden ones left out.
+        classifier: looks at them.
+        like: what they are brought to the shape of, and whose classes they have.
+        fit: how, see `secondguess.data.fitting`.
+        skip_bad: whether files that cannot be read are left out and named in `unreadable`.
+    """
+
+    def __init__(
+        self, folder: Path, classifier: Classifier, like: ImageSet, *, fit: Fit = "stretch", skip_bad: bool = False
+    ) -> None:
+        if not folder.is_dir():
+            raise UserError(f"There is no folder {folder} for images to arrive in.")
+        self.folder = folder
+        self.unreadable: tuple[str, ...] = ()
+        self._classifier, self._like, self._fit, self._skip_bad = classifier, like, fit, skip_bad
+        self._seen: dict[File, NDArray[np.float64]] = {}
+
+    def __len__(self) -> int:
+        """The number of images that were there at the last look."""
+        return len(self._seen)
+
+    def look(self, progress: Progress) -> bool:
+        """Let the classifier look at what is new; whether anything has come, gone or changed since the last look."""
+        files = _files(self.folder)
+        new = self._readable([file for file in files if file not in self._seen])
+        gone = self._seen.keys() - set(files)
+        for file in gone:
+            del self._seen[file]
+        if new:
+            images = self._images(new)
+            with progress.task("Looking at new images", len(new)) as advance:
+                seen = self._classifier.observe(images, progress=advance).probabilities
+            self._seen |= dict(zip(new, seen, strict=True))
+        return bool(new or gone)
+
+    def evidence(self) -> Evidence:
+        """All images that were there at the last look."""
+        if not self._seen:
+            raise UserError(f"There is no image ({', '.join(EXTENSIONS)}) in the folder {self.folder}.")
+        files = sorted(self._seen)
+        images = self._images(files)
+        if len(files) * math.prod(images.shape) <= IN_MEMORY:  # several will read them
+            images = replace(images, images=ArraySource(images.materialise(), "NCHW"))
+        probabilities = np.stack([self._seen[file] for file in files])
+        return Evidence(Observation(probabilities, images=images.images, class_names=images.class_names), images)
+
+    def _readable(self, files: Sequence[File]) -> list[File]:
+        self.unreadable = ()
+        if not files or not self._skip_bad:
+            return list(files)
+        source = FileSource([path for path, _, _ in files], self._like.shape, self._fit)
+        bad = source.unreadable()
+        self.unreadable = tuple(bad.values())
+        return [file for row, file in enumerate(files) if row not in bad]
+
+    def _images(self, files: Sequence[File]) -> ImageSet:
+        paths = [path for path, _, _ in files]
+        return ImageSet(
+            images=FileSource(paths, self._like.shape, self._fit),
+            labels=np.full(len(paths), -1, dtype=np.int64),
+            class_names=self._like.class_names,
+            name=str(self.folder),
+            ids=tuple(path.relative_to(self.folder).as_posix() for path in paths),
+        )
+
+
+def holds_images(folder: Path) -> bool:
+    """Whether this is a folder with image files in it or below."""
+    return folder.is_dir() and bool(_files(folder))
+
+
+def _files(folder: Path) -> list[File]:
+    found: list[File] = []
+    for where, folders, names in os.walk(folder, followlinks=True):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in names:
+            if name.lower().endswith(EXTENSIONS) and not name.startswith("."):
+                path = Path(where, name)
+                try:
+                    status = path.stat()
+                except FileNotFoundError:  # moved away since it was listed
+                    continue
+                found.append((path, status.st_mtime_ns, status.st_size))
+    return sorted(found)
