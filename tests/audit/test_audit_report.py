@@ -104,7 +104,7 @@ def test_every_image_is_a_picture_with_words(page: Page, digits: Dataset) -> Non
     for picture in pictures:
         assert picture["alt"]
         content = base64.b64decode(str(picture["src"]).partition(",")[2], validate=True)
-        assert Image.open(io.BytesIO(content)).size in {(8, 8), (336, 336)}  # as it is, or large with a rule drawn over it
+        assert Image.open(io.BytesIO(content)).size in {(8, 8), (336, 336)}  # as it is, or with a rule drawn over it
 
 
 def test_the_first_mistake_shown_is_the_most_confident_one(source: str, digits: Dataset, net: nn.Module) -> None:

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import io
 import sys
 
 import numpy as np
 import pytest
 
+from secondguess._progress import Lines
+from secondguess.bench import surprise
 from secondguess.bench._memory import peak_memory
 from secondguess.bench.surprise import WORKS, synthetic
 from secondguess.bench.surprise import run as run_bench
@@ -33,6 +36,62 @@ def test_a_missing_peer_is_said_loudly(run, monkeypatch):
     assert "NO PEER" in outcome.err
     assert 'pip install "secondguess[bench]"' in outcome.err
     assert "x floor" in outcome.out
+
+
+def test_every_row_is_told_when_it_is_done():
+    said = io.StringIO()
+    found = run_bench(traces=300, queries=20, dimensions=(4,), repeats=1, peer_queries=2, progress=Lines(said))
+    done = [line for line in said.getvalue().splitlines() if "done in" in line]
+    assert [line.split(":")[0] for line in done] == [
+        "traces, d 4",
+        *(f"{work}, d 4" for work in WORKS),
+        "growth of dsa",
+    ]
+    assert len(found["rows"]) == len(WORKS)
+
+
+def test_memory_counts_from_learning_on_and_long_works_are_not_repeated(monkeypatch):
+    kept, done = [], []
+    work = surprise._Work(
+        lambda: done.append(1), learn=lambda: kept.append(np.ones(8 << 20)), pairs=lambda: 1.0, width=1
+    )
+    monkeypatch.setattr(surprise, "_work", lambda case, name: work)
+    case = surprise._Case(300, 10, 4, "cpu")
+    row = surprise._measured(case, "lsa", None, 3, 1, lambda done, total: None)
+    assert row["peak_mib"] > 60
+    assert (len(kept), len(done)) == (1, 3)
+    monkeypatch.setattr(surprise, "ENOUGH", 0.0)
+    surprise._measured(case, "lsa", None, 3, 1, lambda done, total: None)
+    assert len(done) == 4
+
+
+def test_in_many_dimensions_the_peer_does_less(monkeypatch):
+    asked = []
+
+    class Peer:
+        class DSA:
+            def __init__(self, traces, predictions, badge_size): ...
+            def __call__(self, traces, predictions, num_threads):
+                asked.append(len(traces))
+
+        class MultiModalSA:
+            @staticmethod
+            def build_by_class(traces, predictions, make):
+                classes = np.unique(predictions)
+                return lambda traces, predictions, num_threads: asked.append(
+                    (len(classes), np.isin(predictions, classes).all(), len(predictions))
+                )
+
+        MDSA = None
+
+    monkeypatch.setattr(surprise, "PEER_NUMBERS", 300 * 8 * 6)
+    monkeypatch.setattr(surprise, "PEER_WIDEST", 4)
+    case = surprise._Case(300, 50, 8, "cpu")
+    first = surprise._peer_dsa(case)(Peer, 50)
+    assert surprise._peer_dsa(case)(Peer, 50) == first
+    assert asked == [6]
+    surprise._peer_by_class(case, "MDSA")(Peer, 5)
+    assert asked[1] == (2, True, np.sort(case.asked)[-2:].sum())
 
 
 @pytest.mark.parametrize(("words", "message"), [("10,x", "whole numbers separated by commas"), ("0", "1 or more")])
