@@ -12,8 +12,10 @@ of .5; one prediction in a hundred is of a wrong class, and the last fifth of th
 | mdsa                | scoring, per class                    | queries x d neurons                                  |
 | epsilon-free        | sampling; epsilon keeps about 2/3     | each trace x half of what is kept of its class       |
 
-The floor is multiplied in tiles that stay in cache, the quickest way there is. dnn-tip scores a few of the queries, and
-its time is extrapolated to all of them. `peak_mib` is what the process grew by while it worked, the traces left out.
+The floor is multiplied in tiles that stay in cache, the quickest way there is. dnn-tip scores a few of the queries (in
+many dimensions very few, and of two classes only where it works class by class), and its time is extrapolated to all of
+them. `peak_mib` is what the process grew by while it learnt and did the work for the first time, the traces left out;
+`dsa precomputed` goes on from what the row before has learnt.
 """
 
 from __future__ import annotations
@@ -24,12 +26,13 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess._progress import Progress, Silent
+from secondguess._progress import Advance, Progress, Silent
 from secondguess._versions import versions
 from secondguess.bench._memory import peak_memory
 from secondguess.errors import MissingExtra, UserError, require
@@ -41,7 +44,10 @@ CLASSES = 10
 TILE = (1024, 2048)
 LSA_NEURONS = 300
 PEER_BYTES = 2 << 30  # dnn-tip subtracts whole matrices; its badges are cut down until that fits
+PEER_NUMBERS = 2e9  # and its differences are taken of so many numbers, a quarter of a minute
+PEER_WIDEST = 512  # neurons up to which dnn-tip learns all classes; each takes a pseudo-inverse
 FLOOR_FLOPS = 2e11  # of a long product, so much is measured
+ENOUGH = 15.0  # seconds of a work after which it is not repeated
 
 WORKS = ("dsa", "dsa precomputed fit", "dsa precomputed", "lsa", "mdsa", "epsilon-free")
 
@@ -89,7 +95,8 @@ def run(
         `{"rows": [{"work", "dimension", "traces", "queries", "seconds", "floor_ratio", "peer_ratio", "peak_mib"},
         ...], "growth": [{"varied", "traces", "dimension", "queries", "seconds"}, ...], ...}`. floor_ratio = ours /
         floor and peer_ratio = dnn-tip / ours, None where there is no such peer or it is not installed (`"peer"` then
-        says how to). The best of the repeats counts, of ours and of the floor, which are timed in turns.
+        says how to). The best of the repeats counts, of ours and of the floor, which are timed in turns; what takes
+        long is repeated less. Every row is a task of its own to `progress`.
     """
     if min(traces, queries, *dimensions) < 1 or traces < 20 * CLASSES:
         raise UserError(
@@ -99,17 +106,17 @@ def run(
         peer, peer_state = require("dnn_tip.surprise", "bench"), "dnn-tip"
     except MissingExtra as error:
         peer, peer_state = None, str(error)
-    rows = []
-    with (progress or Silent()).task("Timing surprise adequacy", len(WORKS) * len(dimensions)) as advance:
-        for dimension in dimensions:
+    rows, told = [], progress or Silent()
+    for dimension in dimensions:
+        with told.task(f"traces, d {dimension}", 1):
             case = _Case(traces, queries, dimension, device)
-            for work in WORKS:
-                rows.append(_measured(case, work, peer, repeats, peer_queries))
-                advance(len(rows), len(WORKS) * len(dimensions))
-            del case
+        for work in WORKS:
+            with told.task(f"{work}, d {dimension}", repeats) as advance:
+                rows.append(_measured(case, work, peer, repeats, peer_queries, advance))
+        del case
     return {
         "rows": rows,
-        "growth": _growth(traces, queries, dimensions, device, repeats) if growth else [],
+        "growth": _growth(traces, queries, dimensions, device, repeats, told) if growth else [],
         "peer": peer_state,
         "peer_installed": peer is not None,
         "versions": versions(),
@@ -127,6 +134,7 @@ class _Case:
     train: Observation = field(init=False)
     test: Observation = field(init=False)
     fitted: Any = None
+    peer_dsa: float | None = None
 
     def __post_init__(self) -> None:
         self.train = synthetic(self.traces, self.dimension, seed=1)
@@ -142,13 +150,18 @@ class _Case:
 
 @dataclass
 class _Work:
-    """`prepare` is not timed, `do` is; `pairs` of `width` products each make the floor."""
+    """`learn` is not timed, `do` is; `pairs` of `width` products each make the floor.
+
+    Attributes:
+        forgets: whether it must learn again before it is repeated.
+    """
 
     do: Callable[[], Any]
-    prepare: Callable[[], Any] = lambda: None
+    learn: Callable[[], Any] = lambda: None
     pairs: Callable[[], float] = lambda: 0.0
     width: int = 0
     exponentials: bool = False
+    forgets: bool = False
     peer: Callable[[Any, int], float] | None = None
 
 
@@ -161,10 +174,10 @@ def _work(case: _Case, name: str) -> _Work:
     train, test, d = case.train, case.test, case.dimension
 
     def fit(supervisor: Any) -> Callable[[], None]:
-        def prepare() -> None:
+        def learn() -> None:
             case.fitted = supervisor.clone().fit(train)
 
-        return prepare
+        return learn
 
     def score() -> Any:
         return case.fitted.score(test)
@@ -180,7 +193,7 @@ def _work(case: _Case, name: str) -> _Work:
     precomputed = DSA(other_distances="fit", device=case.device)
     lsa = LSA(features="top", max_features=LSA_NEURONS, device=case.device)
     works = {
-        "dsa": _Work(score, fit(DSA(device=case.device)), lazy_pairs, d, peer=_peer_dsa(case)),
+        "dsa": _Work(score, fit(DSA(device=case.device)), lazy_pairs, d, forgets=True, peer=_peer_dsa(case)),
         "dsa precomputed fit": _Work(
             fit(precomputed), pairs=lambda: float(case.traces**2 - case.own @ case.own) / 2, width=d
         ),
@@ -201,21 +214,23 @@ def _work(case: _Case, name: str) -> _Work:
     return works[name]
 
 
-def _measured(case: _Case, name: str, peer: Any, repeats: int, peer_queries: int) -> dict[str, Any]:
+def _measured(case: _Case, name: str, peer: Any, repeats: int, peer_queries: int, advance: Advance) -> dict[str, Any]:
     work = _work(case, name)
-    seconds, floor, peak = np.inf, np.inf, 0.0
-    if name == "dsa precomputed fit":
-        repeats = min(repeats, 2)
-    for repeat in range(repeats):
-        if not (name == "dsa precomputed" and case.fitted is not None):
-            work.prepare()
-        with peak_memory() if repeat == 0 else contextlib.nullcontext([0.0]) as grown:
-            began = time.perf_counter()
-            work.do()
-            seconds = min(seconds, time.perf_counter() - began)
-        peak = max(peak, grown[0])
-        floor = min(floor, _floor(work.pairs(), work.width, exponentials=work.exponentials, device=case.device))
+    if name != "dsa precomputed":
+        case.fitted = None
+    with peak_memory() as grown:
+        work.learn()
+        taken = [_seconds(work.do)]
+    pairs = work.pairs()
+    floors = [_floor(pairs, work.width, exponentials=work.exponentials, device=case.device)]
+    while len(taken) < repeats and sum(taken) < ENOUGH:
+        advance(len(taken), repeats)
+        if work.forgets:
+            work.learn()
+        taken.append(_seconds(work.do))
+        floors.append(_floor(pairs, work.width, exponentials=work.exponentials, device=case.device))
     theirs = work.peer(peer, min(peer_queries, case.queries)) if peer is not None and work.peer is not None else None
+    seconds, floor = min(taken), min(floors)
     return {
         "work": name,
         "dimension": case.dimension,
@@ -224,8 +239,14 @@ def _measured(case: _Case, name: str, peer: Any, repeats: int, peer_queries: int
         "seconds": seconds,
         "floor_ratio": seconds / floor,
         "peer_ratio": None if theirs is None else theirs / seconds,
-        "peak_mib": peak,
+        "peak_mib": grown[0],
     }
+
+
+def _seconds(do: Callable[[], Any]) -> float:
+    began = time.perf_counter()
+    do()
+    return time.perf_counter() - began
 
 
 def _floor(pairs: float, width: int, *, exponentials: bool, device: str) -> float:
@@ -252,10 +273,13 @@ def _floor(pairs: float, width: int, *, exponentials: bool, device: str) -> floa
 
 def _peer_dsa(case: _Case) -> Callable[[Any, int], float]:
     def seconds(peer: Any, count: int) -> float:
-        row_bytes = 2 * 5 * 4 * case.traces * case.dimension  # a difference and its square, five threads
-        badge = max(1, min(10, PEER_BYTES // row_bytes))
-        made = peer.DSA(case.train.trace(Trace()), case.train.predictions, badge_size=badge)
-        return _peer_seconds(case, made, count)
+        if case.peer_dsa is None:
+            numbers = case.traces * case.dimension
+            badge = max(1, min(10, PEER_BYTES // (2 * 5 * 4 * numbers)))  # a difference and its square, five threads
+            made = peer.DSA(case.train.trace(Trace()), case.train.predictions, badge_size=badge)
+            some = _spread(np.arange(case.queries), min(count, max(5, int(PEER_NUMBERS / numbers))))
+            case.peer_dsa = _peer_seconds(case, made, some)
+        return case.peer_dsa
 
     return seconds
 
@@ -263,21 +287,27 @@ def _peer_dsa(case: _Case) -> Callable[[Any, int], float]:
 def _peer_by_class(case: _Case, kind: str) -> Callable[[Any, int], float]:
     def seconds(peer: Any, count: int) -> float:
         build, one = peer.MultiModalSA.build_by_class, getattr(peer, kind)
+        classes = np.argsort(-case.asked, kind="stable")[: CLASSES if case.dimension <= PEER_WIDEST else 2]
+        known = np.isin(case.train.predictions, classes)
+        asked = np.flatnonzero(np.isin(case.test.predictions, classes))
+        some = _spread(asked, max(count, len(asked) // 10 if kind == "LSA" else len(asked)))
         with _quiet():
-            made = build(case.train.trace(Trace()), case.train.predictions, lambda traces, _: one(traces))
-        return _peer_seconds(case, made, max(count, case.queries // 10 if kind == "LSA" else case.queries))
+            made = build(case.train.trace(Trace())[known], case.train.predictions[known], lambda traces, _: one(traces))
+        return _peer_seconds(case, made, some)
 
     return seconds
 
 
-def _peer_seconds(case: _Case, scorer: Any, count: int) -> float:
-    """What dnn-tip takes for all queries, from an evenly spread part of them."""
-    some = np.linspace(0, case.queries - 1, count).astype(np.int64)
+def _spread(rows: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """So many of the rows, evenly spread, or all of them."""
+    return rows[np.linspace(0, len(rows) - 1, min(count, len(rows))).astype(np.int64)]
+
+
+def _peer_seconds(case: _Case, scorer: Any, some: NDArray[np.int64]) -> float:
+    """What dnn-tip takes for all queries, from some of them."""
     traces, predictions = case.test.trace(Trace())[some], case.test.predictions[some]
     with _quiet():
-        began = time.perf_counter()
-        scorer(traces, predictions, num_threads=2)
-        return (time.perf_counter() - began) * case.queries / count
+        return _seconds(lambda: scorer(traces, predictions, num_threads=2)) * case.queries / len(some)
 
 
 @contextlib.contextmanager
@@ -300,7 +330,9 @@ def _epsilon(train: Observation) -> float:
     return find_epsilon(train.trace(Trace())[some], np.zeros(len(some), dtype=np.int64), 2 / 3, tolerance=0.05)[0]
 
 
-def _growth(traces: int, queries: int, dimensions: tuple[int, ...], device: str, repeats: int) -> list[dict[str, Any]]:
+def _growth(
+    traces: int, queries: int, dimensions: tuple[int, ...], device: str, repeats: int, told: Progress
+) -> list[dict[str, Any]]:
     """Seconds of lazy DSA when one of the three sizes changes."""
     from secondguess.supervisors.surprise.dsa import DSA
 
@@ -309,13 +341,13 @@ def _growth(traces: int, queries: int, dimensions: tuple[int, ...], device: str,
     sizes += [("queries", traces, middle, queries // part) for part in (4, 2, 1)]
     sizes += [("dimension", traces // 4, dimension, queries // 4) for dimension in sorted(dimensions)]
     rows = []
-    for varied, n, d, m in sizes:
-        train, test = synthetic(max(n, 2 * CLASSES), d, seed=1), synthetic(max(m, 1), d, seed=2, shifted=0.2)
-        seconds = np.inf
-        for _ in range(repeats):
-            fitted = DSA(device=device).fit(train)
-            began = time.perf_counter()
-            fitted.score(test)
-            seconds = min(seconds, time.perf_counter() - began)
-        rows.append({"varied": varied, "traces": n, "dimension": d, "queries": m, "seconds": seconds})
+    with told.task("growth of dsa", len(sizes)) as advance:
+        for varied, n, d, m in sizes:
+            train, test = synthetic(max(n, 2 * CLASSES), d, seed=1), synthetic(max(m, 1), d, seed=2, shifted=0.2)
+            taken: list[float] = []
+            while not taken or (len(taken) < repeats and sum(taken) < ENOUGH):
+                fitted = DSA(device=device).fit(train)
+                taken.append(_seconds(partial(fitted.score, test)))
+            rows.append({"varied": varied, "traces": n, "dimension": d, "queries": m, "seconds": min(taken)})
+            advance(len(rows), len(sizes))
     return rows
