@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import time
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,9 +23,11 @@ from torch import nn
 
 from secondguess import Classifier, UserError, load
 from secondguess._progress import Silent
-from secondguess.cli import main
+from secondguess.cli import estimate, main
 from secondguess.cli.incoming import Incoming, holds_images
 from secondguess.data import ImageSet, load_images, save_npz
+from secondguess.data.decode import BadImage
+from secondguess.oracles import Evidence
 
 METHODS = {
     "validation_accuracy", "average_confidence", "difference_of_confidences", "thresholded_confidence",
@@ -275,6 +279,96 @@ def test_incoming_looks_at_every_file_once(tmp_path, house, classifier, monkeypa
     assert (evidence.labels == -1).all()
     expected = classifier.predict(evidence.images)
     np.testing.assert_allclose(evidence.observation.probabilities, expected, atol=1e-6)
+
+
+def test_incoming_reads_files_within_the_folder_and_nothing_else(tmp_path, house, classifier):
+    like = load_images(house / "val.npz")
+    folder, outside = tmp_path / "in", tmp_path / "outside"
+    digits = load_images(house / "op.npz").materialise()
+    drop(folder, digits[:3])
+    drop(outside, digits[3:6])
+    (folder / "loop").symlink_to(folder)
+    (folder / "elsewhere").symlink_to(outside)
+    (folder / "self.png").symlink_to("self.png")
+    (folder / "nowhere.png").symlink_to("no such file")
+    (folder / "out.png").symlink_to(outside / "a/000.png")
+    (folder / "same.png").symlink_to("a/000.png")
+    os.mkfifo(folder / "pipe.png")
+    for way in (folder, tmp_path / "link"):  # the folder itself may be reached by a link
+        if way != folder:
+            way.symlink_to(folder)
+        incoming = Incoming(way, classifier, like, skip_bad=True)
+        assert incoming.look(Silent()) and not incoming.look(Silent())
+        assert incoming.evidence().images.ids == ("a/000.png", "a/002.png", "b/001.png", "same.png")
+        odd = ("nowhere.png", "out.png", "pipe.png", "self.png")
+        assert incoming.unreadable == tuple(str(way / name) for name in odd)
+    with pytest.raises(UserError, match=r"nowhere\.png is not a file within the folder .*--skip-bad"):
+        Incoming(folder, classifier, like).look(Silent())
+
+
+def test_a_look_that_fails_loses_nothing(tmp_path, house, classifier, monkeypatch):
+    like = load_images(house / "val.npz")
+    drop(tmp_path, load_images(house / "op.npz").materialise()[:2])
+    incoming = Incoming(tmp_path, classifier, like, skip_bad=True)
+    assert incoming.look(Silent())
+    (tmp_path / "a/000.png").rename(tmp_path / "moved.png")
+
+    def fails(images: ImageSet, **more: Any) -> None:
+        raise BadImage("gone")
+
+    with monkeypatch.context() as patch, pytest.raises(BadImage):
+        patch.setattr(classifier, "observe", fails)
+        incoming.look(Silent())
+    assert incoming.look(Silent())
+    assert incoming.evidence().images.ids == ("b/001.png", "moved.png")
+
+
+def test_a_watch_reports_what_came_while_another_image_broke(tmp_path, house, classifier, monkeypatch):
+    """An image that was seen is overwritten, with its time and length kept, just when another one arrives."""
+    digits = load_images(house / "op.npz").materialise()
+    drop(tmp_path, digits[:3])
+    broken = tmp_path / "a/000.png"
+    reports: list[tuple[str, ...]] = []
+    naps: list[float] = []
+
+    class StandIn:
+        training = SimpleNamespace(images=load_images(house / "val.npz"))
+
+        def report(self, evidence: Evidence) -> dict[str, Any]:
+            reports.append(evidence.images.ids)
+            return {"judged_wrong": []}
+
+    def sleep(seconds: float) -> None:
+        naps.append(seconds)
+        if len(naps) == 1:
+            status, whole = broken.stat(), broken.read_bytes()
+            broken.write_bytes(whole[:20] + bytes(len(whole) - 20))
+            os.utime(broken, ns=(status.st_atime_ns, status.st_mtime_ns))
+            drop(tmp_path, digits[3:4], first=3)
+        elif len(naps) == 4:
+            raise KeyboardInterrupt
+
+    desk = StandIn()
+    desk.classifier = classifier
+    monkeypatch.setattr(estimate, "_print", lambda *_: None)
+    monkeypatch.setattr(estimate.time, "sleep", sleep)
+    with pytest.raises(KeyboardInterrupt):
+        estimate._watch(desk, tmp_path, 0.5, None, "stretch", Silent())
+    assert reports == [("a/000.png", "a/002.png", "b/001.png"), ("a/002.png", "b/001.png", "b/003.png")]
+    assert naps == [0.5] * 4
+
+
+def test_rules_by_column_cannot_judge_files_and_are_refused_at_once(run, house, words, tmp_path, monkeypatch):
+    drop(tmp_path / "incoming", load_images(house / "op.npz").materialise()[:4])
+    (tmp_path / "rules.toml").write_text('column = "camera"\n[[partition]]\nname = "north"\nlabels = [0, 1]\n')
+    looked: list[str] = []
+    monkeypatch.setattr(Classifier, "observe", lambda *_, **__: looked.append("at something"))
+    for more in ([], ["--watch"]):
+        outcome = run(*words, "--operation", "incoming", "--rules", "rules.toml", *more)
+        assert outcome.code == 2 and not looked
+        said = outcome.err.splitlines()[-1]
+        assert "The partition 'north' of the rules looks at the column 'camera'" in said
+        assert "folder incoming have no columns; give it ids instead" in said
 
 
 def test_incoming_needs_a_folder_and_an_image(tmp_path, house, classifier):

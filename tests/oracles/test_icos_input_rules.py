@@ -109,6 +109,47 @@ def test_labels_are_names_or_places() -> None:
     assert InputRules([Partition("p", np.array([1, 0]), column="c")]).partitions[0].labels == (1, 0)
 
 
+def test_a_number_that_is_also_another_class_by_name_is_refused() -> None:
+    digits = ["1", "2", "3", "4"]
+    for label, place in ((1, 0), (3, 2), (4, 3)):
+        with pytest.raises(
+            UserError,
+            match=f"the label {label} counts places from 0, but is also the name of the class at place {place}",
+        ):
+            InputRules([Partition("p", [label], column="c")]).allowed(digits)
+    quoted = InputRules([Partition("p", ["1", "4"], column="c")])
+    assert quoted.allowed(digits).tolist() == [[True, False, False, True]]
+    assert quoted.allowed(["4", "1"]).tolist() == [[True, True]]
+    with pytest.raises(UserError, match="the label '1' is unknown"):  # a text is a name, never a place
+        quoted.allowed(["a", "b"])
+
+
+def test_labels_are_compared_as_classes() -> None:
+    def within(wide: list[str | int], narrow: list[str | int], class_names: tuple[str, ...] = ()) -> InputRules:
+        parts = [Partition("all", wide, ids=["cam/*"]), Partition("one", narrow, ids=["cam/1/*"])]
+        return InputRules(parts, class_names)
+
+    within(["a"], [0], ("a", "b"))
+    with pytest.raises(UserError, match="contradiction"):
+        within(["a"], [1], ("a", "b"))
+    with pytest.raises(UserError, match="contradiction"):
+        within([0], ["b"], ("a", "b"))
+    unnamed = within(["a"], [0])  # which class 0 is shows when the names are known
+    unnamed.allowed(["a", "b"])
+    with pytest.raises(UserError, match="contradiction"):
+        unnamed.allowed(["b", "a"])
+    with pytest.raises(UserError, match="the label 1 means the same class as the label 'b' before it"):
+        InputRules([Partition("p", ["b", 1], column="c")]).allowed(["a", "b"])
+
+
+@pytest.mark.parametrize("name", ["rules.toml", "rules.json"])
+def test_a_byte_order_mark_is_no_mistake(tmp_path: Path, name: str) -> None:
+    plain = InputRules.load(write(tmp_path, ROAD))
+    text = ROAD if name.endswith("toml") else json.dumps(plain.as_dict())
+    (tmp_path / name).write_text(text, encoding="utf-8-sig")
+    assert InputRules.load(tmp_path / name) == plain
+
+
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [
@@ -149,6 +190,19 @@ def test_labels_are_names_or_places() -> None:
         ('ids = ["harbour/*"]', 'column = "camera"\nids = ["x"]', "line 13: the partition 'river' has column and ids;"),
         ('column = "camera"', "", "line 5: the partition 'road' has neither a column, nor a function, nor ids"),
         ('column = "camera"', 'columm = "camera"', "line 3: 'columm' is not known here"),
+        ('column = "camera"', "column = 3", "line 3: column must be a text, not 3"),
+        ('column = "camera"', 'column = ["a"]', r"line 3: column must be a text, not \['a'\]"),
+        ('column = "camera"', "function = 3", "line 3: function must be a text, not 3"),
+        (
+            '["harbour/*"]',
+            "[\n 'a/*',\n 2]",
+            "line 17: in the partition 'river', the id 2 is no text; patterns stand in",
+        ),
+        (
+            '["ship"]',
+            '["ship", 2]',
+            "line 16: in the partition 'river', the label 2 means the same class as the label 'ship'",
+        ),
         ('["bus", "car", "ship"]', "true", "line 2: classes must be a list of names or their number"),
         ('["ship"]', '["ship', "this is not TOML"),
     ],

@@ -108,11 +108,18 @@ def make_desk(
     seed: int,
     loading: dict[str, Any],
     progress: Progress,
+    *,
+    folder: str | None = None,
 ) -> Desk:
-    """Load what has labels, look at it, fit the oracle and the estimators, and try these."""
+    """Load what has labels, look at it, fit the oracle and the estimators, and try these.
+
+    `folder` is where images of operation arrive as files, which rules by column cannot judge.
+    """
     images = _labelled(_training(train, loading), "--train")
     classifier.class_names = classifier.class_names or images.class_names
     known = None if rules is None else InputRules.load(rules, classifier.class_names)
+    if known is not None and folder is not None:
+        _refuse_columns(known, folder)
     learning, checking, notes = _halves(images, validation, limit, seed, loading)
     checking, more = _with_metadata(checking, known)
     trained, validated = (look(classifier, one, progress) for one in (learning, checking))
@@ -136,6 +143,17 @@ def make_desk(
         advance(3, 3)
     notes += (*more, *(str(one.message) for one in heard))
     return Desk(classifier, trained, validated, oracle, estimators, trust, notes, validation is None, seed)
+
+
+def _refuse_columns(rules: InputRules, folder: str) -> None:
+    """Files in a folder have paths but no metadata: tell so before anything is learnt."""
+    for one in rules.partitions:
+        if one.column is not None:
+            raise UserError(
+                f"The partition {one.name!r} of the rules looks at the column {one.column!r}, but image files in the "
+                f"folder {folder} have no columns; give it ids instead, patterns for their paths within the folder, "
+                'as in ids = ["camera1/*"].'
+            )
 
 
 def _fitted(oracle: Icos, training: Evidence, validation: Evidence, seed: int) -> list[Estimator]:

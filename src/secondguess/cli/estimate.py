@@ -115,15 +115,17 @@ def estimate(
         )
     if watch and not Path(operation).is_dir():
         raise UserError(f"--watch needs a folder into which images arrive, but --operation {operation} is none.")
+    arriving = watch or holds_images(Path(operation))
     progress = progress_for(quiet=quiet or json)
     options = {"output": output, "batch_size": batch_size, "device": device}
     classifier = Classifier(model, weights=weights, mean=_numbers(mean), std=_numbers(std), **options)  # type: ignore[arg-type]
     shape = classifier.input_shape
     loading: dict[str, Any] = {"fit": fit, "skip_bad": skip_bad}
     loading |= {"size": _size(size) or (shape and shape[1:]), "channels": channels or (shape and shape[0])}
-    if not watch and not holds_images(Path(operation)):
+    if not arriving:
         load_images(operation, **loading)  # a mistyped name is told before the work begins
-    desk = make_desk(classifier, train, validation, rules, limit, seed, loading, progress)
+    folder = operation if arriving else None
+    desk = make_desk(classifier, train, validation, rules, limit, seed, loading, progress, folder=folder)
     loading |= {"size": desk.training.images.shape[1:], "channels": desk.training.images.shape[0]}
     if watch:
         _watch(desk, Path(operation), every, out, fit, progress)
@@ -161,18 +163,21 @@ def _watch(desk: Desk, folder: Path, every: float, out: Path | None, fit: str, p
 
     incoming = Incoming(folder, desk.classifier, desk.training.images, fit=fit, skip_bad=True)  # type: ignore[arg-type]
     told: set[tuple[str, str]] = set()
+    due = False  # whether anything has changed since the last report
     if not isinstance(progress, Silent):
         typer.echo(f"Watching {folder}; Ctrl-C ends it.", err=True)
     while True:
         try:
-            if incoming.look(progress) and len(incoming):
+            due |= incoming.look(progress)
+            if due and len(incoming):
                 found = desk.report(_arrived(incoming))
                 _keep(found, out)
                 say(time.strftime("%Y-%m-%d %H:%M:%S"))
                 _print(found, told)
                 told |= {(one["image"], one["reason"]) for one in found["judged_wrong"]}
-        except BadImage:  # a file was taken away while it was read; the next look knows
-            continue
+                due = False
+        except BadImage:  # a file was taken away or written to while it was read; the report is still due
+            incoming.forget_unreadable()
         time.sleep(every)
 
 

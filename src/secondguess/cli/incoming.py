@@ -2,12 +2,15 @@
 
 Nobody has sorted these images into classes, so folders below are not classes: an image's id is its path within the
 folder, which rules can refer to. A file that is still being written cannot be read; it is tried again the next time.
+Links to folders are not followed, and nothing outside the folder is read. What is named like an image but is no plain
+file within the folder (a pipe, a link that leads out or nowhere) counts as unreadable.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import stat
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess.data.decode import EXTENSIONS
+from secondguess.data.decode import EXTENSIONS, BadImage
 from secondguess.data.encoded import FileSource
 from secondguess.data.image_set import ImageSet
 from secondguess.data.sources import ArraySource
@@ -62,20 +65,32 @@ class Incoming:
 
     def look(self, progress: Progress) -> bool:
         """Let the classifier look at what is new; whether anything has come, gone or changed since the last look."""
-        files = _files(self.folder)
+        files, odd = _files(self.folder)
+        if odd and not self._skip_bad:
+            raise BadImage(
+                f"The image {odd[0]} is not a file within the folder {self.folder}; put a copy there, or leave it out "
+                "with --skip-bad."
+            )
         new = self._readable([file for file in files if file not in self._seen])
+        self.unreadable += odd
         gone = self._seen.keys() - set(files)
-        for file in gone:
-            del self._seen[file]
+        seen: dict[File, NDArray[np.float64]] = {}
         if new:
             images = self._images(new)
             with progress.task("Looking at new images", len(new)) as advance:
-                seen = self._classifier.observe(images, progress=advance).probabilities
-            self._seen |= dict(zip(new, seen, strict=True))
+                probabilities = self._classifier.observe(images, progress=advance).probabilities
+            seen = dict(zip(new, probabilities, strict=True))
+        self._seen = {file: row for file, row in self._seen.items() if file not in gone} | seen
         return bool(new or gone)
 
+    def forget_unreadable(self) -> None:
+        """Forget the images that can no longer be read, so that the next look tries them again."""
+        files = list(self._seen)
+        for row in FileSource([path for path, _, _ in files], self._like.shape, self._fit).unreadable():
+            del self._seen[files[row]]
+
     def evidence(self) -> Evidence:
-        """All images that were there at the last look."""
+        """All images that were there at the last look; `BadImage` where one cannot be read any more."""
         if not self._seen:
             raise UserError(f"There is no image ({', '.join(EXTENSIONS)}) in the folder {self.folder}.")
         files = sorted(self._seen)
@@ -107,19 +122,26 @@ class Incoming:
 
 def holds_images(folder: Path) -> bool:
     """Whether this is a folder with image files in it or below."""
-    return folder.is_dir() and bool(_files(folder))
+    return folder.is_dir() and any(_files(folder))
 
 
-def _files(folder: Path) -> list[File]:
+def _files(folder: Path) -> tuple[list[File], tuple[str, ...]]:
+    """The files within a folder that are named like images, and the names of what only looks like one."""
     found: list[File] = []
-    for where, folders, names in os.walk(folder, followlinks=True):
+    odd: list[str] = []
+    home = folder.resolve()
+    for where, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in names:
             if name.lower().endswith(EXTENSIONS) and not name.startswith("."):
                 path = Path(where, name)
                 try:
-                    status = path.stat()
-                except FileNotFoundError:  # moved away since it was listed
+                    status, within = path.stat(), path.resolve(strict=True).is_relative_to(home)
+                except OSError:  # a link to nothing or to itself, unless it was moved away since it was listed
+                    odd += [str(path)] * os.path.lexists(path)
                     continue
-                found.append((path, status.st_mtime_ns, status.st_size))
-    return sorted(found)
+                if within and stat.S_ISREG(status.st_mode):
+                    found.append((path, status.st_mtime_ns, status.st_size))
+                else:
+                    odd.append(str(path))
+    return sorted(found), tuple(sorted(odd))

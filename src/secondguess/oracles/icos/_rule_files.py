@@ -29,7 +29,7 @@ JSON_TOKEN = re.compile(r"\"(?:\\.|[^\"\\])*\"|[{}\[\],:]|[^\s{}\[\],:\"]+")
 def read_tables(path: Path) -> tuple[dict[str, Any], str]:
     """The content of a rule file, as tables and as text."""
     try:
-        text = path.read_text("utf-8")
+        text = path.read_text("utf-8-sig")  # some editors begin a file with a byte order mark
     except FileNotFoundError as error:
         raise UserError(f"There is no rule file at {path}.") from error
     except (OSError, UnicodeDecodeError) as error:

@@ -20,7 +20,8 @@ The same rules as a file, TOML or JSON, and in Python:
     labels = ["ship"]
 
 `values` are the column's (or `function`'s, given as `package.module:name`); without them the partition's name is the
-value. A label is a class by name; a whole number that is no name is a class by its place, from 0.
+value. A label in quotes is a class by name, a whole number is a class by its place, from 0; a number that is also the
+name of another class is refused.
 
 Source: Guerriero, Lyu, Pietrantuono and Russo, "Assessing operational accuracy of CNN-based image classifiers using an
 oracle surrogate", 2023. There, the partition of an image is simulated from its true label: `InputRules.simulate` does

@@ -84,10 +84,10 @@ def read_names(classes: Any) -> tuple[str, ...]:
 
 
 def class_number(label: Label, class_names: Sequence[str]) -> int | None:
-    """The class that is meant: by its name, or else by its number."""
-    if str(label) in class_names:
-        return list(class_names).index(str(label))
-    return label if isinstance(label, int) and 0 <= label < len(class_names) else None
+    """The class that is meant: by its name if the label is a text, by its place if it is a number."""
+    if isinstance(label, str):
+        return list(class_names).index(label) if label in class_names else None
+    return label if 0 <= label < len(class_names) else None
 
 
 def read_partition(table: Mapping[str, Any], defaults: Mapping[str, Any]) -> Partition:
@@ -105,6 +105,9 @@ def form_problems(tables: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
     classes = tables.get("classes", [])
     if isinstance(classes, bool) or not isinstance(classes, int | list):
         yield ("classes",), "classes must be a list of names or their number"
+    for key in ("column", "function"):
+        if not isinstance(value := tables.get(key, ""), str):
+            yield (key,), f"{key} must be a text, not {value!r}"
     listed = tables.get("partition")
     if not isinstance(listed, list) or not listed or not all(isinstance(one, dict) for one in listed):
         yield ("partition",), "there are no partitions; add some, each beginning with [[partition]]"
@@ -143,11 +146,16 @@ def content_problems(partitions: Sequence[Partition], class_names: Sequence[str]
         if not partition.labels:
             yield (*here, "labels"), f"{name} is empty: no label is allowed in it; name at least one"
         for i, label in enumerate(partition.labels):
-            if problem := _label_problem(label, class_names):
+            if problem := _label_problem(label, class_names) or _repeated(label, partition.labels[:i], class_names):
                 yield (*here, "labels", i), f"in {name}, the label {label!r} {problem}"
+        for i, pattern in enumerate(partition.ids):
+            if problem := _pattern_problem(pattern):
+                yield (*here, "ids", i), f"in {name}, the id {pattern!r} {problem}"
         key = "ids" if partition.ids else "values" if partition.values else "name"
         for i, value in enumerate(partition.keys):
-            if earlier := next((one for one in partitions[:k] if _contradict(one, partition, value)), None):
+            if earlier := next(
+                (one for one in partitions[:k] if _contradict(one, partition, value, class_names)), None
+            ):
                 place: Place = (*here, key) if key == "name" else (*here, key, i)
                 yield (
                     place,
@@ -162,13 +170,30 @@ def content_problems(partitions: Sequence[Partition], class_names: Sequence[str]
 def _label_problem(label: object, class_names: Sequence[str]) -> str | None:
     if isinstance(label, bool) or not isinstance(label, str | int):
         return "is neither a name nor a whole number"
-    if not class_names or class_number(label, class_names) is not None:
+    number = class_number(label, class_names)
+    if isinstance(label, int) and (named := class_number(str(label), class_names)) not in (None, number):
+        return (
+            f"counts places from 0, but is also the name of the class at place {named}; "
+            f"write the name of the class that is meant, in quotes, such as '{label}'"
+        )
+    if not class_names or number is not None:
         return None
     close = get_close_matches(str(label), class_names, n=1)
     return f"is unknown; did you mean {close[0]!r}?" if close else f"is unknown; known are {_listed(class_names)}"
 
 
-def _contradict(earlier: Partition, later: Partition, value: str) -> bool:
+def _pattern_problem(pattern: object) -> str | None:
+    return None if isinstance(pattern, str) else f"is no text; patterns stand in quotes, such as '{pattern}' or 'a/*'"
+
+
+def _repeated(label: Label, earlier: Sequence[Label], class_names: Sequence[str]) -> str | None:
+    """Whether a label that is in order means the same class as one before it, in words."""
+    meant = _meant((label,), class_names)
+    same = next((one for one in earlier if _meant((one,), class_names) == meant), None)
+    return None if same is None else f"means the same class as the label {same!r} before it; leave one of them out"
+
+
+def _contradict(earlier: Partition, later: Partition, value: str, class_names: Sequence[str]) -> bool:
     """Whether a value or pattern of one partition is in an earlier one already, or lies within a pattern of it.
 
     A pattern within a wider one may allow fewer labels, but not entirely other ones.
@@ -176,7 +201,15 @@ def _contradict(earlier: Partition, later: Partition, value: str) -> bool:
     if earlier.source != later.source:
         return False
     within = any(fnmatchcase(value, pattern) or fnmatchcase(pattern, value) for pattern in earlier.ids)
-    return value in earlier.keys or (within and not set(map(str, earlier.labels)) & set(map(str, later.labels)))
+    if value in earlier.keys or not within:
+        return value in earlier.keys
+    comparable = class_names or len({type(label) for label in (*earlier.labels, *later.labels)}) == 1
+    return bool(comparable) and not _meant(earlier.labels, class_names) & _meant(later.labels, class_names)
+
+
+def _meant(labels: Sequence[Label], class_names: Sequence[str]) -> set[Label | None]:
+    """The classes that labels mean, as far as that is known: a name and a number may yet be the same class."""
+    return {class_number(label, class_names) if class_names else label for label in labels}
 
 
 def _listed(labels: Sequence[Label]) -> str:
