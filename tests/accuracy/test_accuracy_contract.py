@@ -16,6 +16,7 @@ from secondguess.accuracy import (
     standard_estimators,
 )
 from secondguess.errors import UserError
+from secondguess.metrics import wilson
 from secondguess.observation import Observation
 from secondguess.oracles import Evidence, Oracle, Verdicts
 
@@ -104,6 +105,37 @@ def test_intervals_cover(template: Estimator, world) -> None:
         found = estimator.fit(world(300, 2 * seed)).estimate(world(300, 2 * seed + 1))
         covered += found.low <= truth <= found.high
     assert covered >= 50  # of 57 expected; fewer than 50 has a probability of about 1 in 1,000
+
+
+@pytest.mark.parametrize("n", [5, 20, 60])
+def test_intervals_cover_where_failures_are_few_or_none(n: int, see) -> None:
+    """Models of any accuracy from 0.8 to 1; among so few images many have no failure, which proves no perfection."""
+    intervals = [
+        ValidationAccuracy().fit(see(*_outcomes(np.arange(n) < right))).estimate(see(*_outcomes(np.ones(1))))
+        for right in range(n + 1)
+    ]
+    rng, covered = np.random.default_rng(n), []
+    for accuracy in rng.uniform(0.8, 1.0, size=2000):
+        found = intervals[rng.binomial(n, accuracy)]
+        covered.append(found.low <= accuracy <= found.high)
+    assert np.mean(covered) > 0.92
+
+
+def test_nobody_is_sure_after_a_few_images_without_failure_or_success(estimator: Estimator, see) -> None:
+    for right in (True, False):
+        validation = see(*_outcomes(np.full(20, right)))
+        found = estimator.fit(validation).estimate(validation)
+        known = wilson(20 * right, 20)
+        if right:
+            assert found.value - found.low >= min(found.value, known.high - known.low) - 1e-12
+        else:
+            assert found.high - found.value >= min(1 - found.value, known.high - known.low) - 1e-12
+
+
+def _outcomes(right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Logits and labels of predictions that are right or wrong as given."""
+    predicted = np.arange(len(right)) % 6
+    return 4.0 * np.eye(6)[predicted], np.where(right, predicted, (predicted + 1) % 6)
 
 
 def test_an_estimate_tells_where_it_may_be_trusted() -> None:

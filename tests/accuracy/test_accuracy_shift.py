@@ -70,6 +70,14 @@ def test_a_curve_without_errors_is_a_point(see) -> None:
     assert estimator.estimate(see(logits, np.full(50, -1))).value == 1.0
 
 
+def test_the_nuclear_norm_of_fewer_images_than_classes_says_nothing(world) -> None:
+    estimator = NuclearNorm().fit(world(300, 0))
+    with pytest.warns(UserWarning, match="nuclear norm of 5 images says nothing about a model with 6 classes"):
+        found = estimator.estimate(world(5, 1))
+    assert (found.low, found.high) == (0.0, 1.0)
+    assert estimator.estimate(world(6, 1)).high < 1.0 or estimator.estimate(world(6, 1)).low > 0.0
+
+
 class Other:
     """A classifier that agrees on a given share of images."""
 

@@ -1,16 +1,33 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from torch import nn
 
-from secondguess.accuracy import AverageConfidence, RulesAndConfidence, ValidationAccuracy, cross_check
-from secondguess.accuracy.trust import swapped
+from secondguess.accuracy import (
+    AverageConfidence,
+    EnsembleAgreement,
+    OraclePasses,
+    RulesAndConfidence,
+    ValidationAccuracy,
+    cross_check,
+)
+from secondguess.accuracy.trust import _joined, swapped
 from secondguess.classifier import Classifier
 from secondguess.data import ImageSet, load
 from secondguess.errors import UserError
+from secondguess.observation import Needs
 from secondguess.oracles import Evidence
+from secondguess.oracles.checks import example_evidence
+from secondguess.oracles.cross_reference import CrossReference
+from secondguess.oracles.icos import Icos
 from secondguess.oracles.icos.input_rules import InputRules, Partition
+
+
+def _half(labels: np.ndarray) -> np.ndarray:
+    return np.where(labels < 5, "low", "high")
 
 
 def test_what_each_estimator_can_and_cannot_see(world, rules) -> None:
@@ -30,9 +47,9 @@ def test_what_each_estimator_can_and_cannot_see(world, rules) -> None:
 
 def test_a_swap_is_a_model_trained_on_swapped_labels(world) -> None:
     evidence = world(500, 0)
-    other = swapped(evidence, np.random.default_rng(3))
+    other, pair = swapped(evidence, np.random.default_rng(3))
     moved = np.flatnonzero(other.predictions != evidence.predictions)
-    assert len(np.unique(evidence.predictions[moved])) == 2
+    assert set(evidence.predictions[moved]) == set(pair)
     assert not other.correct[moved][evidence.correct[moved]].any()
 
 
@@ -50,9 +67,11 @@ def digits() -> tuple[Classifier, ImageSet]:
     with torch.no_grad():
         model[1].weight.copy_(torch.from_numpy(fitted.coef_))
         model[1].bias.copy_(torch.from_numpy(fitted.intercept_))
-    half = np.where(data.test.labels < 5, "low", "high")
     images = ImageSet.from_arrays(
-        data.test.materialise(), data.test.labels, class_names=data.test.class_names, columns={"half": half}
+        data.test.materialise(),
+        data.test.labels,
+        class_names=data.test.class_names,
+        columns={"half": _half(data.test.labels)},
     )
     return Classifier(model, device="cpu"), images
 
@@ -81,3 +100,50 @@ def test_too_little_to_try_on(world) -> None:
         cross_check([ValidationAccuracy()], world(3, 0))
     with pytest.raises(UserError, match="100 labelled images and 0 repetitions"):
         cross_check([ValidationAccuracy()], world(100, 0), repetitions=0)
+
+
+def test_oracles_and_other_models_do_not_see_a_swap_that_they_learnt_too(digits) -> None:
+    """Whoever learnt from the same swapped labels is as wrong about a swap as validation accuracy is."""
+    classifier, images = digits
+    training = Evidence.of(classifier, load("digits").train.head(300, seed=0))
+    training = Evidence(training.observation, replace(training.images, columns={"half": _half(training.labels)}))
+    blind = Icos(support=0).fit(training, Evidence.of(classifier, images))
+    estimators = [
+        ValidationAccuracy(),
+        OraclePasses(blind),
+        OraclePasses(blind, corrected=True),
+        OraclePasses(CrossReference([classifier, classifier])),
+        EnsembleAgreement([classifier]),
+    ]
+    found = cross_check(estimators, Evidence.of(classifier, images), training=training, repetitions=3)
+    for name, trials in found.items():
+        by_shift = {trial.shift: trial for trial in trials}
+        swap, nominal = by_shift["swapped classes"], by_shift["nominal"]
+        assert swap.error > 0.1, name
+        room = 0.1 if name == "icos_corrected" else 0.04  # few errors to learn the rates from: it is noisy by itself
+        assert swap.truth + swap.bias == pytest.approx(nominal.truth + nominal.bias, abs=room), name
+        assert swap.repetitions == (2 if name.startswith("icos") else 3)
+    halves = [Partition("low", range(5), column="half"), Partition("high", range(5, 10), column="half")]
+    knowing = OraclePasses(Icos(InputRules(halves), support=0).fit(training, Evidence.of(classifier, images)))
+    seen = cross_check([knowing], Evidence.of(classifier, images), training=training, repetitions=3)
+    assert seen["icos"][2].error < found["icos"][2].error
+    untried = cross_check([knowing], Evidence.of(classifier, images), repetitions=1)
+    assert [trial.shift for trial in untried["icos"]] == ["nominal", "class frequencies"]
+
+
+def test_recorded_predictions_are_no_opinion_about_corrupted_images() -> None:
+    evidence = example_evidence(Needs(), 200)
+    classifier = Classifier(lambda images: np.full((len(images), 4), 0.25), class_names=evidence.class_names)
+    found = cross_check(
+        [ValidationAccuracy(), OraclePasses(CrossReference())], evidence, classifier=classifier, repetitions=1
+    )
+    kinds = {name: [trial.shift for trial in trials] for name, trials in found.items()}
+    assert kinds["validation_accuracy"] == [*kinds["cross_reference"], "corrupted", "half corrupted"]
+    both = _joined(evidence, evidence)
+    assert both.images.columns["referee_1"].dtype.kind == "i"
+    assert both.images.columns["partition"].tolist() == 2 * evidence.images.columns["partition"].tolist()
+
+
+def test_estimators_of_one_name_are_refused(world) -> None:
+    with pytest.raises(UserError, match="Two estimators are called 'validation_accuracy'"):
+        cross_check([ValidationAccuracy(), ValidationAccuracy()], world(100, 0))

@@ -41,6 +41,11 @@ class EnsembleAgreement(Estimator):
         self.corrected = corrected
         self.name = "ensemble_agreement" if corrected else "ensemble_agreement_raw"
 
+    @property
+    def other_models(self) -> bool:
+        """Always."""
+        return True
+
     def _see(self, evidence: Evidence) -> Rows:
         agreement = np.zeros(len(evidence))
         for other in self.others:

@@ -4,7 +4,9 @@ An estimator learns from labelled validation images and is then asked about oper
 steps: `_see` takes from the evidence what it uses, as arrays with one row an image; `_learn` learns from such rows of
 the validation images and their labels; `_value` turns rows seen in operation into an accuracy. The public `fit` and
 `estimate` are final; they own the checks and the interval, which is a percentile bootstrap of both sets together: for
-every resample `_learn` and `_value` run on rows drawn with replacement.
+every resample `_learn` and `_value` run on rows drawn with replacement. A bootstrap of validation images without a
+single failure, or without a single success, repeats what it saw and is sure of it; there the interval reaches as far
+beyond the value as the score interval (Wilson) of the validation accuracy does.
 
 The interval says what the number of images leaves open. It cannot say whether the estimator's assumption holds in
 operation: that is what `trust` is for, filled in by `secondguess.accuracy.cross_check`.
@@ -22,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.errors import UserError
-from secondguess.metrics import Interval
+from secondguess.metrics import Interval, wilson
 from secondguess.observation import Needs
 from secondguess.oracles import Evidence
 
@@ -127,12 +129,23 @@ class Estimator(ABC):
         """What must have been observed; probabilities alone unless an estimator says otherwise."""
         return Needs()
 
+    @property
+    def other_models(self) -> bool:
+        """Whether models other than the one in question take part, such as referees; not by default."""
+        return False
+
+    @property
+    def recorded(self) -> bool:
+        """Whether it reads predictions that were recorded with the images, which new images lack; not by default."""
+        return False
+
     @final
     def fit(self, validation: Evidence) -> Self:
         """Learn from images whose labels are known, none of which the model was trained on."""
         validation.require_labels(f"Fitting the estimator {self.name!r}")
         self._classes = validation.observation.num_classes
         self._seen, self._labels = self._see_labelled(validation), validation.labels
+        self._right = int(validation.correct.sum())
         self._learnt = self._learn(self._seen, self._labels)
         return self
 
@@ -148,12 +161,11 @@ class Estimator(ABC):
             )
         seen = self._see(operation)
         value = float(np.clip(self._value(self._learnt, seen), 0, 1))
-        replicates = np.clip(self._replicates(seen), 0, 1)
-        low, high = np.quantile(replicates, [(1 - self.level) / 2, (1 + self.level) / 2])
+        low, high = self._bounds(value, seen)
         return Estimate(
             value,
-            min(float(low), value),
-            max(float(high), value),
+            max(0.0, min(low, value)),
+            min(1.0, max(high, value)),
             self.name,
             len(operation),
             self.level,
@@ -179,6 +191,10 @@ class Estimator(ABC):
         """
         return self.clone()
 
+    def retrained(self, training: Evidence | None, validation: Evidence) -> Self | None:
+        """A fitted copy for which these images were all there was to learn from, or None if it cannot be made."""
+        return self.anew(training, validation).fit(validation)
+
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={value!r}" for name, value in self.params().items())
         return f"{type(self).__name__}({shown})"
@@ -202,6 +218,17 @@ class Estimator(ABC):
     def _details(self, learnt: Any, seen: Rows) -> dict[str, float]:
         """What else is worth telling; nothing by default."""
         return {}
+
+    def _bounds(self, value: float, seen: Rows) -> tuple[float, float]:
+        """Lower and upper bound of the interval around the value; the caller keeps them within [0, 1]."""
+        replicates = np.clip(self._replicates(seen), 0, 1)
+        low, high = (float(q) for q in np.quantile(replicates, [(1 - self.level) / 2, (1 + self.level) / 2]))
+        known = wilson(self._right, len(self._labels), self.level)
+        if self._right == len(self._labels):
+            low = min(low, value - (known.high - known.low))
+        elif self._right == 0:
+            high = max(high, value + (known.high - known.low))
+        return low, high
 
     def _replicates(self, seen: Rows) -> NDArray[np.float64]:
         """The value on resamples of the validation and the operation rows, (resamples,)."""

@@ -23,13 +23,17 @@ from numpy.typing import NDArray
 from secondguess.accuracy._scaling import log_scores, softened
 from secondguess.accuracy.base import Estimator, Rows
 from secondguess.errors import UserError
+from secondguess.metrics import wilson
 from secondguess.oracles import Evidence
 
 __all__ = ["AverageConfidence", "DifferenceOfConfidences", "ThresholdedConfidence", "ValidationAccuracy"]
 
 
 class ValidationAccuracy(Estimator):
-    """The accuracy on the validation images, whatever happens in operation: the baseline of every table."""
+    """The accuracy on the validation images, whatever happens in operation: the baseline of every table.
+
+    It is a plain proportion, so its interval is the score interval (Wilson).
+    """
 
     name = "validation_accuracy"
 
@@ -41,6 +45,10 @@ class ValidationAccuracy(Estimator):
 
     def _value(self, learnt: float, seen: Rows) -> float:
         return learnt
+
+    def _bounds(self, value: float, seen: Rows) -> tuple[float, float]:
+        known = wilson(self._right, len(self._labels), self.level)
+        return known.low, known.high
 
 
 class AverageConfidence(Estimator):

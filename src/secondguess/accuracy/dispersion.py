@@ -2,22 +2,26 @@
 
 For probabilities P (n, K) of n images, with singular values s_k (Deng et al., Confidence and dispersity speak, 2023):
 
-    N(P) = sum_k s_k / (sqrt(n) sqrt(n min(n, K)))      in [0, 1]
+    N(P) = sum_k s_k / sqrt(n K)      in [0, 1]
 
 N is 1 where every prediction is certain and the classes are equally frequent. It is a score that rises with accuracy,
 not an accuracy. To become one it needs sets of known accuracy; here they come from the validation images. With S_r and
 S_w the mean of p p' over the images predicted rightly and wrongly, a set with a share a of right ones has, since the
 s_k are the roots of the eigenvalues of P'P,
 
-    N(a) = trace sqrt(a S_r + (1 - a) S_w) / sqrt(min(n, K)),
+    N(a) = trace sqrt(a S_r + (1 - a) S_w) / sqrt(K),
 
 with no resampling. The estimate is the a at which N(a) is what is seen in operation. That takes the right and the wrong
 predictions of operation for what they were on the validation images, in another proportion. The original regresses
 accuracy on N over many labelled sets instead.
+
+The original divides by sqrt(n min(n, K)). The two differ where there are fewer images than classes; P has then fewer
+than K singular values whatever the accuracy, N says how few images there are, and the interval is the whole of [0, 1].
 """
 
 from __future__ import annotations
 
+import warnings
 from typing import NamedTuple
 
 import numpy as np
@@ -66,12 +70,23 @@ class NuclearNorm(Estimator):
             answers = GRID[crossings] + (GRID[1] - GRID[0]) * left / (left - right)
         return float(answers[np.abs(answers - learnt.accuracy).argmin()])
 
+    def _bounds(self, value: float, seen: Rows) -> tuple[float, float]:
+        images, classes = seen[0].shape
+        if images >= classes:
+            return super()._bounds(value, seen)
+        warnings.warn(
+            f"The nuclear norm of {images} images says nothing about a model with {classes} classes, so its interval "
+            f"is everything from 0 to 1; give at least {classes} images, or go by the other estimators.",
+            stacklevel=3,
+        )
+        return 0.0, 1.0
+
     def _details(self, learnt: Curve, seen: Rows) -> dict[str, float]:
         return {"nuclear_norm": nuclear_norm(seen[0])}
 
 
 def nuclear_norm(probabilities: NDArray[np.float64]) -> float:
-    """N(P) of probabilities (n, K), normalised as if n >= K."""
+    """N(P) of probabilities (n, K), which means something where n >= K."""
     return _norm(_second_moment(probabilities))
 
 

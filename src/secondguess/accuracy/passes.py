@@ -23,6 +23,7 @@ from secondguess.accuracy.base import Estimator, Rows
 from secondguess.errors import UserError
 from secondguess.observation import Needs
 from secondguess.oracles import Evidence, Oracle, Verdicts
+from secondguess.oracles.cross_reference import CrossReference
 
 __all__ = ["OraclePasses", "cross_judged", "rogan_gladen"]
 
@@ -68,6 +69,16 @@ class OraclePasses(Estimator):
         """What the oracle needs."""
         return self.oracle.needs
 
+    @property
+    def other_models(self) -> bool:
+        """Whether the oracle has referees."""
+        return isinstance(self.oracle, CrossReference)
+
+    @property
+    def recorded(self) -> bool:
+        """Whether the predictions of some referee are a column of the images."""
+        return isinstance(self.oracle, CrossReference) and any(isinstance(one, str) for one in self.oracle.referees)
+
     def anew(self, training: Evidence | None, validation: Evidence) -> Self:
         """A copy whose oracle was fitted on these images only; without training images the oracle stays as it is."""
         copy = self.clone()
@@ -77,6 +88,12 @@ class OraclePasses(Estimator):
             if self.corrected:
                 copy.verdicts = cross_judged(self.oracle, training, validation, folds=2)
         return copy
+
+    def retrained(self, training: Evidence | None, validation: Evidence) -> Self | None:
+        """As of every estimator; an oracle that must be fitted cannot be without training images."""
+        if training is None and self.oracle.requires_fit:
+            return None
+        return super().retrained(training, validation)
 
     def _see(self, evidence: Evidence) -> Rows:
         return self.oracle.judge(evidence).wrong, evidence.predictions
