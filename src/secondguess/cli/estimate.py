@@ -193,7 +193,8 @@ def _print(found: dict[str, Any], told: set[tuple[str, str]] | None = None) -> N
     n = found["operation"]["images"]
     say(f"Accuracy of {found['model']['name']} on {n:,} images of {found['operation']['name']}, without labels")
     say()
-    shifts = [trial["shift"].rpartition(" ") for trial in found["estimates"][0]["trust"]]
+    tried = list(dict.fromkeys(trial["shift"] for one in found["estimates"] for trial in one["trust"]))
+    shifts = [shift.rpartition(" ") for shift in tried]
     widths = [max(7, len(above), len(below)) for above, _, below in shifts]
     names = [one["method"] + " (baseline)" * one["baseline"] for one in found["estimates"]]
     wide = max(map(len, names))
@@ -202,7 +203,8 @@ def _print(found: dict[str, Any], told: set[tuple[str, str]] | None = None) -> N
         cells = "  ".join(f"{head:<{width}}" for head, width in zip(heads, widths, strict=True))
         say(f"{start:<{wide + 28}}  {cells}".rstrip())
     for name, one in zip(names, found["estimates"], strict=True):
-        flags = "  ".join(f"{_flag(trial):<{width}}" for trial, width in zip(one["trust"], widths, strict=True))
+        trials = {trial["shift"]: _flag(trial) for trial in one["trust"]}  # not every method can be tried on each
+        flags = "  ".join(f"{trials.get(shift, '-'):<{width}}" for shift, width in zip(tried, widths, strict=True))
         interval = f"{one['low']:.1%} to {one['high']:.1%}"
         say(f"{name:<{wide}}  {one['value']:>8.1%}  {interval:<16}  {flags}".rstrip())
     if found["truth"] is not None:
