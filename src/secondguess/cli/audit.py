@@ -10,7 +10,29 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from secondguess.cli.options import Debug, Device, Json, Out, Quiet, Seed, print_json, progress_for, say
+from secondguess.cli.options import (
+    BatchSize,
+    Channels,
+    Debug,
+    Device,
+    Fit,
+    Json,
+    Mean,
+    Out,
+    Output,
+    Quiet,
+    Seed,
+    Size,
+    SkipBad,
+    Std,
+    Weights,
+    listed,
+    numbers,
+    pixels,
+    print_json,
+    progress_for,
+    say,
+)
 from secondguess.errors import UserError
 
 if TYPE_CHECKING:
@@ -31,23 +53,11 @@ def audit(
         str | None,
         typer.Option(help="An .onnx or .pt2 file, zoo:NAME, or package.module:make_model.", rich_help_panel="Model"),
     ] = None,
-    weights: Annotated[
-        Path | None, typer.Option(help="A .safetensors file for a torch module.", rich_help_panel="Model")
-    ] = None,
-    mean: Annotated[
-        str,
-        typer.Option(help="Subtracted from pixels in [0, 1]; one number or one a channel.", rich_help_panel="Model"),
-    ] = "0",
-    std: Annotated[
-        str,
-        typer.Option(
-            help="Divides what is left; 1/255 as 0.00392157 for pixels from 0 to 255.", rich_help_panel="Model"
-        ),
-    ] = "1",
-    output: Annotated[
-        str, typer.Option(help="What the model returns: auto, logits or probabilities.", rich_help_panel="Model")
-    ] = "auto",
-    batch_size: Annotated[int, typer.Option(min=1, help="Images a forward pass.", rich_help_panel="Model")] = 256,
+    weights: Weights = None,
+    mean: Mean = "0",
+    std: Std = "1",
+    output: Output = "auto",
+    batch_size: BatchSize = 256,
     architecture: Annotated[
         str | None,
         typer.Option(help="What to train without --model. [default: simple_cnn]", rich_help_panel="Model"),
@@ -63,17 +73,10 @@ def audit(
     train: Annotated[
         str | None, typer.Option(help="The images the model was trained on.", rich_help_panel="Data")
     ] = None,
-    size: Annotated[
-        str | None,
-        typer.Option(help="Height and width, e.g. 32 or 60x73. [default: the model's]", rich_help_panel="Data"),
-    ] = None,
-    channels: Annotated[
-        int | None, typer.Option(help="1 grey, 3 colour. [default: the model's]", rich_help_panel="Data")
-    ] = None,
-    fit: Annotated[str, typer.Option(help="How to resize: stretch, crop or pad.", rich_help_panel="Data")] = "stretch",
-    skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Leave unreadable images out and name them.", rich_help_panel="Data")
-    ] = False,
+    size: Size = None,
+    channels: Channels = None,
+    fit: Fit = "stretch",
+    skip_bad: SkipBad = False,
     limit: Annotated[
         int | None, typer.Option(min=1, help="Use at most so many test images.", rich_help_panel="Data")
     ] = None,
@@ -121,7 +124,7 @@ def audit(
     if model is None:
         if test or train or weights:
             raise UserError("Images or weights of your own were given without a model; say which with --model.")
-        loading |= {"size": _size(size), "channels": channels}
+        loading |= {"size": pixels(size), "channels": channels}
         dataset = _load(data or DEFAULT_DATA, None, None, loading)
         small = min(dataset.test.shape[1:]) < SMALLEST
         chosen = architecture or ("fully_connected" if small else DEFAULT_ARCHITECTURE)
@@ -133,12 +136,12 @@ def audit(
             "output": output,
             "batch_size": batch_size,
             "device": device,
-            "mean": _numbers(mean),
-            "std": _numbers(std),
+            "mean": numbers(mean),
+            "std": numbers(std),
         }
         classifier = _opened(model, weights, options)
         shape = classifier.input_shape
-        loading |= {"size": _size(size) or (shape and shape[1:]), "channels": channels or (shape and shape[0])}
+        loading |= {"size": pixels(size) or (shape and shape[1:]), "channels": channels or (shape and shape[0])}
         dataset = _load(data, test, train, loading)
     images = dataset.test.head(limit, seed=seed) if limit and limit < len(dataset.test) else dataset.test
     result = run_audit(
@@ -146,8 +149,8 @@ def audit(
         images,
         train=dataset.train,
         out=out,
-        supervisors=_list(supervisors),
-        stress=[f"invalid:{invalid}" if name == "invalid" else name for name in _list(stress)],
+        supervisors=listed(supervisors),
+        stress=[f"invalid:{invalid}" if name == "invalid" else name for name in listed(stress)],
         gates=parsed,
         seed=seed,
         command=_command(),
@@ -226,27 +229,6 @@ def _training(train: str, loading: dict[str, Any]) -> ImageSet:
 
     loaded = load(train, **loading)
     return replace(loaded.train or loaded.test, name=train)
-
-
-def _size(text: str | None) -> tuple[int, int] | None:
-    """`32` or `60x73` (height x width)."""
-    if text is None:
-        return None
-    parts = text.lower().split("x")
-    if not all(part.isdigit() and int(part) > 0 for part in parts) or len(parts) > 2:
-        raise UserError(f"--size is {text!r}; give one number, or height x width such as 60x73.")
-    return int(parts[0]), int(parts[-1])
-
-
-def _numbers(text: str) -> list[float]:
-    try:
-        return [float(part) for part in _list(text)]
-    except ValueError:
-        raise UserError(f"{text!r} is not a number or a list of numbers separated by commas.") from None
-
-
-def _list(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def _command() -> str:

@@ -10,8 +10,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from secondguess.cli.audit import _numbers, _size
-from secondguess.cli.options import Debug, Device, Json, Quiet, Seed, print_json, progress_for, say
+from secondguess.cli.options import (
+    BatchSize,
+    Channels,
+    Debug,
+    Device,
+    Fit,
+    Json,
+    Mean,
+    Output,
+    Quiet,
+    Seed,
+    Size,
+    SkipBad,
+    Std,
+    Weights,
+    numbers,
+    pixels,
+    print_json,
+    progress_for,
+    say,
+)
 from secondguess.errors import UserError
 
 if TYPE_CHECKING:
@@ -49,34 +68,15 @@ def estimate(
     limit: Annotated[
         int, typer.Option(min=1, help="Learn from at most so many training images.", rich_help_panel="Data")
     ] = 10_000,
-    size: Annotated[
-        str | None,
-        typer.Option(help="Height and width, e.g. 32 or 60x73. [default: the model's]", rich_help_panel="Data"),
-    ] = None,
-    channels: Annotated[
-        int | None, typer.Option(help="1 grey, 3 colour. [default: the model's]", rich_help_panel="Data")
-    ] = None,
-    fit: Annotated[str, typer.Option(help="How to resize: stretch, crop or pad.", rich_help_panel="Data")] = "stretch",
-    skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Leave unreadable images out and name them.", rich_help_panel="Data")
-    ] = False,
-    weights: Annotated[
-        Path | None, typer.Option(help="A .safetensors file for a torch module.", rich_help_panel="Model")
-    ] = None,
-    mean: Annotated[
-        str,
-        typer.Option(help="Subtracted from pixels in [0, 1]; one number or one a channel.", rich_help_panel="Model"),
-    ] = "0",
-    std: Annotated[
-        str,
-        typer.Option(
-            help="Divides what is left; 1/255 as 0.00392157 for pixels from 0 to 255.", rich_help_panel="Model"
-        ),
-    ] = "1",
-    output: Annotated[
-        str, typer.Option(help="What the model returns: auto, logits or probabilities.", rich_help_panel="Model")
-    ] = "auto",
-    batch_size: Annotated[int, typer.Option(min=1, help="Images a forward pass.", rich_help_panel="Model")] = 256,
+    size: Size = None,
+    channels: Channels = None,
+    fit: Fit = "stretch",
+    skip_bad: SkipBad = False,
+    weights: Weights = None,
+    mean: Mean = "0",
+    std: Std = "1",
+    output: Output = "auto",
+    batch_size: BatchSize = 256,
     watch: Annotated[
         bool, typer.Option("--watch", help="Estimate again whenever images come or go, until Ctrl-C.")
     ] = False,
@@ -118,10 +118,10 @@ def estimate(
     arriving = watch or holds_images(Path(operation))
     progress = progress_for(quiet=quiet or json)
     options = {"output": output, "batch_size": batch_size, "device": device}
-    classifier = Classifier(model, weights=weights, mean=_numbers(mean), std=_numbers(std), **options)  # type: ignore[arg-type]
+    classifier = Classifier(model, weights=weights, mean=numbers(mean), std=numbers(std), **options)  # type: ignore[arg-type]
     shape = classifier.input_shape
     loading: dict[str, Any] = {"fit": fit, "skip_bad": skip_bad}
-    loading |= {"size": _size(size) or (shape and shape[1:]), "channels": channels or (shape and shape[0])}
+    loading |= {"size": pixels(size) or (shape and shape[1:]), "channels": channels or (shape and shape[0])}
     if not arriving:
         load_images(operation, **loading)  # a mistyped name is told before the work begins
     folder = operation if arriving else None

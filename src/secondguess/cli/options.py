@@ -10,8 +10,31 @@ from typing import Annotated, Any
 import typer
 
 from secondguess._progress import Progress, for_terminal
+from secondguess.errors import UserError
 
-__all__ = ["Debug", "Device", "Json", "Out", "Quiet", "Seed", "print_json", "progress_for", "say"]
+__all__ = [
+    "BatchSize",
+    "Channels",
+    "Debug",
+    "Device",
+    "Fit",
+    "Json",
+    "Mean",
+    "Out",
+    "Output",
+    "Quiet",
+    "Seed",
+    "Size",
+    "SkipBad",
+    "Std",
+    "Weights",
+    "listed",
+    "numbers",
+    "pixels",
+    "print_json",
+    "progress_for",
+    "say",
+]
 
 Json = Annotated[
     bool, typer.Option("--json", help="Print exactly one JSON object on standard output and nothing else there.")
@@ -21,6 +44,61 @@ Seed = Annotated[int, typer.Option("--seed", min=0, help="Same seed, same result
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:N or mps.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for the results; nothing is written anywhere else.")]
+
+Weights = Annotated[
+    Path | None, typer.Option("--weights", help="A .safetensors file for a torch module.", rich_help_panel="Model")
+]
+Mean = Annotated[
+    str,
+    typer.Option(
+        "--mean", help="Subtracted from pixels in [0, 1]; one number or one a channel.", rich_help_panel="Model"
+    ),
+]
+Std = Annotated[
+    str,
+    typer.Option(
+        "--std", help="Divides what is left; 1/255 as 0.00392157 for pixels from 0 to 255.", rich_help_panel="Model"
+    ),
+]
+Output = Annotated[
+    str,
+    typer.Option("--output", help="What the model returns: auto, logits or probabilities.", rich_help_panel="Model"),
+]
+BatchSize = Annotated[int, typer.Option("--batch-size", min=1, help="Images a forward pass.", rich_help_panel="Model")]
+Size = Annotated[
+    str | None,
+    typer.Option("--size", help="Height and width, e.g. 32 or 60x73. [default: the model's]", rich_help_panel="Data"),
+]
+Channels = Annotated[
+    int | None, typer.Option("--channels", help="1 grey, 3 colour. [default: the model's]", rich_help_panel="Data")
+]
+Fit = Annotated[str, typer.Option("--fit", help="How to resize: stretch, crop or pad.", rich_help_panel="Data")]
+SkipBad = Annotated[
+    bool, typer.Option("--skip-bad", help="Leave unreadable images out and name them.", rich_help_panel="Data")
+]
+
+
+def pixels(text: str | None) -> tuple[int, int] | None:
+    """What `--size` says: `32` or `60x73` (height x width)."""
+    if text is None:
+        return None
+    parts = text.lower().split("x")
+    if not all(part.isdigit() and int(part) > 0 for part in parts) or len(parts) > 2:
+        raise UserError(f"--size is {text!r}; give one number, or height x width such as 60x73.")
+    return int(parts[0]), int(parts[-1])
+
+
+def numbers(text: str) -> list[float]:
+    """Numbers separated by commas."""
+    try:
+        return [float(part) for part in listed(text)]
+    except ValueError:
+        raise UserError(f"{text!r} is not a number or a list of numbers separated by commas.") from None
+
+
+def listed(text: str) -> list[str]:
+    """What is separated by commas."""
+    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def print_json(value: Any) -> None:
