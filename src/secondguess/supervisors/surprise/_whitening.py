@@ -16,7 +16,7 @@ more than a (d, d) covariance takes, and up to n = 2 d `mdsa` finds the share of
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -117,14 +117,25 @@ class Whitening:
         return np.linalg.norm(centred - (centred @ basis) @ basis.T, axis=1)
 
 
-def pack(whitenings: Sequence[Whitening]) -> dict[str, NDArray[Any]]:
-    """Whitenings of one width as flat arrays that can be saved; their ranks may differ."""
+def pack(whitenings: Iterable[Whitening], room: int) -> dict[str, NDArray[Any]]:
+    """Whitenings of one width as flat arrays that can be saved; their ranks may differ.
+
+    Args:
+        whitenings: may be learnt one by one while they are packed, so that they are never all held twice.
+        room: at least as many numbers as their factors have; what is not used takes no memory.
+    """
+    factors, used, kept = np.empty(room), 0, []
+    for one in whitenings:
+        factors[used : used + one.factor.size] = one.factor.ravel()
+        used += one.factor.size
+        kept.append((one.mean, one.eigenvalues, one.rank, one.count))
+    means, eigenvalues, ranks, counts = zip(*kept, strict=True)
     return {
-        "means_": np.stack([one.mean for one in whitenings]),
-        "factors_": np.concatenate([one.factor.ravel() for one in whitenings]),
-        "eigenvalues_": np.concatenate([one.eigenvalues for one in whitenings]),
-        "ranks_": np.array([one.rank for one in whitenings], dtype=np.int64),
-        "counts_": np.array([one.count for one in whitenings], dtype=np.int64),
+        "means_": np.stack(means),
+        "factors_": factors[:used],
+        "eigenvalues_": np.concatenate(eigenvalues),
+        "ranks_": np.array(ranks, dtype=np.int64),
+        "counts_": np.array(counts, dtype=np.int64),
     }
 
 

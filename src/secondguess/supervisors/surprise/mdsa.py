@@ -168,7 +168,11 @@ class MDSA(TraceSupervisor):
         ddof = 0 if self.compat else self.ddof
         self.classes_ = np.array(list(groups), dtype=np.int64)
         sources = [Rows(matrix, rows) for rows in groups.values()]
-        self._keep([whiten(source, ddof=ddof, rtol=rtol) for source in sources])
+        width = matrix.shape[1]
+        learnt = (whiten(source, ddof=ddof, rtol=rtol) for source in sources)
+        packed = pack(learnt, room=sum(width * min(len(source), width) for source in sources))
+        for name, value in packed.items():
+            setattr(self, name, value)
         self.shrinkages_ = np.array([0.0 if self.compat else self._share(source) for source in sources])
 
     def _score(self, observation: Observation) -> NDArray[np.float64]:
@@ -183,10 +187,6 @@ class MDSA(TraceSupervisor):
         from sklearn.covariance import ledoit_wolf_shrinkage
 
         return float(ledoit_wolf_shrinkage(source.block(0, len(source))))
-
-    def _keep(self, whitenings: list[Whitening]) -> None:
-        for name, value in pack(whitenings).items():
-            setattr(self, name, value)
 
     def _groups(self, observation: Observation) -> NDArray[np.int64]:
         return observation.predictions if self.per_class else np.zeros(len(observation), dtype=np.int64)

@@ -121,7 +121,8 @@ class MLSA(TraceSupervisor):
         groups = class_rows(self._groups(observation))
         found = [self._learn(matrix, rows) for rows in groups.values()]
         self.classes_ = np.array(list(groups), dtype=np.int64)
-        for name, value in pack([mixture.whitening for mixture in found]).items():
+        whitenings = [mixture.whitening for mixture in found]
+        for name, value in pack(whitenings, room=sum(one.factor.size for one in whitenings)).items():
             setattr(self, name, value)
         self.weights_ = np.stack([mixture.weights for mixture in found])
         self.centres_ = np.concatenate([mixture.centres.ravel() for mixture in found])
@@ -211,7 +212,10 @@ class MMDSA(TraceSupervisor):
         self.centres_ = _centres(np.asarray(matrix[chosen]), self.min_clusters, self.max_clusters, self.seed)
         groups = class_rows(self._nearest(matrix))
         self.clusters_ = np.array(list(groups), dtype=np.int64)
-        for name, value in pack([whiten(Rows(matrix, rows), rtol=self.rtol) for rows in groups.values()]).items():
+        width = matrix.shape[1]
+        learnt = (whiten(Rows(matrix, rows), rtol=self.rtol) for rows in groups.values())
+        room = sum(width * min(len(rows), width) for rows in groups.values())
+        for name, value in pack(learnt, room).items():
             setattr(self, name, value)
 
     def _score(self, observation: Observation) -> Float:
