@@ -21,7 +21,7 @@ KINDS = [
 ]
 
 
-def close(a: np.ndarray, b: np.ndarray) -> None:
+def assert_close(a: np.ndarray, b: np.ndarray) -> None:
     np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
@@ -39,10 +39,10 @@ def test_an_ordinary_program_is_opened_and_answers_like_the_module(
     needs = Needs(logits=True, traces=[Trace(), Trace("penultimate", "mean")])
     ours = Classifier(path, batch_size=7).observe(images, needs)
     theirs = Classifier(model).observe(images, needs)
-    close(ours.probabilities, theirs.probabilities)
-    close(ours.logits, theirs.logits)
+    assert_close(ours.probabilities, theirs.probabilities)
+    assert_close(ours.logits, theirs.logits)
     for trace in needs.traces:
-        close(ours.trace(trace), theirs.trace(trace))
+        assert_close(ours.trace(trace), theirs.trace(trace))
 
 
 @pytest.mark.parametrize("name", ["lenet", "fully_connected", "icos_b", "icos_e"])
@@ -53,8 +53,8 @@ def test_networks_of_the_zoo_are_opened(tmp_path: Path, name: str) -> None:
     path = save(model, torch.from_numpy(images), tmp_path / "m.pt2", dynamic_shapes=({0: torch.export.Dim("n")},))
     needs = Needs(traces=[Trace()])
     ours, theirs = (Classifier(one, output="logits").observe(images, needs) for one in (path, model))
-    close(ours.probabilities, theirs.probabilities)
-    close(ours.trace("penultimate"), theirs.trace("penultimate"))
+    assert_close(ours.probabilities, theirs.probabilities)
+    assert_close(ours.trace("penultimate"), theirs.trace("penultimate"))
 
 
 def test_a_decomposed_program_is_opened(tmp_path: Path, cnn: nn.Module, images: np.ndarray) -> None:
@@ -63,8 +63,8 @@ def test_a_decomposed_program_is_opened(tmp_path: Path, cnn: nn.Module, images: 
     torch.export.save(program.run_decompositions(), tmp_path / "m.pt2")
     needs = Needs(traces=[Trace()])
     ours, theirs = (Classifier(model).observe(images, needs) for model in (tmp_path / "m.pt2", cnn))
-    close(ours.probabilities, theirs.probabilities)
-    close(ours.trace("penultimate"), theirs.trace("penultimate"))
+    assert_close(ours.probabilities, theirs.probabilities)
+    assert_close(ours.trace("penultimate"), theirs.trace("penultimate"))
 
 
 def test_a_frozen_part_and_a_transformer_are_ordinary(tmp_path: Path, images: np.ndarray) -> None:
@@ -88,8 +88,8 @@ def test_a_frozen_part_and_a_transformer_are_ordinary(tmp_path: Path, images: np
     path = save(model, torch.from_numpy(images), tmp_path / "m.pt2", dynamic_shapes=dynamic)
     needs = Needs(traces=[Trace()])
     ours, theirs = (Classifier(one, output="logits").observe(images, needs) for one in (path, model))
-    close(ours.probabilities, theirs.probabilities)
-    close(ours.trace("penultimate"), theirs.trace("penultimate"))
+    assert_close(ours.probabilities, theirs.probabilities)
+    assert_close(ours.trace("penultimate"), theirs.trace("penultimate"))
 
 
 def test_arithmetic_with_the_batch_size_is_ordinary(tmp_path: Path, images: np.ndarray) -> None:
@@ -106,7 +106,7 @@ def test_arithmetic_with_the_batch_size_is_ordinary(tmp_path: Path, images: np.n
     dynamic = ({0: torch.export.Dim("n", min=2)},)
     path = save(model, torch.from_numpy(images), tmp_path / "m.pt2", dynamic_shapes=dynamic)
     classifier = Classifier(path)
-    close(classifier.predict(images), Classifier(model).predict(images))
+    assert_close(classifier.predict(images), Classifier(model).predict(images))
     assert all(layer.shape != (32,) for layer in classifier.layers())
     with pytest.raises(UserError, match=r"'reshape' gives an array of shape \(38, 32\) for 19 images"):
         classifier.observe(images, Needs(traces=[Trace("reshape")]))
@@ -124,14 +124,14 @@ def test_its_layers_have_names_kinds_shapes_and_values(exported: Exported, image
     ours = classifier.observe(images, Needs(traces=[Trace("relu"), Trace("relu_1"), Trace("conv2d", "mean")]))
     theirs = Classifier(model).observe(images, Needs(traces=[Trace("relu"), Trace("relu#2"), Trace("conv", "mean")]))
     for mine, other in [("relu", "relu"), ("relu_1", "relu#2"), ("conv2d", "conv")]:
-        close(ours.trace(mine), theirs.trace(other))
+        assert_close(ours.trace(mine), theirs.trace(other))
 
 
 def test_an_in_place_call_does_not_overwrite_a_trace(exported: Exported, images: np.ndarray) -> None:
     model, path = exported(tiny_models.InPlace, "pt2")
     with torch.no_grad():
         before = model.conv(torch.from_numpy(images)).flatten(1).numpy()
-    close(Classifier(path).observe(images, Needs(traces=[Trace("conv2d")])).trace("conv2d"), before)
+    assert_close(Classifier(path).observe(images, Needs(traces=[Trace("conv2d")])).trace("conv2d"), before)
 
 
 @pytest.mark.parametrize("size", [1, 4, 7, 256])
@@ -141,7 +141,7 @@ def test_the_batch_size_changes_nothing(exported: Exported, images: np.ndarray, 
     whole = Classifier(path, batch_size=19).observe(images, Needs(traces=[Trace()]))
     parts = Classifier(path, batch_size=size).observe(images, Needs(traces=[Trace()]))
     np.testing.assert_allclose(parts.probabilities, whole.probabilities, rtol=1e-5)
-    close(parts.trace("penultimate"), whole.trace("penultimate"))
+    assert_close(parts.trace("penultimate"), whole.trace("penultimate"))
 
 
 def test_what_a_program_with_free_sizes_cannot_take_is_explained(

@@ -46,7 +46,7 @@ class Session:
         return {name: {"device_id": self.number} for name in self.providers}
 
 
-def close(a: np.ndarray, b: np.ndarray) -> None:
+def assert_close(a: np.ndarray, b: np.ndarray) -> None:
     np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
@@ -73,10 +73,10 @@ def test_an_exported_file_answers_like_the_module(
     needs = Needs(logits=True, traces=[Trace(), Trace("penultimate", "mean")])
     ours = Classifier(path, batch_size=7).observe(images, needs)
     theirs = Classifier(model).observe(images, needs)
-    close(ours.probabilities, theirs.probabilities)
-    close(ours.logits, theirs.logits)
+    assert_close(ours.probabilities, theirs.probabilities)
+    assert_close(ours.logits, theirs.logits)
     for trace in needs.traces:
-        close(ours.trace(trace), theirs.trace(trace))
+        assert_close(ours.trace(trace), theirs.trace(trace))
 
 
 def test_its_layers_have_names_kinds_shapes_and_values(exported: Exported, images: np.ndarray) -> None:
@@ -96,9 +96,9 @@ def test_its_layers_have_names_kinds_shapes_and_values(exported: Exported, image
     assert [layer.shape for layer in relu] == [(4, 8, 8), (8,)]
     ours = classifier.observe(images, Needs(traces=[Trace(relu[0].name), Trace(relu[1].name), Trace("scores")]))
     theirs = Classifier(model).observe(images, Needs(logits=True, traces=[Trace("relu"), Trace("relu#2")]))
-    close(ours.trace(relu[0].name), theirs.trace("relu"))
-    close(ours.trace(relu[1].name), theirs.trace("relu#2"))
-    close(ours.trace("scores"), theirs.logits)
+    assert_close(ours.trace(relu[0].name), theirs.trace("relu"))
+    assert_close(ours.trace(relu[1].name), theirs.trace("relu#2"))
+    assert_close(ours.trace("scores"), theirs.logits)
 
 
 @pytest.mark.parametrize("size", [1, 4, 7, 256])
@@ -108,7 +108,7 @@ def test_the_batch_size_changes_nothing(exported: Exported, images: np.ndarray, 
     whole = Classifier(path, batch_size=19).observe(images, Needs(traces=[Trace()]))
     parts = Classifier(path, batch_size=size).observe(images, Needs(traces=[Trace()]))
     np.testing.assert_allclose(parts.probabilities, whole.probabilities, rtol=1e-5)
-    close(parts.trace("penultimate"), whole.trace("penultimate"))
+    assert_close(parts.trace("penultimate"), whole.trace("penultimate"))
 
 
 def test_layers_of_a_fixed_batch_are_those_of_a_free_one(exported: Exported) -> None:
@@ -125,7 +125,7 @@ def test_weights_in_a_file_beside_it(tmp_path: Path, exported: Exported, images:
     onnx.save(onnx.load(inside), path, save_as_external_data=True, location="model.onnx.data", size_threshold=64)
     assert (tmp_path / "model.onnx.data").is_file()
     ours = Classifier(path)
-    close(ours.observe(images, Needs(traces=[Trace()])).probabilities, Classifier(model).predict(images))
+    assert_close(ours.observe(images, Needs(traces=[Trace()])).probabilities, Classifier(model).predict(images))
     before = ours.fingerprint
     data = bytearray((tmp_path / "model.onnx.data").read_bytes())
     data[0] ^= 1
@@ -150,8 +150,8 @@ def test_images_with_their_channels_last(tmp_path: Path) -> None:
     assert classifier.input_shape == (3, 8, 6)
     seen = classifier.observe(images, Needs(logits=True, traces=[Trace()]))
     flat = images.transpose(0, 2, 3, 1).reshape(5, -1)
-    close(seen.trace("penultimate"), flat)
-    close(seen.logits, flat @ weights["w"])
+    assert_close(seen.trace("penultimate"), flat)
+    assert_close(seen.logits, flat @ weights["w"])
 
 
 @pytest.mark.parametrize("kind", ["FLOAT16", "DOUBLE"])
@@ -184,7 +184,7 @@ def test_what_has_no_row_for_each_image_is_no_layer(tmp_path: Path) -> None:
     images = np.random.default_rng(0).random((3, 1, 2, 2), dtype=np.float32)
     classifier = Classifier(path, output="logits")
     assert [layer.name for layer in classifier.layers()] == ["scaled", "flat", "scores"]
-    close(
+    assert_close(
         classifier.observe(images, Needs(traces=[Trace()])).trace("penultimate"), (images / images.max()).reshape(3, 4)
     )
     for name in ("brightest", "turned"):
@@ -211,7 +211,7 @@ def test_the_layer_before_is_found_across_branches(tmp_path: Path) -> None:
     path = save_graph(tmp_path / "m.onnx", nodes, {"w": np.eye(4, dtype=np.float32)}, ["n", 1, 2, 2])
     images = np.random.default_rng(0).random((3, 1, 2, 2), dtype=np.float32)
     seen = Classifier(path, output="logits").observe(images, Needs(traces=[Trace()]))
-    close(seen.trace("penultimate"), images.reshape(3, 4))
+    assert_close(seen.trace("penultimate"), images.reshape(3, 4))
 
 
 def test_the_image_flows_through_the_choice_of_a_token(exported: Exported, images: np.ndarray) -> None:
@@ -220,7 +220,7 @@ def test_the_image_flows_through_the_choice_of_a_token(exported: Exported, image
     assert "Gather" in [layer.kind for layer in classifier.layers()]
     ours = classifier.observe(images, Needs(traces=[Trace()])).trace("penultimate")
     assert ours.shape == (len(images), 6)
-    close(ours, Classifier(model).observe(images, Needs(traces=[Trace()])).trace("penultimate"))
+    assert_close(ours, Classifier(model).observe(images, Needs(traces=[Trace()])).trace("penultimate"))
 
 
 def test_what_is_gathered_from_a_shape_is_no_layer(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def write(path: Path, members: dict[str, bytes]) -> Path:
 
 
 @pytest.fixture
-def refused(
+def assert_refused(
     tmp_path: Path, members: dict[str, bytes], marker: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., None]:
     """Check that an archive with some members replaced is refused before PyTorch is asked to open it."""
@@ -117,12 +117,16 @@ def test_the_users_own_setting_comes_back(
     assert os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] == "0"
 
 
-def test_pickled_weights_are_refused(refused: Callable[..., None], members: dict[str, bytes], marker: Path) -> None:
+def test_pickled_weights_are_refused(
+    assert_refused: Callable[..., None], members: dict[str, bytes], marker: Path
+) -> None:
     def pickle_it(document: Any) -> None:
         document["config"]["head.weight"]["use_pickle"] = True
 
     weights = edited(members[WEIGHTS], pickle_it)
-    refused("weights are pickled", members={WEIGHTS: weights, "data/weights/weight_4": torch_file(payload(marker))})
+    assert_refused(
+        "weights are pickled", members={WEIGHTS: weights, "data/weights/weight_4": torch_file(payload(marker))}
+    )
 
 
 @pytest.mark.parametrize(
@@ -142,18 +146,18 @@ def test_pickled_weights_are_refused(refused: Callable[..., None], members: dict
         "",
     ],
 )
-def test_unknown_members_are_refused(refused: Callable[..., None], marker: Path, name: str) -> None:
-    refused(f"it holds 'model/{name}'", members={name: payload(marker)})
+def test_unknown_members_are_refused(assert_refused: Callable[..., None], marker: Path, name: str) -> None:
+    assert_refused(f"it holds 'model/{name}'", members={name: payload(marker)})
 
 
 @pytest.mark.parametrize("name", ["opaque_obj_0", "custom_obj_0", "tensor_0_config.json", "../weights/weight_0"])
 def test_constants_that_would_be_unpickled_are_refused(
-    refused: Callable[..., None], members: dict[str, bytes], name: str
+    assert_refused: Callable[..., None], members: dict[str, bytes], name: str
 ) -> None:
     def add(document: Any) -> None:
         document["config"]["metadata"] = {"path_name": name, "is_param": False, "use_pickle": False}
 
-    refused("weights are the object", members={CONSTANTS: edited(members[CONSTANTS], add)})
+    assert_refused("weights are the object", members={CONSTANTS: edited(members[CONSTANTS], add)})
 
 
 @pytest.mark.parametrize(
@@ -176,12 +180,12 @@ def test_constants_that_would_be_unpickled_are_refused(
     ],
 )
 def test_calls_of_other_functions_are_refused(
-    refused: Callable[..., None], members: dict[str, bytes], target: str
+    assert_refused: Callable[..., None], members: dict[str, bytes], target: str
 ) -> None:
     def call(document: Any) -> None:
         document["graph_module"]["graph"]["nodes"][0]["target"] = target
 
-    refused("its graph calls", members={MODEL: edited(members[MODEL], call)})
+    assert_refused("its graph calls", members={MODEL: edited(members[MODEL], call)})
 
 
 @pytest.mark.parametrize(
@@ -200,7 +204,7 @@ def test_calls_of_other_functions_are_refused(
 )
 @pytest.mark.parametrize("place", ["sym_int_values", "tensor_values"])
 def test_shapes_that_call_functions_are_refused(
-    refused: Callable[..., None], members: dict[str, bytes], expression: str, place: str
+    assert_refused: Callable[..., None], members: dict[str, bytes], expression: str, place: str
 ) -> None:
     def shape(document: Any) -> None:
         size = {"as_expr": {"expr_str": expression, "hint": {"as_int": 4}}}
@@ -210,11 +214,11 @@ def test_shapes_that_call_functions_are_refused(
         else:
             graph[place]["x"]["sizes"][0] = size
 
-    refused("a shape in it is the expression", members={MODEL: edited(members[MODEL], shape)})
+    assert_refused("a shape in it is the expression", members={MODEL: edited(members[MODEL], shape)})
 
 
 def test_names_that_would_become_source_code_are_refused(
-    refused: Callable[..., None], members: dict[str, bytes]
+    assert_refused: Callable[..., None], members: dict[str, bytes]
 ) -> None:
     bad = "x=__import__('os').abort()"
 
@@ -232,15 +236,17 @@ def test_names_that_would_become_source_code_are_refused(
         next(spec for spec in specs if "buffer" in spec)["buffer"]["buffer_name"] = "a\nb"
 
     for edit in (node, argument, parameter, buffer):
-        refused("it uses the name", members={MODEL: edited(members[MODEL], edit)})
+        assert_refused("it uses the name", members={MODEL: edited(members[MODEL], edit)})
 
     def weight(document: Any) -> None:
         document["config"]['head."bad"'] = document["config"].pop("head.weight")
 
-    refused("it uses the name", members={WEIGHTS: edited(members[WEIGHTS], weight)})
+    assert_refused("it uses the name", members={WEIGHTS: edited(members[WEIGHTS], weight)})
 
 
-def test_nested_inputs_that_import_modules_are_refused(refused: Callable[..., None], members: dict[str, bytes]) -> None:
+def test_nested_inputs_that_import_modules_are_refused(
+    assert_refused: Callable[..., None], members: dict[str, bytes]
+) -> None:
     enum = json.dumps([{"__enum__": True, "fqn": "antigravity:fly", "name": "a"}])
     factory = {"default_factory_module": "antigravity", "default_factory_name": "fly", "dict_context": []}
     for kind, context, message in [
@@ -255,15 +261,15 @@ def test_nested_inputs_that_import_modules_are_refused(refused: Callable[..., No
             leaf = {"type": None, "context": None, "children_spec": []}
             signature["in_spec"] = json.dumps([1, {"type": kind, "context": context, "children_spec": [leaf]}])
 
-        refused(message, members={MODEL: edited(members[MODEL], nest)})
+        assert_refused(message, members={MODEL: edited(members[MODEL], nest)})
 
 
-def test_custom_objects_are_refused(refused: Callable[..., None], members: dict[str, bytes]) -> None:
+def test_custom_objects_are_refused(assert_refused: Callable[..., None], members: dict[str, bytes]) -> None:
     def add(document: Any) -> None:
         argument = {"as_custom_obj": {"name": "obj", "class_fqn": "torch.classes.foo.Bar"}}
         document["graph_module"]["graph"]["inputs"].append(argument)
 
-    refused("it refers to custom objects", members={MODEL: edited(members[MODEL], add)})
+    assert_refused("it refers to custom objects", members={MODEL: edited(members[MODEL], add)})
 
 
 def test_a_member_that_is_there_twice_is_refused(

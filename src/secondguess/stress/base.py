@@ -5,7 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, final
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
+
+from numpy.typing import NDArray
 
 from secondguess._progress import Progress, Silent
 from secondguess.errors import UserError
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
     from secondguess.classifier import Classifier
     from secondguess.data import ImageSet
 
-__all__ = ["Given", "Kind", "StressSet"]
+__all__ = ["Given", "Kind", "StressSet", "changed"]
 
 Kind = Literal["ambiguous", "corrupted", "adversarial", "invalid"]
 
@@ -89,3 +91,20 @@ class StressSet(ABC):
     @abstractmethod
     def _make(self, given: Given) -> ImageSet:
         """The images."""
+
+
+def changed(nominal: ImageSet, images: NDArray[Any], name: str, columns: dict[str, NDArray[Any]]) -> ImageSet:
+    """Nominal images with other pixels (n, C, H, W): labels and ids stay, metadata columns are the stress set's own."""
+    from secondguess.data import ImageSet
+
+    return ImageSet.from_arrays(
+        images,
+        nominal.labels,
+        class_names=nominal.class_names,
+        soft_labels=nominal.soft_labels,
+        name=f"{nominal.name}, {name}",
+        layout="NCHW",
+        is_ambiguous=nominal.is_ambiguous,
+        ids=nominal.ids,
+        columns=columns,
+    )

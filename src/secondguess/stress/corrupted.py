@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.errors import UserError
-from secondguess.stress.base import Given, StressSet
+from secondguess.stress.base import Given, StressSet, changed
 from secondguess.stress.corruptions import COLOUR, FASHION_MNIST_C, MNIST_C, check_severity, corrupt, find, noise
 
 if TYPE_CHECKING:
@@ -57,7 +57,6 @@ class Corrupted(StressSet):
             find(name)
 
     def _make(self, given: Given) -> ImageSet:
-        from secondguess.data import ImageSet
 
         nominal, seed = given.nominal, given.seed
         names = self._names(nominal.shape[0])
@@ -70,17 +69,7 @@ class Corrupted(StressSet):
                 rows = mine[start : start + block]
                 spoilt = corrupt(nominal.images[rows], name, severity=self.severity, seed=rng)
                 images[rows] = np.rint(spoilt * 255).astype(np.uint8)
-        made = ImageSet.from_arrays(
-            images,
-            nominal.labels,
-            class_names=nominal.class_names,
-            soft_labels=nominal.soft_labels,
-            name=f"{nominal.name}, {self.name}",
-            layout="NCHW",
-            is_ambiguous=nominal.is_ambiguous,
-            ids=nominal.ids,
-            columns={"corruption": np.array(names)[share]},
-        )
+        made = changed(nominal, images, self.name, {"corruption": np.array(names)[share]})
         return made if order is None else made.take(order)
 
     def _names(self, channels: int) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from secondguess._progress import Advance
 from secondguess.errors import UserError
 from secondguess.stress.adversarial.search import REASON_LENGTH, Floats, Ints, Search
-from secondguess.stress.base import Given, StressSet
+from secondguess.stress.base import Given, StressSet, changed
 
 if TYPE_CHECKING:
     from secondguess.classifier import Classifier
@@ -169,19 +169,7 @@ class Adversarial(StressSet):
     def _assembled(
         self, nominal: ImageSet, images: Floats, columns: dict[str, NDArray[Any]], surrogate: Classifier | None
     ) -> ImageSet:
-        from secondguess.data import ImageSet
-
-        made = ImageSet.from_arrays(
-            images,
-            nominal.labels,
-            class_names=nominal.class_names,
-            soft_labels=nominal.soft_labels,
-            name=f"{nominal.name}, {self.name}",
-            layout="NCHW",
-            is_ambiguous=nominal.is_ambiguous,
-            ids=nominal.ids,
-            columns=columns,
-        )
+        made = changed(nominal, images, self.name, columns)
         failed = int((columns["reason"] != "").sum())
         withstood = int((~columns["success"]).sum()) - failed
         notes = [

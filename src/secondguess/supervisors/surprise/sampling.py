@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from secondguess.errors import UserError
 from secondguess.supervisors.surprise._grouped import Grouped, Indices, centre, exact_distances, grouped
 from secondguess.supervisors.surprise._rounding import largest, rounding, stated_precision
+from secondguess.supervisors.surprise._workers import workers
 
 if TYPE_CHECKING:
     import torch
@@ -177,12 +178,13 @@ def _thinned(members: Grouped, epsilon: float) -> Indices:
     import torch
 
     middle = torch.from_numpy(centre(members.rows, members.order))
-    with stated_precision(middle.device):
-        parts = [
-            _thin_class(members.rows, members.order[start:stop], epsilon, middle)
-            for start, stop in zip(members.starts[:-1], members.starts[1:], strict=True)
-        ]
-    return np.concatenate(parts)
+
+    def thin(bounds: tuple[int, int]) -> Indices:
+        return _thin_class(members.rows, members.order[slice(*bounds)], epsilon, middle)
+
+    classes = zip(members.starts[:-1].tolist(), members.starts[1:].tolist(), strict=True)
+    with stated_precision(middle.device), workers() as crew:  # the classes are independent of each other
+        return np.concatenate(list(crew.run(thin, classes)))
 
 
 def _thin_class(rows: NDArray[np.float32], members: Indices, epsilon: float, middle: torch.Tensor) -> Indices:
