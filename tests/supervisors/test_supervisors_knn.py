@@ -28,14 +28,23 @@ def referee(queries: Traces, traces: Traces, k: int) -> NDArray[np.float64]:
 
 
 @pytest.mark.parametrize("k", [1, 2, 50, 200, 1000])
-@pytest.mark.parametrize("cells", [2**22, 2**12, 1])
+@pytest.mark.parametrize("cells", [2**23, 2**12, 1])
 def test_distances_agree_with_scikit_learn_whatever_the_tile(
     k: int, cells: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(knn, "_TILE_CELLS", cells)
-    monkeypatch.setattr(knn, "_QUERIES", 17)
-    queries, traces = draw(60, seed=1), draw(200)
+    monkeypatch.setattr(knn, "_CELLS", cells)
+    monkeypatch.setattr(knn, "_PANEL", 40)
+    monkeypatch.setattr(knn, "_TILE_ROWS", 17)
+    queries, traces = draw(60, seed=1), draw(1500)
     np.testing.assert_allclose(kth_distances(queries, traces, k), referee(queries, traces, k), rtol=1e-9)
+
+
+def test_the_best_of_the_best_strips_are_the_best() -> None:
+    import torch
+
+    values = torch.from_numpy(draw(5, 50 * knn.STRIP + 3))
+    (values, columns), referee = knn._top(values, 7), values.topk(7, dim=1)
+    assert values.equal(referee.values) and columns.equal(referee.indices)
 
 
 def test_traces_that_nearly_coincide_keep_their_digits() -> None:

@@ -5,28 +5,38 @@
 where z_(k) is the k-th nearest among the normalised training traces. Source: Sun, Ming, Zhu and Li, Out-of-Distribution
 Detection with Deep Nearest Neighbors (ICML 2022).
 
-A trace of zeros has no direction: it stays zero, at distance 1 from every trace that has one. Neighbours are found with
-a matrix product in float64, tile by tile, and the distance to the k-th is then taken once more from the difference, so
-that traces that nearly coincide keep all their digits.
+A trace of zeros has no direction: it stays zero, at distance 1 from every trace that has one.
+
+Neighbours are found with a float32 matrix product, block by block. The k best of a row lie in the k strips of columns
+whose largest values are best, so only these strips are sorted. A few more than k are kept, and their distances are
+taken once more from the differences in float64: traces that nearly coincide keep all their digits, and only where more
+than `SPARE` traces tie with the k-th to the last digits of float32 may one of these stand in for another.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from secondguess._device import pick_device
 from secondguess.errors import UserError
 from secondguess.observation import Observation
 from secondguess.supervisors._traces import Layers, TraceSupervisor
 from secondguess.supervisors.registry import register
 
+if TYPE_CHECKING:
+    import torch
+
 __all__ = ["KNN", "kth_distances"]
 
 Matrix = NDArray[np.floating[Any]]
 
-_QUERIES, _TILE_CELLS = 256, 2**22  # a tile of traces in float64, and its products with the queries: 32 MiB each
+STRIP = 64  # columns of which only the best value is sorted at first
+SPARE = 16  # candidates beyond k, against the rounding of float32
+_PANEL, _TILE_ROWS = 8192, 128  # queries for which the traces are read once, and those multiplied at once
+_CELLS = 1 << 23  # of a tile of products (32 MiB), of a block of traces and of the differences to candidates (64 MiB)
 
 
 @register
@@ -44,12 +54,15 @@ class KNN(TraceSupervisor):
         k: which neighbour counts, cut to the number of traces; 50 is the paper's for CIFAR-10.
         share: of the training traces that are kept, above 0 and up to 1; the paper keeps 1% of ImageNet.
         seed: of the choice of that share.
+        device: where to multiply.
     """
 
     name = "knn"
     family: ClassVar[str] = "baseline"
 
-    def __init__(self, layers: Layers = "penultimate", k: int = 50, share: float = 1.0, seed: int = 0) -> None:
+    def __init__(
+        self, layers: Layers = "penultimate", k: int = 50, share: float = 1.0, seed: int = 0, device: str = "auto"
+    ) -> None:
         super().__init__(layers)
         if not (isinstance(k, int | np.integer) and k >= 1):
             raise UserError(f"The neighbour that counts is number {k!r}; k must be a whole number from 1 on.")
@@ -58,6 +71,7 @@ class KNN(TraceSupervisor):
         self.k = k
         self.share = share
         self.seed = seed
+        self.device = device
 
     def _fit(self, observation: Observation, labels: NDArray[np.int64] | None) -> None:
         traces = self._training_matrix(observation)
@@ -69,43 +83,78 @@ class KNN(TraceSupervisor):
 
     def _score(self, observation: Observation) -> NDArray[np.float64]:
         width = self.traces_.shape[1]
-        return self._by_row(observation, width, lambda queries: kth_distances(queries, self.traces_, self.k))
+        return self._by_row(
+            observation, width, lambda queries: kth_distances(queries, self.traces_, self.k, self.device)
+        )
 
 
-def kth_distances(queries: Matrix, traces: Matrix, k: int) -> NDArray[np.float64]:
+def kth_distances(queries: Matrix, traces: Matrix, k: int, device: str = "auto") -> NDArray[np.float64]:
     """The distance (n,) of each of the queries (n, d) to its k-th nearest trace of (m, d), all of them normalised.
 
     Args:
         queries: (n, d).
         traces: (m, d); may be memory-mapped.
         k: 1 for the nearest; cut to m.
+        device: where to multiply.
     """
     k = min(int(k), len(traces))
     distances = np.empty(len(queries))
-    for start in range(0, len(queries), _QUERIES):
-        rows = slice(start, min(start + _QUERIES, len(queries)))
-        directions = _directions(queries[rows])
-        neighbour = _kth_nearest(directions, traces, k)
-        distances[rows] = np.linalg.norm(directions - _directions(traces[neighbour]), axis=1)
+    for start in range(0, len(queries), _PANEL):
+        directions = _directions(queries[start : start + _PANEL])
+        candidates = _candidates(directions, traces, min(k + SPARE, len(traces)), pick_device(device))
+        distances[start : start + _PANEL] = _kth_of(directions, traces, candidates, k)
     return distances
 
 
-def _kth_nearest(directions: NDArray[np.float64], traces: Matrix, k: int) -> NDArray[np.int64]:
-    """The index (b,) of the k-th nearest of the traces (m, d) for each direction (b, d)."""
+def _candidates(directions: NDArray[np.float64], traces: Matrix, count: int, device: torch.device) -> NDArray[np.int64]:
+    """The nearest of the traces (m, d) in the eyes of float32, (n, count), for each direction (n, d)."""
     import torch
 
-    asked = torch.from_numpy(directions)
-    step = max(1, _TILE_CELLS // max(len(directions), traces.shape[1]))
-    nearest = torch.empty((len(directions), 0), dtype=torch.float64)
-    where = torch.empty((len(directions), 0), dtype=torch.int64)
-    for start in range(0, len(traces), step):
-        tile = torch.from_numpy(_directions(traces[start : start + step]))
-        # ||z - t||^2 = ||z||^2 - 2 (z.t - ||t||^2 / 2), and ||t|| is 1, or 0 for a trace of zeros
-        closeness = (asked @ tile.T).sub_(0.5 * tile.any(dim=1))
-        close, found = closeness.topk(min(k, len(tile)), dim=1)
-        nearest, chosen = torch.cat([nearest, close], dim=1).topk(min(k, start + len(tile)), dim=1)
-        where = torch.cat([where, found + start], dim=1).gather(1, chosen)
-    return where[:, k - 1].numpy()
+    asked = torch.from_numpy(directions).to(device, torch.float32)
+    rows = _TILE_ROWS if device.type == "cpu" else len(asked)
+    step = max(STRIP, _CELLS // max(_TILE_ROWS, traces.shape[1]) // STRIP * STRIP)
+    nearest = torch.full((len(asked), count), -torch.inf, device=device)
+    where = torch.zeros((len(asked), count), dtype=torch.int64, device=device)
+    for first in range(0, len(traces), step):  # the traces outside: they are read and normalised once a panel
+        block = torch.from_numpy(_directions(traces[first : first + step])).to(device, torch.float32)
+        halves = 0.5 * block.any(dim=1)
+        for start in range(0, len(asked), rows):
+            tile = slice(start, start + rows)
+            # ||z - t||^2 = ||z||^2 - 2 (z.t - ||t||^2 / 2), and ||t|| is 1, or 0 for a trace of zeros
+            close, found = _top((asked[tile] @ block.T).sub_(halves), min(count, len(block)))
+            nearest[tile], chosen = torch.cat([nearest[tile], close], dim=1).topk(count, dim=1)
+            where[tile] = torch.cat([where[tile], found + first], dim=1).gather(1, chosen)
+    return where.cpu().numpy()
+
+
+def _top(values: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The largest values (b, count) of each row and their columns; what `topk` gives, but strip by strip."""
+    import torch
+
+    strips = values.shape[1] // STRIP
+    if strips <= 2 * count:
+        return values.topk(count, dim=1)
+    even = values[:, : strips * STRIP].reshape(len(values), strips, STRIP)
+    best = even.amax(dim=2).topk(count, dim=1).indices
+    columns = (best[..., None] * STRIP + torch.arange(STRIP, device=values.device)).flatten(1)
+    rest = torch.arange(strips * STRIP, values.shape[1], device=values.device).expand(len(values), -1)
+    columns = torch.cat([columns, rest], dim=1)
+    top, chosen = values.gather(1, columns).topk(count, dim=1)
+    return top, columns.gather(1, chosen)
+
+
+def _kth_of(
+    directions: NDArray[np.float64], traces: Matrix, candidates: NDArray[np.int64], k: int
+) -> NDArray[np.float64]:
+    """The k-th smallest distance (b,) of directions (b, d) to their candidates (b, count) among the traces."""
+    kth = np.empty(len(directions))
+    step = max(1, _CELLS // (candidates.shape[1] * directions.shape[1]))
+    for start in range(0, len(directions), step):
+        mine = candidates[start : start + step]
+        near = _directions(traces[mine.ravel()]).reshape(*mine.shape, -1)
+        distances = np.linalg.norm(directions[start : start + step, None] - near, axis=2)
+        kth[start : start + step] = np.partition(distances, k - 1, axis=1)[:, k - 1]
+    return kth
 
 
 def _directions(traces: Matrix) -> NDArray[np.float64]:
