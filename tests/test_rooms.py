@@ -30,7 +30,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("classifier",),
     ("stress",),
     ("supervisors",),
-    ("guard", "oracles"),
+    ("guard", "hubris", "oracles"),
     ("accuracy", "search"),
     ("audit",),
     ("engine",),
