@@ -1,0 +1,27 @@
+"""Error search: which images should a person look at, to find the confident mistakes with the fewest labels?"""
+
+from __future__ import annotations
+
+from secondguess.search._loess import error_rates
+from secondguess.search.base import Search
+from secondguess.search.checks import check_search
+from secondguess.search.distance import Distances, measure_distances
+from secondguess.search.pool import Pool
+from secondguess.search.registry import get_search, make_search, register, search_names
+from secondguess.search.simulation import Curve, SearchStudy, simulate
+
+__all__ = [
+    "Curve",
+    "Distances",
+    "Pool",
+    "Search",
+    "SearchStudy",
+    "check_search",
+    "error_rates",
+    "get_search",
+    "make_search",
+    "measure_distances",
+    "register",
+    "search_names",
+    "simulate",
+]

@@ -1,0 +1,22 @@
+"""Attacks that look for the nearest image which a classifier decides otherwise."""
+
+from __future__ import annotations
+
+from secondguess.errors import UserError
+from secondguess.search.attacks.base import Attack
+from secondguess.search.attacks.boundary import Boundary
+from secondguess.search.attacks.gradient import Gradient
+from secondguess.search.attacks.hop_skip_jump import HopSkipJump
+
+__all__ = ["ATTACKS", "Attack", "Boundary", "Gradient", "HopSkipJump", "open_attack"]
+
+ATTACKS: dict[str, type[Attack]] = {kind.name: kind for kind in (HopSkipJump, Boundary, Gradient)}
+
+
+def open_attack(attack: str | Attack) -> Attack:
+    """An attack by its name, with its usual parameters; an attack is returned as it is."""
+    if isinstance(attack, Attack):
+        return attack
+    if attack not in ATTACKS:
+        raise UserError(f"There is no attack {attack!r}; use {', '.join(map(repr, ATTACKS))} or an attack object.")
+    return ATTACKS[attack]()

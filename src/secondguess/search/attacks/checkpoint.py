@@ -1,0 +1,160 @@
+"""The results of an unfinished run in a folder, so that it can be taken up again.
+
+    settings.json      everything that determines the result
+    start.npz          what the model says of the images, and of the starts
+    twins.npy          (n, C, H, W), rows filled in as images are finished
+    results.npz        the other results, and which images are finished
+    walk.safetensors   the images under way, between two rounds
+
+Twins are on disk before `results.npz` says that they are, and an image leaves `walk.safetensors` after that: a kill at
+any moment costs the rounds since the last save and nothing else. Without a folder everything is in memory.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from secondguess._files import atomic_path, make_folder, write_bytes, write_json
+from secondguess.errors import UserError
+from secondguess.search.attacks.decisions import Decisions
+from secondguess.search.attacks.walk import Walk
+
+__all__ = ["Results"]
+
+SECONDS = 10.0  # between two saves of the images under way
+
+Shape = tuple[int, int, int]
+
+
+class Results:
+    """What is known of n images so far, kept in a folder if there is one.
+
+    Args:
+        count: the number of images n.
+        shape: (C, H, W) of an image.
+        folder: where to keep it, or None.
+        settings: everything that determines the result, as JSON; another run's folder is refused.
+
+    Attributes:
+        arrays: `mae`, `l2`, `linf`, `queries`, `failed`, `twin_predictions` and `done`, each (n,).
+        twins: (n, C, H, W) float32.
+    """
+
+    def __init__(self, count: int, shape: Shape, folder: Path | None, settings: Mapping[str, Any]) -> None:
+        self._folder, self._saved = folder, time.monotonic()
+        self.arrays: dict[str, NDArray[Any]] = {
+            **{name: np.full(count, np.inf) for name in ("mae", "l2", "linf")},
+            **{name: np.zeros(count, dtype=np.int64) for name in ("queries", "twin_predictions")},
+            **{name: np.zeros(count, dtype=np.bool_) for name in ("failed", "done")},
+        }
+        if folder is None:
+            self.twins = np.zeros((count, *shape), dtype=np.float32)
+            return
+        make_folder(folder)
+        self._compare(settings)
+        self.twins = self._map((count, *shape))
+        if (kept := self._read("results")) is not None:
+            self.arrays = kept
+
+    def known(self) -> dict[str, NDArray[Any]] | None:
+        """What the model has already said of the images, if it was kept."""
+        return None if self._folder is None else self._read("start")
+
+    def keep_known(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Keep what the model says of the images."""
+        self._write("start", arrays)
+
+    def under_way(self, decide: Decisions) -> Walk | None:
+        """The saved walk, if its images are not finished; its queries are put back into the ledger."""
+        if self._folder is None or not (path := self._folder / "walk.safetensors").exists():
+            return None
+        try:
+            tensors = {name: tensor.to(decide.device) for name, tensor in load(path.read_bytes()).items()}
+            spent = tensors.pop("spent")
+            walk = Walk.from_tensors(tensors)
+        except (OSError, SafetensorError, KeyError, TypeError) as error:
+            raise self._unreadable(path.name, error) from error
+        if self.arrays["done"][walk.rows.cpu().numpy()].all():
+            return None
+        decide.spent[walk.rows] = spent
+        return walk
+
+    def save(self, walk: Walk, decide: Decisions, *, now: bool = False) -> None:
+        """Save the results and the walk, if the last time is long enough ago or `now`."""
+        if self._folder is None or (not now and time.monotonic() - self._saved < SECONDS):
+            return
+        if isinstance(self.twins, np.memmap):
+            self.twins.flush()
+        self._write("results", self.arrays)
+        tensors = walk.tensors() | {"spent": decide.spent[walk.rows]}
+        write_bytes(self._folder / "walk.safetensors", save({name: _plain(one) for name, one in tensors.items()}))
+        self._saved = time.monotonic()
+
+    def _compare(self, settings: Mapping[str, Any]) -> None:
+        assert self._folder is not None
+        path = self._folder / "settings.json"
+        wanted = json.loads(json.dumps(settings))
+        if not path.exists():
+            write_json(path, wanted)
+            return
+        try:
+            kept = json.loads(path.read_text(encoding="utf-8"))
+            changed = sorted(key for key in {*wanted, *kept} if wanted.get(key) != kept.get(key))
+        except (OSError, ValueError, TypeError, AttributeError) as error:
+            raise self._unreadable(path.name, error) from error
+        if changed:
+            raise UserError(
+                f"The checkpoint in {self._folder} belongs to another measurement (other {', '.join(changed)}); "
+                "name another folder, or remove that one."
+            )
+
+    def _map(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
+        assert self._folder is not None
+        path = self._folder / "twins.npy"
+        try:
+            if not path.exists():
+                with atomic_path(path) as temporary:
+                    np.lib.format.open_memmap(temporary, "w+", np.float32, shape).flush()
+            twins = np.lib.format.open_memmap(path, "r+")
+            if twins.shape != shape or twins.dtype != np.float32:
+                raise ValueError(f"it holds {twins.dtype} of shape {twins.shape}")
+        except (OSError, ValueError) as error:
+            raise self._unreadable(path.name, error) from error
+        return twins
+
+    def _read(self, name: str) -> dict[str, NDArray[Any]] | None:
+        assert self._folder is not None
+        path = self._folder / f"{name}.npz"
+        if not path.exists():
+            return None
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                return dict(file)
+        except (OSError, ValueError, EOFError) as error:
+            raise self._unreadable(path.name, error) from error
+
+    def _write(self, name: str, arrays: Mapping[str, NDArray[Any]]) -> None:
+        if self._folder is not None:
+            with atomic_path(self._folder / f"{name}.npz") as temporary:
+                np.savez(temporary, allow_pickle=False, **arrays)
+
+    def _unreadable(self, name: str, error: Exception) -> UserError:
+        return UserError(
+            f"{name} in the checkpoint {self._folder} cannot be read ({type(error).__name__}: {error}); "
+            "remove the folder to start afresh."
+        )
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    return tensor.detach().to("cpu", memory_format=torch.contiguous_format)

@@ -1,0 +1,119 @@
+"""Runs an attack on many images: block by block, round by round, each image until its own end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from secondguess._progress import Advance
+from secondguess.data import ImageSource
+from secondguess.search.attacks.base import Attack
+from secondguess.search.attacks.checkpoint import Results
+from secondguess.search.attacks.decisions import Decisions
+from secondguess.search.attacks.noise import Noise
+from secondguess.search.attacks.starts import Starts
+from secondguess.search.attacks.walk import Walk
+
+__all__ = ["Engine"]
+
+BLOCK_BYTES = 1 << 26  # of pixels: a walk holds a few tensors of this size
+BLOCK_IMAGES = 1024
+
+
+class Engine:
+    """An attack under way.
+
+    Args:
+        attack: what to run.
+        source: the n images.
+        decide: the model and the ledger.
+        results: where what is found is written to.
+        seed: of all noise.
+    """
+
+    def __init__(self, attack: Attack, source: ImageSource, decide: Decisions, results: Results, seed: int) -> None:
+        self.attack, self.source, self.decide, self.results = attack, source, decide, results
+        self.noise = Noise(seed)
+
+    def run(self, classes: NDArray[np.int64], starts: Starts, advance: Advance) -> None:
+        """Attack all images that are not finished.
+
+        Args:
+            classes: (n,) what the model says of them, already paid for.
+            starts: where to begin.
+            advance: told how many queries were made, and how many there will be, about.
+        """
+        walk = self.results.under_way(self.decide)
+        for rows in self._blocks():
+            if walk is None:
+                walk = self._begin(rows, classes, starts)
+            while len(walk):
+                self.attack.step(walk, self.decide, self.noise)
+                self.decide.check()
+                walk = self._retire(walk, self.attack.finished(walk, self.decide))
+                self.results.save(walk, self.decide)
+                self._tell(walk, advance)
+            walk = None
+        self.results.save(Walk.begin(*self._load(np.zeros(0, dtype=np.int64), classes)), self.decide, now=True)
+
+    def _blocks(self) -> Iterator[NDArray[np.int64]]:
+        """The rows of one block after another, without those that are finished."""
+        size = max(1, min(BLOCK_IMAGES, BLOCK_BYTES // (4 * int(np.prod(self.source.shape)))))
+        for first in range(0, len(self.source), size):
+            rows = np.arange(first, min(first + size, len(self.source)))
+            if len(rows := rows[~self.results.arrays["done"][rows]]):
+                yield rows
+
+    def _load(
+        self, rows: NDArray[np.int64], classes: NDArray[np.int64]
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        pixels = self.source[rows] if len(rows) else np.zeros((0, *self.source.shape), dtype=np.float32)
+        return (
+            torch.from_numpy(rows).to(self.decide.device),
+            torch.from_numpy(pixels).to(self.decide.device),
+            torch.from_numpy(classes[rows]).to(self.decide.device),
+        )
+
+    def _begin(self, rows: NDArray[np.int64], classes: NDArray[np.int64], starts: Starts) -> Walk:
+        """A walk at its start; images without a start leave at once."""
+        walk = Walk.begin(*self._load(rows, classes))
+        if self.attack.needs_start:
+            starts.begin(walk, self.decide, self.noise)
+            walk = self._retire(walk, ~walk.found)
+        self.attack.start(walk, self.decide)
+        self.decide.check()
+        return self._retire(walk, ~walk.found | self.attack.finished(walk, self.decide))
+
+    def _retire(self, walk: Walk, done: torch.Tensor) -> Walk:
+        """Write down the images that are done with, after a last look at their twins; return the others."""
+        if not bool(done.any()):
+            return walk
+        gone = walk.take(done)
+        answers = gone.classes.clone()
+        if bool(gone.found.any()):
+            found = gone.found
+            answers[found] = self.decide.classes(gone.twins[found], gone.rows[found])
+            self.decide.check()
+        failed = answers == gone.classes
+        twins = torch.where(failed.reshape(-1, 1, 1, 1), gone.images, gone.twins).cpu().numpy()
+        change = np.abs(twins.astype(np.float64) - gone.images.cpu().numpy()).reshape(len(gone), -1)
+        rows, missed = gone.rows.cpu().numpy(), failed.cpu().numpy()
+        arrays = self.results.arrays
+        arrays["mae"][rows] = np.where(missed, np.inf, change.mean(axis=1))
+        arrays["l2"][rows] = np.where(missed, np.inf, np.sqrt((change**2).sum(axis=1)))
+        arrays["linf"][rows] = np.where(missed, np.inf, change.max(axis=1))
+        arrays["failed"][rows] = missed
+        arrays["queries"][rows] = self.decide.spent[gone.rows].cpu().numpy()
+        arrays["twin_predictions"][rows] = answers.cpu().numpy()
+        self.results.twins[rows] = twins
+        arrays["done"][rows] = True
+        return walk.take(~done)
+
+    def _tell(self, walk: Walk, advance: Advance) -> None:
+        done = self.results.arrays["done"]
+        usual = min(self.decide.budget, self.attack.usual_queries)
+        under_way = int(self.decide.spent[walk.rows].clamp_max(usual).sum())
+        advance(int(done.sum()) * usual + under_way, len(done) * usual)

@@ -1,0 +1,285 @@
+"""What a search may ask about: images, what the classifier says about them, and what is known of each without a label.
+
+Features are those of the papers: every pixel brought to mean 0 and variance 1, then the first five principal
+components. Departure: both are learnt from at most 4,000 of the images, drawn by a fixed seed, and applied to all, so
+that a large set of large images need not be held in memory at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from secondguess.errors import UserError
+from secondguess.observation import PENULTIMATE, Needs, Observation, Trace
+
+if TYPE_CHECKING:
+    from secondguess.classifier import Classifier
+    from secondguess.data import ImageSet, ImageSource
+    from secondguess.search.distance import Distances
+    from secondguess.supervisors import Supervisor
+
+__all__ = ["Pool", "pixel_features"]
+
+Floats = NDArray[np.float64]
+Made = TypeVar("Made")
+
+TAU = 0.65  # of the papers on unknown unknowns, for two classes
+COMPONENTS = 5  # of the paper, for all three of its data sets
+LEARNT_FROM = 4000
+AT_ONCE = 500  # images read at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """n images, of which some may be asked about.
+
+    Attributes:
+        observation: what the classifier says about the n images.
+        images: the n images; their labels are never looked at.
+        features: (n, d) where each image lies, for clusters, coverage and spread.
+        eligible: (n,) which of the images may be asked about.
+        distances: how far each of the n images is from another decision, or None where nobody measured that.
+        scores: (n,) suspicion by the name of the supervisor.
+    """
+
+    observation: Observation
+    images: ImageSet
+    features: Floats
+    eligible: NDArray[np.bool_]
+    distances: Distances | None = None
+    scores: Mapping[str, Floats] = field(default_factory=dict)
+    _memory: dict[object, Any] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        n = len(self.observation)
+        lengths = {
+            "images": len(self.images),
+            "rows of features": len(self.features),
+            "marks of what may be asked about": len(self.eligible),
+            "distances": n if self.distances is None else len(self.distances.mae),
+        } | {f"scores of {name!r}": len(values) for name, values in self.scores.items()}
+        for what, length in lengths.items():
+            if length != n:
+                raise UserError(f"{n} images were observed, but {length} {what} were given; give one for each image.")
+        features = np.asarray(self.features, dtype=np.float64)
+        if features.ndim != 2 or not np.isfinite(features).all():
+            raise UserError(f"The features have shape {features.shape} or are not all finite; give (n, d) numbers.")
+        object.__setattr__(self, "features", features)
+        object.__setattr__(self, "eligible", np.asarray(self.eligible, dtype=bool))
+
+    @classmethod
+    def of(
+        cls,
+        classifier: Classifier,
+        images: ImageSet,
+        *,
+        critical: int | str | None = None,
+        tau: float = TAU,
+        distances: Distances | None = None,
+        supervisors: Sequence[Supervisor] = (),
+        features: Literal["pixels", "penultimate"] | ArrayLike = "pixels",
+        seed: int = 0,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Pool:
+        """Look at the images once and gather what a search needs.
+
+        Args:
+            classifier: the system under test.
+            images: n images; labels are not needed.
+            critical: number or name of the class whose predictions are in question; None for all classes.
+            tau: an image may be asked about where the confidence is greater than this (not equal); 0 admits all.
+            distances: of the n images, from `measure_distances`.
+            supervisors: fitted supervisors whose scores the adaptive search may learn from.
+            features: `"pixels"` as in the papers, `"penultimate"` for the activations that the last layer is fed, or
+                an array (n, d) of one's own.
+            seed: of what the supervisors draw, and of the images that pixel features are learnt from.
+            progress: called with (images done, images in all) while the classifier looks.
+        """
+        if not 0 <= tau < 1:
+            raise UserError(f"The confidence must exceed {tau}, which is not in [0, 1); the papers take 0.65.")
+        needs = reduce(Needs.__or__, (one.needs for one in supervisors), Needs())
+        trace = Trace(PENULTIMATE, "grid")
+        if isinstance(features, str) and features == "penultimate":
+            needs |= Needs(traces=frozenset({trace}))
+        seen = classifier.observe(images, needs, seed=seed, progress=progress)
+        eligible = seen.confidences > tau
+        if critical is not None:
+            eligible &= seen.predictions == _class_number(critical, seen.class_names)
+        return cls(
+            observation=seen,
+            images=images,
+            features=_features(features, seen, trace, images.images, seed),
+            eligible=eligible,
+            distances=distances,
+            scores={one.name: one.score(seen) for one in supervisors},
+        )
+
+    def __len__(self) -> int:
+        """The number of images n, whether they may be asked about or not."""
+        return len(self.observation)
+
+    @property
+    def size(self) -> int:
+        """How many images may be asked about."""
+        return int(self.eligible.sum())
+
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """(size,) the positions of the images that may be asked about, ascending."""
+        return np.flatnonzero(self.eligible)
+
+    @property
+    def predictions(self) -> NDArray[np.int64]:
+        """(n,) the predicted classes."""
+        return self.observation.predictions
+
+    @property
+    def confidence(self) -> Floats:
+        """(n,) the probability of the predicted class."""
+        return self.observation.confidences
+
+    def only(self, rows: NDArray[np.int64]) -> Pool:
+        """The same images, of which only those at the positions `rows` may be asked about, if they could be before."""
+        chosen = np.zeros(len(self), dtype=bool)
+        chosen[rows] = True
+        return replace(self, eligible=self.eligible & chosen)
+
+    def narrowed(self) -> Pool:
+        """The pool of only those images that may be asked about: n becomes `size`, and positions are counted anew.
+
+        Distances cost many questions to the model, so they are best measured on `pool.narrowed().images`.
+        """
+        rows = self.rows
+        if len(rows) == 0:
+            raise UserError(f"None of the {len(self)} images may be asked about; lower tau or name another class.")
+        distances = self.distances
+        if distances is not None:
+            columns = {one.name: getattr(distances, one.name) for one in fields(distances)}
+            taken: dict[str, Any] = {
+                name: values[rows] for name, values in columns.items() if isinstance(values, np.ndarray)
+            }
+            distances = replace(distances, **taken)
+        return replace(
+            self,
+            observation=self.observation.take(rows),
+            images=self.images.take(rows),
+            features=self.features[rows],
+            eligible=np.ones(len(rows), dtype=bool),
+            distances=distances,
+            scores={name: values[rows] for name, values in self.scores.items()},
+        )
+
+    def with_distances(self, distances: Distances) -> Pool:
+        """The same pool, with the distances of its n images."""
+        return replace(self, distances=distances)
+
+    def without_pixels(self) -> Pool:
+        """The same pool with images of a single pixel: all that a simulation needs, and quickly sent elsewhere."""
+        from secondguess.data import ImageSet
+
+        blank = np.zeros((len(self), 1, 1, 1), dtype=np.uint8)
+        distances = self.distances
+        if distances is not None and hasattr(distances, "twins"):
+            distances = replace(distances, twins=blank.astype(np.float32))
+        seen = Observation(self.observation.probabilities, class_names=self.observation.class_names)
+        return replace(self, observation=seen, images=ImageSet.from_arrays(blank, layout="NCHW"), distances=distances)
+
+    def errors(self, labels: ArrayLike) -> NDArray[np.bool_]:
+        """(n,) which predictions that may be asked about are wrong, given labels of all n images; see `wrong`."""
+        truth, rows = np.asarray(labels), self.rows
+        if len(truth) != len(self):
+            raise UserError(f"{len(truth)} labels were given for a pool of {len(self)} images; give one for each.")
+        found = np.zeros(len(self), dtype=bool)
+        found[rows] = wrong(self.predictions[rows], truth[rows], self.observation.num_classes)
+        return found
+
+    def remember(self, key: object, make: Callable[[], Made]) -> Made:
+        """What several searches on one pool need is made once: `make()` at the first call with this key."""
+        if key not in self._memory:
+            self._memory[key] = make()
+        made: Made = self._memory[key]
+        return made
+
+
+def wrong(predictions: NDArray[np.int64], labels: ArrayLike, num_classes: int) -> NDArray[np.bool_]:
+    """Which predictions are errors.
+
+    Args:
+        predictions: (m,) predicted classes.
+        labels: (m,) integers: an error is a label that differs; or (m, K) soft: an error is a prediction with no share
+            in the label, so that a row of zeros ("none of the classes") makes every prediction an error.
+        num_classes: K.
+    """
+    truth = np.asarray(labels)
+    if truth.dtype.kind in "iu" and truth.shape == predictions.shape:
+        if truth.size and (truth.min() < 0 or truth.max() >= num_classes):
+            raise UserError(
+                f"The labels run from {truth.min()} to {truth.max()}, but with {num_classes} classes a label is "
+                f"0..{num_classes - 1}; skip an image whose label is unknown."
+            )
+        return np.asarray(truth != predictions)
+    if truth.dtype.kind == "f" and truth.shape == (len(predictions), num_classes):
+        if not ((truth >= 0).all() and np.isfinite(truth).all()):
+            raise UserError("The soft labels hold negative or infinite numbers; give shares of the classes.")
+        return np.asarray(truth[np.arange(len(predictions)), predictions] == 0)
+    raise UserError(
+        f"Labels of dtype {truth.dtype} and shape {truth.shape} were told for {len(predictions)} images; give "
+        f"integers ({len(predictions)},) or soft labels as floats ({len(predictions)}, {num_classes})."
+    )
+
+
+def pixel_features(images: ImageSource, components: int = COMPONENTS, seed: int = 0) -> Floats:
+    """The features of the papers: pixels standardised one by one, then their principal components.
+
+    Args:
+        images: n images.
+        components: how many; fewer where there are fewer images or pixels.
+        seed: which images it is learnt from, if there are more than 4,000.
+
+    Returns:
+        (n, components).
+    """
+    from sklearn.decomposition import PCA
+    from sklearn.preprocessing import StandardScaler
+
+    n = len(images)
+    chosen = np.sort(np.random.default_rng(seed).permutation(n)[:LEARNT_FROM])
+    learnt_from = np.concatenate([_flat(images, part) for part in np.array_split(chosen, -(-len(chosen) // AT_ONCE))])
+    scaler = StandardScaler().fit(learnt_from)
+    components = min(components, *learnt_from.shape)
+    pca = PCA(components, random_state=seed).fit(scaler.transform(learnt_from))
+    parts = np.array_split(np.arange(n), -(-n // AT_ONCE))
+    return np.concatenate([pca.transform(scaler.transform(_flat(images, part))) for part in parts]).astype(np.float64)
+
+
+def _flat(images: ImageSource, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+    return images[rows].reshape(len(rows), -1)
+
+
+def _features(given: Any, seen: Observation, trace: Trace, images: ImageSource, seed: int) -> Floats:
+    if not isinstance(given, str):
+        return np.asarray(given, dtype=np.float64)
+    if given == "pixels":
+        return pixel_features(images, seed=seed)
+    if given == "penultimate":
+        return np.asarray(seen.trace(trace), dtype=np.float64)
+    raise UserError(f"There are no features called {given!r}; give 'pixels', 'penultimate' or an array (n, d).")
+
+
+def _class_number(critical: int | str, names: tuple[str, ...]) -> int:
+    """The number of the critical class; a text is a name first and a number only if no class is called so."""
+    if isinstance(critical, str):
+        if critical in names:
+            return names.index(critical)
+        if not critical.isdecimal():
+            raise UserError(f"There is no class {critical!r}; the classes are {', '.join(names)}.")
+    number = int(critical)
+    if not 0 <= number < len(names):
+        raise UserError(f"The critical class is {number}, but the classes are numbered 0..{len(names) - 1}.")
+    return number
