@@ -1,0 +1,205 @@
+"""SQLite or PostgreSQL behind the same few calls, with what was committed on disk in either.
+
+SQLite: a write-ahead log with `synchronous=FULL`, so a commit has reached the disk when it returns, and a killed
+process leaves a file that opens as if it had been closed. PostgreSQL: its own promise, `synchronous_commit` as the
+server has it; a lost connection is opened anew by the next transaction. Statements are written once,
+with `?` for a value.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
+
+from secondguess._files import make_folder
+from secondguess.errors import UserError, require
+
+__all__ = ["Database", "DatabaseFailed", "Postgres", "Sqlite", "open_database", "public_name"]
+
+URLS = ("postgresql://", "postgres://")
+PATIENCE = 10.0  # seconds that a writer waits for another one
+LOCK = 0x5EC06E55  # any number, the same in every process that writes records
+
+
+class DatabaseFailed(Exception):
+    """The database could not do it: the disk is full, the server is gone."""
+
+
+class Database(ABC):
+    """A connection at which the threads of a process take turns.
+
+    Attributes:
+        words: what the two databases call differently, for `str.format` in a schema.
+        marker: stands for a value in a statement.
+        begin: the statements that open a transaction which nobody else writes during.
+        errors: what the library raises.
+    """
+
+    words: ClassVar[dict[str, str]]
+    marker: str
+    begin: tuple[str, ...]
+    errors: tuple[type[Exception], ...]
+
+    def __init__(self) -> None:
+        self._turn = threading.RLock()
+        self._connection = self._connect()
+
+    def rows(self, query: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """What a query finds."""
+        with self._turn, self._failing():
+            return list(self._connection.execute(self._spoken(query), values).fetchall())
+
+    def run(self, statement: str, values: Sequence[object] = ()) -> None:
+        """Carry a statement out."""
+        with self._turn, self._failing():
+            self._connection.execute(self._spoken(statement), values)
+
+    def run_many(self, statement: str, values: Sequence[Sequence[object]]) -> None:
+        """Carry a statement out for each row of values."""
+        with self._turn, self._failing():
+            self._connection.cursor().executemany(self._spoken(statement), values)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All of the block or nothing of it; one writer at a time, so that numbers grow in the order of commits."""
+        with self._turn:
+            self._revive()
+            try:
+                for statement in self.begin:
+                    self.run(statement)
+                yield
+                self.run("COMMIT")
+            except BaseException:
+                with suppress(*self.errors):
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    def close(self) -> None:
+        """Let go of it."""
+        with self._turn:
+            self._connection.close()
+
+    @abstractmethod
+    def _connect(self) -> Any:
+        """A connection of the library's, each statement a transaction of its own unless one was begun."""
+
+    @property
+    def _is_lost(self) -> bool:
+        """Whether there is need to connect again; a file is not lost."""
+        return False
+
+    def _revive(self) -> None:
+        if self._is_lost:
+            try:
+                self._connection = self._connect()
+            except UserError as error:
+                raise DatabaseFailed(str(error)) from None
+
+    def _spoken(self, statement: str) -> str:
+        return statement.replace("?", self.marker)
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        try:
+            yield
+        except self.errors as error:
+            raise DatabaseFailed(" ".join(str(error).split())) from error
+
+
+class Sqlite(Database):
+    """A file.
+
+    Args:
+        path: of the file, which is made where there is none.
+        read_only: look at what is there, while another process writes.
+    """
+
+    words: ClassVar = {"identity": "INTEGER PRIMARY KEY", "bytes": "BLOB"}
+    marker = "?"
+    begin = ("BEGIN IMMEDIATE",)
+    errors = (sqlite3.Error,)
+
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+        self._path, self._read_only = path, read_only
+        super().__init__()
+
+    def _connect(self) -> sqlite3.Connection:
+        if not self._read_only:
+            make_folder(self._path.parent)
+        try:
+            base = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, timeout=PATIENCE)
+            try:
+                pragmas = ("query_only = ON",) if self._read_only else ("journal_mode = WAL", "synchronous = FULL")
+                for pragma in pragmas:
+                    base.execute(f"PRAGMA {pragma}")
+                base.execute("SELECT name FROM sqlite_master LIMIT 1").fetchall()
+            except BaseException:
+                base.close()
+                raise
+        except sqlite3.Error as error:
+            raise UserError(f"{self._path} is not a file of records ({error}); name another one.") from error
+        return base
+
+
+class Postgres(Database):
+    """A database of a PostgreSQL server, with the extra `postgres`.
+
+    Args:
+        url: `postgresql://user:password@host:port/database`.
+    """
+
+    words: ClassVar = {"identity": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY", "bytes": "BYTEA"}
+    marker = "%s"
+    # Numbers are drawn before rows are seen: without the lock a reader could skip one that is committed late.
+    begin = ("BEGIN", f"SELECT pg_advisory_xact_lock({LOCK})")
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._library = require("psycopg", "postgres")
+        self.errors = (self._library.Error,)
+        super().__init__()
+
+    def _connect(self) -> Any:
+        try:
+            return self._library.connect(self._url, autocommit=True, connect_timeout=int(PATIENCE))
+        except self.errors as error:
+            where = public_name(self._url)
+            reason = " ".join(str(error).split())
+            raise UserError(
+                f"The database at {where} cannot be reached ({reason}); start it, or name another."
+            ) from None
+
+    @property
+    def _is_lost(self) -> bool:
+        return bool(self._connection.closed or self._connection.broken)
+
+
+def public_name(name: str) -> str:
+    """The name of a database without user and password, which may be shown."""
+    if not name.startswith(URLS):
+        return name
+    parts = urlsplit(name)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def open_database(name: str, *, read_only: bool = False) -> Database:
+    """The database of a `postgresql://` URL, or of an SQLite file.
+
+    Args:
+        name: the URL, or the path of the file.
+        read_only: nothing will be written; a file must be there already.
+    """
+    if name.startswith(URLS):
+        return Postgres(name)
+    path = Path(name)
+    if "://" in name:
+        raise UserError(f"Records cannot be kept at {name!r}; give an SQLite file or a URL postgresql://...")
+    if path.is_dir() or (read_only and not path.is_file()):
+        raise UserError(f"There is no file of records {path}; name the one given to `secondguess guard serve`.")
+    return Sqlite(path, read_only=read_only)

@@ -1,0 +1,248 @@
+"""What people said, kept so that nothing is ever lost: one SQLite file, one row an event.
+
+Rows are only ever added. An answer is on disk before `append` returns (write-ahead log, `synchronous=FULL`), a killed
+process leaves a file that opens as if it had been closed, and the state of a session is what its events say, read from
+the first to the last. An event may carry the key of the request that caused it: the same key twice is one event, so a
+browser that does not know whether it was heard can say it again.
+
+One process at a time may write to a folder. The lock is an open transaction on a second, empty SQLite file, which the
+operating system lets go of when the process ends, however it ends; readers need no lock.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from secondguess._files import make_folder
+from secondguess.errors import UserError
+
+__all__ = ["Event", "Kind", "Seen", "Store"]
+
+Kind = Literal["asked", "answered", "skipped", "undone"]
+VERSION = 1
+FILE, LOCK = "labels.sqlite", "labels.lock"
+SCHEMA = f"""
+BEGIN IMMEDIATE;
+CREATE TABLE settings (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE images (
+  image INTEGER PRIMARY KEY,      -- its position in the set of images
+  id TEXT NOT NULL,               -- its file name, say
+  predicted INTEGER NOT NULL,     -- the class that the model said
+  confidence REAL NOT NULL
+);
+CREATE TABLE events (
+  number INTEGER PRIMARY KEY,     -- events happened in this order
+  kind TEXT NOT NULL CHECK (kind IN ('asked', 'answered', 'skipped', 'undone')),
+  image INTEGER NOT NULL REFERENCES images (image),
+  annotator TEXT NOT NULL,
+  time TEXT NOT NULL,             -- UTC, ISO 8601
+  classes TEXT,                   -- of an answer, a JSON list: one class, several if ambiguous, none if invalid
+  key TEXT UNIQUE                 -- of the request, so that it counts once
+);
+PRAGMA user_version = {VERSION};
+COMMIT;
+"""
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened in a session.
+
+    Attributes:
+        kind: an image was asked about, answered, skipped, or its answer or skip was undone.
+        image: position of the image in its set.
+        annotator: whose doing it is.
+        classes: of an answer: one class, several where the image is ambiguous, none where it is invalid.
+        time: UTC, ISO 8601; set by the store.
+        key: identifies the request, or None.
+        number: place among all events, from 1; set by the store.
+    """
+
+    kind: Kind
+    image: int
+    annotator: str
+    classes: tuple[int, ...] | None = None
+    time: str = ""
+    key: str | None = None
+    number: int = 0
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What is to be remembered of an image: its id, the model's answer and the confidence of that."""
+
+    id: str
+    predicted: int
+    confidence: float
+
+
+class Store:
+    """The events of one labelling session, in a folder.
+
+    Args:
+        folder: where `labels.sqlite` lies or will lie.
+        read_only: look at what is there, even while another process labels; nothing can be added.
+    """
+
+    def __init__(self, folder: Path, *, read_only: bool = False) -> None:
+        self.folder = folder
+        self.path = folder / FILE
+        if read_only and not self.path.is_file():
+            raise UserError(f"There are no labels in {folder}: {FILE} is missing; name the folder given as --out.")
+        self._turn = threading.RLock()  # one thread of this process at a time
+        self._lock = None if read_only else _locked(make_folder(folder))
+        try:
+            self._base = self._open(read_only)
+        except BaseException:
+            self._release()
+            raise
+
+    def close(self) -> None:
+        """Fold the log into the file and let go of the folder."""
+        self._base.close()
+        self._release()
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the session was begun with; empty before `begin`."""
+        with self._turn:
+            rows = self._base.execute("SELECT key, value FROM settings").fetchall()
+        return {key: json.loads(value) for key, value in rows}
+
+    def agree(self, settings: Mapping[str, Any]) -> None:
+        """Make sure that the labels in the folder, if there are any, are about the same model, images and so on.
+
+        Args:
+            settings: values that JSON can hold; events mean nothing under other ones.
+        """
+        known, given = self.settings, json.loads(json.dumps(dict(settings)))
+        for key in dict.fromkeys([*given, *known]) if known else ():
+            if given.get(key) != known.get(key):
+                raise UserError(
+                    f"The labels in {self.folder} were begun with {key} {_short(known.get(key))}, not "
+                    f"{_short(given.get(key))}; go on with that, or name another folder with --out."
+                )
+
+    def begin(self, settings: Mapping[str, Any]) -> None:
+        """Remember what the session is about, or make sure that it still is."""
+        self.agree(settings)
+        if not self.settings:
+            rows = [(key, json.dumps(value)) for key, value in settings.items()]
+            with self._transaction():
+                self._base.executemany("INSERT INTO settings VALUES (?, ?)", rows)
+
+    def append(self, event: Event, seen: Seen | None = None) -> Event:
+        """Add an event; it is on disk when this returns.
+
+        Args:
+            event: its time and number are set here.
+            seen: what to remember of the image, the first time that it is asked about.
+
+        Returns:
+            The event as stored. Where the key is known already, the old event: nothing is added.
+        """
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        classes = None if event.classes is None else json.dumps(list(event.classes))
+        with self._transaction():
+            if event.key is not None and (old := self.find(event.key)) is not None:
+                return old
+            if seen is not None:
+                row = (event.image, seen.id, seen.predicted, seen.confidence)
+                self._base.execute("INSERT OR IGNORE INTO images VALUES (?, ?, ?, ?)", row)
+            number = self._base.execute(
+                "INSERT INTO events (kind, image, annotator, time, classes, key) VALUES (?, ?, ?, ?, ?, ?)",
+                (event.kind, event.image, event.annotator, now, classes, event.key),
+            ).lastrowid
+        return Event(event.kind, event.image, event.annotator, event.classes, now, event.key, int(number or 0))
+
+    def find(self, key: str) -> Event | None:
+        """The event of the request with this key."""
+        return next(iter(self._events("WHERE key = ?", (key,))), None)
+
+    def events(self) -> list[Event]:
+        """All events, in the order in which they happened."""
+        return self._events()
+
+    def seen(self) -> dict[int, Seen]:
+        """What is remembered of every image that was asked about."""
+        with self._turn:
+            rows = self._base.execute("SELECT image, id, predicted, confidence FROM images ORDER BY image").fetchall()
+        return {image: Seen(name, predicted, confidence) for image, name, predicted, confidence in rows}
+
+    def _events(self, where: str = "", values: Sequence[object] = ()) -> list[Event]:
+        query = f"SELECT kind, image, annotator, classes, time, key, number FROM events {where} ORDER BY number"
+        with self._turn:
+            rows = self._base.execute(query, values).fetchall()
+        return [
+            Event(kind, image, annotator, None if classes is None else tuple(json.loads(classes)), time, key, number)
+            for kind, image, annotator, classes, time, key, number in rows
+        ]
+
+    def _open(self, read_only: bool) -> sqlite3.Connection:
+        # Threads of the server take turns under the session's own lock.
+        base = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+        try:
+            if read_only:
+                base.execute("PRAGMA query_only = ON")
+            else:
+                base.execute("PRAGMA journal_mode = WAL")
+                base.execute("PRAGMA synchronous = FULL")
+                base.execute("PRAGMA foreign_keys = ON")
+            (version,) = base.execute("PRAGMA user_version").fetchone()
+            if version == 0 and not read_only:
+                base.executescript(SCHEMA)
+            elif version != VERSION:
+                raise UserError(
+                    f"{self.path} has format {version}, but this version of secondguess reads format {VERSION}; "
+                    "use the version that wrote it, or name another folder with --out."
+                )
+        except sqlite3.DatabaseError as error:
+            base.close()
+            raise UserError(f"{self.path} is not a file of labels ({error}); name another folder.") from error
+        except BaseException:
+            base.close()
+            raise
+        return base
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """All of the block or nothing of it."""
+        with self._turn:
+            self._base.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._base.execute("COMMIT")
+            except BaseException:
+                self._base.rollback()
+                raise
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
+
+
+def _locked(folder: Path) -> sqlite3.Connection:
+    """An open transaction that keeps other processes out of the folder until the connection is closed."""
+    lock = sqlite3.connect(folder / LOCK, isolation_level=None, timeout=0, check_same_thread=False)
+    try:
+        lock.execute("PRAGMA journal_mode = MEMORY")  # there is nothing to recover
+        lock.execute("BEGIN EXCLUSIVE")
+    except sqlite3.OperationalError as error:
+        lock.close()
+        raise UserError(
+            f"Another process is labelling into {folder}; go on in its page, stop it, or name another folder."
+        ) from error
+    return lock
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,242 @@
+"""`secondguess guard`: fit a guard, ask it, serve it, watch it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from secondguess.cli import guard_service
+from secondguess.cli.guard_options import Folder, Model, loading_for, open_classifier, open_guard
+from secondguess.cli.options import (
+    BatchSize,
+    Channels,
+    Debug,
+    Device,
+    Fit,
+    Json,
+    Mean,
+    Output,
+    Quiet,
+    Seed,
+    Size,
+    SkipBad,
+    Std,
+    Weights,
+    listed,
+    print_json,
+    progress_for,
+    say,
+)
+from secondguess.errors import UserError
+
+if TYPE_CHECKING:
+    from secondguess.data import ImageSource
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="From a score to a decision: fit a guard for a model, judge images, serve predictions, watch them.",
+    no_args_is_help=True,
+)
+
+
+@app.command("fit")
+def fit(
+    model: Model,
+    train: Annotated[str, typer.Option(help="Labelled images the model was trained on.", rich_help_panel="Data")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the guard, and for nothing else.")],
+    calibration: Annotated[
+        str | None,
+        typer.Option(
+            help="Nominal images it was not trained on, hundreds or better thousands. [default: a third of --train]",
+            rich_help_panel="Data",
+        ),
+    ] = None,
+    false_alarms: Annotated[
+        float, typer.Option(help="The share of nominal images that may raise an alarm.", rich_help_panel="Guard")
+    ] = 0.01,
+    supervisors: Annotated[
+        str, typer.Option(help="recommended, or names separated by commas.", rich_help_panel="Guard")
+    ] = "recommended",
+    rule: Annotated[
+        str,
+        typer.Option(
+            help="learnt (from generated stress images), or without these: bonferroni, harmonic, cauchy.",
+            rich_help_panel="Guard",
+        ),
+    ] = "learnt",
+    per_class: Annotated[
+        bool, typer.Option("--per-class", help="Keep the share within every predicted class.", rich_help_panel="Guard")
+    ] = False,
+    latency: Annotated[
+        float | None,
+        typer.Option(
+            help="Milliseconds an image that supervisors may take; default: all are asked.", rich_help_panel="Guard"
+        ),
+    ] = None,
+    size: Size = None,
+    channels: Channels = None,
+    fit: Fit = "stretch",
+    skip_bad: SkipBad = False,
+    weights: Weights = None,
+    mean: Mean = "0",
+    std: Std = "1",
+    output: Output = "auto",
+    batch_size: BatchSize = 256,
+    seed: Seed = 0,
+    device: Device = "auto",
+    quiet: Quiet = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Learn what is nominal and what trouble looks like, and calibrate the threshold of alarms.
+
+    The folder holds all that is needed at run time; training images are not.
+
+    **Examples**
+
+    `secondguess guard fit --model m.onnx --train photos/train --calibration photos/val --out guard/`
+
+    `secondguess guard fit --model m.onnx --train train.npz --false-alarms 0.05 --supervisors entropy,mdsa --out guard/`
+    """
+    from secondguess.cli.audit import _training
+    from secondguess.data import load_images
+    from secondguess.guard import Guard
+
+    classifier = open_classifier(model, weights, mean, std, output, batch_size, device)
+    loading = loading_for(classifier, size, channels, fit, skip_bad=skip_bad)
+    images = _training(train, loading)
+    nominal = None if calibration is None else load_images(calibration, **loading)
+    classifier.class_names = classifier.class_names or images.class_names
+    chosen = supervisors if supervisors == "recommended" else listed(supervisors)
+    guard = Guard(chosen, false_alarms=false_alarms, per_class=per_class, rule=rule, latency_ms=latency)  # type: ignore[arg-type]
+    guard.fit(classifier, images, nominal, seed=seed, progress=progress_for(quiet=quiet or json))
+    guard.save(out)
+    if json:
+        print_json({"guard": str(out), "report": guard.report.to_json(), "record": guard.record})
+        return
+    say(str(guard.report))
+    say(f"The guard is in {out}; serve it: secondguess guard serve {out} --model {model}")
+
+
+@app.command("judge")
+def judge(
+    guard: Folder,
+    images: Annotated[
+        list[str], typer.Argument(metavar="IMAGES...", help="Image files, folders or .npz files.", show_default=False)
+    ],
+    model: Model,
+    fit: Fit = "stretch",
+    weights: Weights = None,
+    mean: Mean = "0",
+    std: Std = "1",
+    output: Output = "auto",
+    batch_size: BatchSize = 256,
+    device: Device = "auto",
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Judge images: the prediction, how unusual the image is, what may be wrong with it, and what to do.
+
+    **Examples**
+
+    `secondguess guard judge guard/ --model m.onnx one.png two.png`
+
+    `secondguess guard judge guard/ --model m.onnx incoming/ --json`
+    """
+    loaded = open_guard(guard, open_classifier(model, weights, mean, std, output, batch_size, device))
+    rows: list[dict[str, Any]] = []
+    for names, source in _named(images, loaded.shape, fit):
+        for start in range(0, len(source), batch_size):
+            part = slice(start, min(start + batch_size, len(source)))
+            for name, judgement in zip(names[part], loaded.judge(source[part]), strict=True):
+                rows += [{"image": name, **judgement.to_json()}]
+                if not json:
+                    say(f"{name}: {judgement}")
+    if json:
+        print_json({"guard": str(guard), "judgements": rows})
+
+
+@app.command("recalibrate")
+def recalibrate(
+    guard: Folder,
+    nominal: Annotated[str, typer.Argument(metavar="IMAGES", help="Fresh nominal images.", show_default=False)],
+    model: Model,
+    fit: Fit = "stretch",
+    skip_bad: SkipBad = False,
+    weights: Weights = None,
+    mean: Mean = "0",
+    std: Std = "1",
+    output: Output = "auto",
+    batch_size: BatchSize = 256,
+    device: Device = "auto",
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Draw the line of alarms anew from fresh nominal images; nothing else of the guard changes.
+
+    **Example**
+
+    `secondguess guard recalibrate guard/ camera2/ --model m.onnx`
+    """
+    from secondguess.data import load_images
+
+    loaded = open_guard(guard, open_classifier(model, weights, mean, std, output, batch_size, device))
+    channels, *sides = loaded.shape
+    images = load_images(nominal, size=tuple(sides), channels=channels, fit=fit, skip_bad=skip_bad)  # type: ignore[arg-type]
+    loaded.recalibrate(images).save(guard)
+    if json:
+        print_json({"guard": str(guard), "report": loaded.report.to_json(), "record": loaded.record})
+    else:
+        say(str(loaded.report))
+
+
+@app.command("show")
+def show(guard: Folder, json: Json = False, debug: Debug = False) -> None:
+    """Show what a guard promises, what it sees and what it will miss; the model is not needed.
+
+    **Example**
+
+    `secondguess guard show guard/`
+    """
+    from secondguess.guard.artefact import read_card
+    from secondguess.guard.report import GuardReport
+
+    card = read_card(guard)
+    if json:
+        print_json(card)
+        return
+    names = [Path(name).name.rpartition("-")[0] or Path(name).stem for name in card["supervisors"]]
+    say(f"A guard for {card['model']['name']} (fingerprint {str(card['model']['fingerprint'])[:8]})")
+    say(f"  images        {' x '.join(map(str, card['shape']))}, {len(card['class_names'])} classes")
+    say(f"  supervisors   {', '.join(names)}")
+    times = len(card["record"]["calibrations"])
+    say(f"  false alarms  {card['settings']['false_alarms']:g}, calibrated {times} time{'s' if times > 1 else ''}")
+    say(str(GuardReport.from_json(card["report"])))
+
+
+app.command("serve")(guard_service.serve)
+app.command("watch")(guard_service.watch)
+
+
+def _named(places: list[str], shape: tuple[int, int, int], fit: str) -> list[tuple[list[str], ImageSource]]:
+    """What is to be judged: the names of images, and where they are read from."""
+    from secondguess.data import load_images
+    from secondguess.data.decode import EXTENSIONS
+    from secondguess.data.encoded import FileSource
+
+    channels, *sides = shape
+    files = [Path(place) for place in places if place.lower().endswith(EXTENSIONS) and not Path(place).is_dir()]
+    if missing := next((path for path in files if not path.is_file()), None):
+        raise UserError(f"There is no image {missing}.")
+    found: list[tuple[list[str], ImageSource]] = []
+    if files:
+        found.append(([str(path) for path in files], FileSource(files, shape, fit)))  # type: ignore[arg-type]
+    for place in places:
+        if place not in map(str, files):
+            images = load_images(place, size=tuple(sides), channels=channels, fit=fit)  # type: ignore[arg-type]
+            names = images.ids or tuple(f"{place}[{row}]" for row in range(len(images)))
+            found.append((list(names), images.images))
+    return found

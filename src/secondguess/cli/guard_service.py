@@ -1,0 +1,204 @@
+"""`secondguess guard serve` and `secondguess guard watch`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from secondguess.cli.guard_options import Folder, Model, loading_for, open_classifier, open_guard
+from secondguess.cli.options import (
+    BatchSize,
+    Debug,
+    Device,
+    Fit,
+    Json,
+    Mean,
+    Output,
+    Std,
+    Weights,
+    print_json,
+    say,
+)
+from secondguess.errors import UserError, require
+
+if TYPE_CHECKING:
+    from secondguess.classifier import Classifier
+
+__all__ = ["serve", "watch"]
+
+RECORDS = "records.sqlite"  # in the folder of the guard
+
+
+def serve(
+    guard: Folder,
+    model: Model,
+    host: Annotated[str, typer.Option(help="Where to listen.", rich_help_panel="Service")] = "127.0.0.1",
+    exposed: Annotated[
+        bool, typer.Option("--exposed", help="Allow another host than this machine.", rich_help_panel="Service")
+    ] = False,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free port.", rich_help_panel="Service")] = 8000,
+    records: Annotated[
+        str | None,
+        typer.Option(help=f"An SQLite file or postgresql://... [default: GUARD/{RECORDS}]", rich_help_panel="Service"),
+    ] = None,
+    thumbnails: Annotated[
+        bool,
+        typer.Option(
+            "--thumbnails", help="Keep a small picture of every image with an alarm.", rich_help_panel="Service"
+        ),
+    ] = False,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(help="Holds the token; made if missing. [default: a fresh token]", rich_help_panel="Service"),
+    ] = None,
+    max_body: Annotated[float, typer.Option(help="Megabytes a request.", rich_help_panel="Limits")] = 8,
+    max_images: Annotated[int, typer.Option(min=1, help="Images a request.", rich_help_panel="Limits")] = 64,
+    max_pixels: Annotated[int, typer.Option(min=1, help="Pixels of an uploaded picture.", rich_help_panel="Limits")] = 4
+    << 20,
+    max_wait: Annotated[
+        float, typer.Option(min=0, help="Milliseconds that a request waits for company.", rich_help_panel="Limits")
+    ] = 2,
+    fit: Fit = "stretch",
+    weights: Weights = None,
+    mean: Mean = "0",
+    std: Std = "1",
+    output: Output = "auto",
+    batch_size: BatchSize = 256,
+    device: Device = "auto",
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Serve guarded predictions over HTTP: POST /predict, GET /healthz, GET /metrics.
+
+    Callers send the header `Authorization: Bearer TOKEN`. Every prediction is recorded before it is answered. Ctrl-C or
+    a termination signal ends the service after what was taken in has been answered.
+
+    **Examples**
+
+    `secondguess guard serve guard/ --model m.onnx`
+
+    `secondguess guard serve guard/ --model m.onnx --records postgresql://me@db/records --token-file token.txt`
+    """
+    for module in ("fastapi", "uvicorn", "prometheus_client", "python_multipart"):
+        require(module, "app")
+    from secondguess.app.service.api import Service
+    from secondguess.app.service.clerk import Subject
+    from secondguess.app.service.database import public_name
+    from secondguess.app.service.limits import Limits
+    from secondguess.app.service.records import Records
+    from secondguess.app.service.server import bind, read_token, run
+    from secondguess.data.fitting import check_fit
+
+    check_fit(fit)
+    body = int(max_body * 1e6)
+    limits = Limits(body=body, bodies=max(body, Limits.bodies), pixels=max_pixels, images=max_images)
+    token = read_token(token_file)
+    kept = records or str(guard / RECORDS)
+    options: dict[str, Any] = {"limits": limits, "thumbnails": thumbnails, "fit": fit, "wait": max_wait / 1000}
+    listening = bind(host, port, exposed=exposed)
+    try:
+        loaded = open_guard(guard, open_classifier(model, weights, mean, std, output, batch_size, device))
+        service = Service(Subject.of(loaded), Records(kept), token, **options)
+    except BaseException:
+        listening.close()
+        raise
+
+    def announce(address: str) -> None:
+        shown = token if token_file is None else None
+        if json:
+            print_json({"address": address, "token": shown, "records": public_name(kept)})
+        else:
+            say(f"Predictions at {address}/predict; how to ask: {address}/")
+            say(f"Token: {shown or f'in {token_file}'}")
+            say(f"Records: {public_name(kept)}; look at them with secondguess guard watch")
+        sys.stdout.flush()  # somebody may read it from a pipe
+
+    run(service, listening, announce=announce)
+
+
+def watch(
+    records: Annotated[
+        str,
+        typer.Argument(
+            metavar="RECORDS",
+            help="What `guard serve` writes: a file, a URL, or the guard's folder.",
+            show_default=False,
+        ),
+    ],
+    guard: Annotated[
+        Path | None, typer.Option(help="The folder of the guard, to show what it is known to miss.")
+    ] = None,
+    validation: Annotated[
+        str | None,
+        typer.Option(
+            help="Labelled images, for an estimate of the accuracy; needs --model.", rich_help_panel="Accuracy"
+        ),
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="The model that is served.", rich_help_panel="Accuracy")] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Where to listen; 0: any free port.")] = 0,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page.")] = True,
+    weights: Weights = None,
+    mean: Mean = "0",
+    std: Std = "1",
+    output: Output = "auto",
+    device: Device = "auto",
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Watch the records of a service on a local page: has something changed, and what do the alarms look like?
+
+    **Examples**
+
+    `secondguess guard watch guard/records.sqlite --guard guard/`
+
+    `secondguess guard watch guard/ --model m.onnx --validation photos/val`
+    """
+    for module in ("fastapi", "uvicorn"):
+        require(module, "app")
+    from secondguess.app.access import Keys
+    from secondguess.app.server import listen
+    from secondguess.app.server import serve as serve_page
+    from secondguess.app.service.records import Records
+    from secondguess.app.watch.routes import watch_app
+    from secondguess.app.watch.stream import Watch
+
+    where = str(Path(records) / RECORDS) if Path(records).is_dir() else records
+    missed = None
+    if guard is not None:
+        from secondguess.guard.artefact import read_card
+
+        missed = list(read_card(guard)["report"]["missed"])
+    estimate = None
+    if validation is not None:
+        if model is None:
+            raise UserError("The accuracy is estimated with --validation and --model; give both, or neither.")
+        classifier = open_classifier(model, weights, mean, std, output, 256, device)
+        estimate = _estimator(classifier, validation)
+    opened = Records(where, read_only=True)
+    keys = Keys.new()
+
+    def announce(link: str) -> None:
+        if json:
+            print_json({"link": link})
+        else:
+            say("Open this link; Ctrl-C ends it:")
+            say(link)
+        sys.stdout.flush()
+
+    try:
+        page = watch_app(Watch(opened, estimate=estimate, missed=missed))
+        serve_page(page, keys, listen(port), announce=announce, browser=browser)
+    finally:
+        opened.close()
+
+
+def _estimator(classifier: Classifier, validation: str) -> Any:
+    from secondguess.app.watch.estimates import estimator_for
+    from secondguess.data import load_images
+
+    return estimator_for(
+        classifier, load_images(validation, **loading_for(classifier, None, None, "stretch", skip_bad=False))
+    )

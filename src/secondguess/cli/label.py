@@ -1,0 +1,297 @@
+"""`secondguess label`: a page on which a person looks at the images that a search leads to."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from secondguess.cli.options import (
+    BatchSize,
+    Channels,
+    Debug,
+    Device,
+    Fit,
+    Json,
+    Mean,
+    Out,
+    Output,
+    Quiet,
+    Seed,
+    Size,
+    SkipBad,
+    Std,
+    Weights,
+    listed,
+    numbers,
+    pixels,
+    print_json,
+    progress_for,
+    say,
+)
+from secondguess.errors import UserError, require
+
+if TYPE_CHECKING:
+    from secondguess._progress import Progress
+    from secondguess.app.labelling import Labelling
+    from secondguess.app.store import Store
+    from secondguess.classifier import Classifier
+    from secondguess.data import ImageSet
+    from secondguess.search.distance import Distances
+    from secondguess.search.pool import Pool
+
+__all__ = ["label"]
+
+NEED_DISTANCES = ("adversarial_distance", "adaptive")
+KEYS, PORT, DISTANCES = ".access.json", ".port.json", "distances"  # in the folder of the labels
+
+
+def label(
+    out: Out,
+    model: Annotated[
+        str | None,
+        typer.Option(help="An .onnx or .pt2 file, zoo:NAME, or package.module:make_model.", rich_help_panel="Model"),
+    ] = None,
+    weights: Weights = None,
+    mean: Mean = "0",
+    std: Std = "1",
+    output: Output = "auto",
+    batch_size: BatchSize = 256,
+    images: Annotated[
+        str | None, typer.Option(help="The images to search: a folder, a file or a name.", rich_help_panel="Data")
+    ] = None,
+    size: Size = None,
+    channels: Channels = None,
+    fit: Fit = "stretch",
+    skip_bad: SkipBad = False,
+    classes: Annotated[
+        str | None,
+        typer.Option(help="What the model's classes are called, separated by commas.", rich_help_panel="Data"),
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(help="A data set that has the classes' names, instead.", rich_help_panel="Data")
+    ] = None,
+    search: Annotated[
+        str, typer.Option(help="Which image comes next; see docs/labelling.md.", rich_help_panel="Search")
+    ] = "adversarial-distance",
+    critical: Annotated[
+        str | None, typer.Option(help="Only images that the model gives this class.", rich_help_panel="Search")
+    ] = None,
+    tau: Annotated[
+        float, typer.Option(help="Only images with a confidence above this.", rich_help_panel="Search")
+    ] = 0.65,
+    attack: Annotated[
+        str,
+        typer.Option(help="How distances are measured: hop_skip_jump, boundary, gradient.", rich_help_panel="Search"),
+    ] = "hop_skip_jump",
+    budget: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Questions to the model about each image. [default: the attack's]", rich_help_panel="Search"
+        ),
+    ] = None,
+    labels: Annotated[
+        int | None, typer.Option(min=1, help="Stop after so many labels.", rich_help_panel="Page")
+    ] = None,
+    annotator: Annotated[str, typer.Option(help="The name that the page suggests.", rich_help_panel="Page")] = "",
+    overlap: Annotated[
+        int, typer.Option(min=1, help="How many annotators each image goes to.", rich_help_panel="Page")
+    ] = 1,
+    show_answer: Annotated[
+        bool,
+        typer.Option(
+            "--show-answer/--hide-answer", help="Show the model's answer before yours.", rich_help_panel="Page"
+        ),
+    ] = False,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Where to listen; 0: any free port.", rich_help_panel="Page")
+    ] = 0,
+    browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="Open the page.", rich_help_panel="Page")
+    ] = True,
+    export: Annotated[
+        str | None, typer.Option(help="Write the labels as csv, parquet or npz and end.", rich_help_panel="Page")
+    ] = None,
+    seed: Seed = 0,
+    device: Device = "auto",
+    quiet: Quiet = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Label images on a local page, led by a search for confident mistakes.
+
+    The page is for this machine only. Every answer is on disk, in the folder `--out`, before the next image appears;
+    the same command goes on where it was. Ctrl-C ends it.
+
+    **Examples**
+
+    `secondguess label --model m.onnx --images incoming/ --out labels/`
+
+    `secondguess label --model m.onnx --images incoming/ --classes cat,dog --critical dog --out labels/`
+
+    `secondguess label --export csv --out labels/`
+    """
+    if export is not None:
+        _export(out, export, as_json=json)
+        return
+    if model is None or images is None:
+        raise UserError("There is nothing to label; say with --model and --images what it is about.")
+    for module in ("fastapi", "uvicorn"):
+        require(module, "app")
+    from secondguess.app.store import Store
+    from secondguess.classifier import Classifier
+
+    progress = progress_for(quiet=quiet or json)
+    options = {"output": output, "batch_size": batch_size, "device": device}
+    classifier = Classifier(model, weights=weights, mean=numbers(mean), std=numbers(std), **options)  # type: ignore[arg-type]
+    shape = classifier.input_shape
+    loading: dict[str, Any] = {"fit": fit, "skip_bad": skip_bad}
+    loading |= {"size": pixels(size) or (shape and shape[1:]), "channels": channels or (shape and shape[0])}
+    found = _named(classifier, images, classes, data, loading)
+    store = Store(out)
+    try:
+        pool = _pool(classifier, found, critical, tau, seed, progress)
+        name = search.replace("-", "_")
+        about: dict[str, Any] = {
+            "model": classifier.fingerprint,
+            "images": found.content_fingerprint,
+            "search": name,
+            "seed": seed,
+        }
+        about |= {"critical": critical, "tau": tau, "classes": list(pool.observation.class_names)}
+        if name in NEED_DISTANCES:
+            about |= {"attack": attack, "budget": budget}
+            store.agree(about)  # before the long work
+            pool = replace(pool, distances=_distances(classifier, pool, attack, budget, seed, out, progress))
+        labelling = _labelling(name, pool, store, seed, overlap=overlap, goal=labels, show_answer=show_answer)
+        store.begin(about)
+        _serve(labelling, store, classifier, annotator, port, browser=browser, as_json=json)
+    finally:
+        store.close()
+
+
+def _named(
+    classifier: Classifier, where: str, classes: str | None, data: str | None, loading: dict[str, Any]
+) -> ImageSet:
+    """The images; the classifier is told what its classes are called, by the first that knows."""
+    from secondguess.data import load, load_images
+
+    if classes is not None and data is not None:
+        raise UserError("Give the names of the classes with --classes or with --data, not both.")
+    found = replace(load_images(where, **loading), name=where)
+    if classes is not None:
+        classifier.class_names = tuple(listed(classes))
+    elif data is not None:
+        classifier.class_names = load(data, **loading).test.class_names
+    elif not classifier.class_names and not Path(where).is_dir():  # folders of what arrives need not be classes
+        classifier.class_names = found.class_names
+    return found
+
+
+def _pool(
+    classifier: Classifier, images: ImageSet, critical: str | None, tau: float, seed: int, progress: Progress
+) -> Pool:
+    from secondguess.search.pool import Pool
+
+    with progress.task(f"Looking at {images.name}", len(images)) as advance:
+        pool = Pool.of(classifier, images, critical=critical, tau=tau, seed=seed, progress=advance)
+    if pool.size == 0:
+        what = "any class" if critical is None else critical
+        raise UserError(
+            f"None of the {len(images):,} images is given {what} with a confidence above {tau}; lower --tau."
+        )
+    return pool
+
+
+def _distances(
+    classifier: Classifier, pool: Pool, attack: str, budget: int | None, seed: int, out: Path, progress: Progress
+) -> Distances:
+    """Distances of the images that may be asked about; for the others they are unknown."""
+    import numpy as np
+
+    from secondguess.search.distance import Distances, measure_distances
+
+    rows, n = pool.rows, len(pool)
+    measured = measure_distances(
+        classifier,
+        pool.images.take(rows),
+        attack=attack,
+        budget=budget,
+        seed=seed,
+        starts=pool.images,
+        checkpoint=out / DISTANCES,
+        progress=progress,
+    )
+
+    def placed(values: Any, fill: Any) -> Any:
+        everywhere = np.full((n, *values.shape[1:]), fill, values.dtype)
+        everywhere[rows] = values
+        return everywhere
+
+    twins = np.zeros((n, *measured.twins.shape[1:]), np.float32)  # memory that nobody writes to is not taken
+    twins[rows] = measured.twins
+    return Distances(
+        mae=placed(measured.mae, np.inf),
+        l2=placed(measured.l2, np.inf),
+        linf=placed(measured.linf, np.inf),
+        queries=placed(measured.queries, 0),
+        failed=placed(measured.failed, True),
+        twins=twins,
+        twin_predictions=placed(measured.twin_predictions, -1),
+        start_queries=measured.start_queries,
+    )
+
+
+def _labelling(name: str, pool: Pool, store: Store, seed: int, **options: Any) -> Labelling:
+    from secondguess.app.labelling import Labelling
+    from secondguess.search.registry import make_search
+
+    return Labelling(lambda: make_search(name, pool, seed=seed), store, **options)
+
+
+def _serve(
+    labelling: Labelling,
+    store: Store,
+    classifier: Classifier,
+    annotator: str,
+    port: int,
+    *,
+    browser: bool,
+    as_json: bool,
+) -> None:
+    from secondguess.app.access import Keys
+    from secondguess.app.explaining import explainer
+    from secondguess.app.routes import LabelPage, label_app
+    from secondguess.app.server import listen, serve
+
+    listening = listen(port, remembered=store.folder / PORT)
+    keys = Keys.kept_in(store.folder / KEYS)
+    page = LabelPage(labelling, store, keys, annotator, explainer(classifier, labelling.search.pool))
+
+    def announce(link: str) -> None:
+        if as_json:
+            print_json({"link": link, "labelled": len(labelling.search.told)})
+        else:
+            say(f"{labelling.search.pool.size:,} images may be asked about. Open this link; Ctrl-C ends the session:")
+            say(link)
+        sys.stdout.flush()  # somebody may read the link from a pipe
+
+    serve(label_app(page), keys, listening, announce=announce, browser=browser)
+    if not as_json:
+        say(f"Images labelled: {len(labelling.search.told):,}, errors found: {int(labelling.search.errors.sum()):,}.")
+        say(f"The labels are in {store.folder}; the same command goes on, --export csv makes a table of them.")
+
+
+def _export(out: Path, kind: str, *, as_json: bool) -> None:
+    from secondguess.app.export import export, table
+    from secondguess.app.store import Store
+
+    store = Store(out, read_only=True)
+    try:
+        path, answers = export(store, kind), len(table(store)["index"])
+    finally:
+        store.close()
+    print_json({"file": str(path), "answers": answers}) if as_json else say(f"Answers: {answers:,}, in {path}")

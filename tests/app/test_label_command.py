@@ -1,0 +1,208 @@
+"""`secondguess label` from the outside: a process, its port, its folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import stat
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import typer
+from label_house import Server
+
+from secondguess.app.access import Keys
+from secondguess.app.server import listen, serve
+from secondguess.cli.label import label
+from secondguess.errors import UserError
+
+Run = Callable[..., None]
+
+
+@pytest.fixture
+def run(house: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """The command in this process, in an empty folder; what would be served is not."""
+    monkeypatch.syspath_prepend(house)
+    monkeypatch.chdir(tmp_path)
+    app = typer.Typer()
+    app.command()(label)
+    return lambda *words: app([str(word) for word in words], standalone_mode=False)
+
+
+@pytest.fixture
+def about(house: Path) -> list[str]:
+    """A model and its images, with all that they need."""
+    return ["--model", "label_models:make_model", "--images", str(house / "incoming.npz"), "--size", "8"]
+
+
+@contextmanager
+def opened(server: Server) -> Iterator[httpx.Client]:
+    """Somebody who has opened the link and speaks as the page does."""
+    home = f"http://127.0.0.1:{server.port}"
+    with httpx.Client(base_url=home, trust_env=False) as client:
+        page = client.get(server.link)
+        assert page.status_code == 200
+        csrf = page.text.partition('name="csrf-token" content="')[2].partition('"')[0]
+        client.headers.update({"origin": home, "x-csrf-token": csrf})
+        yield client
+
+
+def posted(client: httpx.Client, path: str, **body: Any) -> Any:
+    answer = client.post(f"/api/{path}", json={"annotator": "Ada"} | body)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_a_session_survives_a_kill(
+    serve_in_process: Callable[..., Server], run: Run, about: list[str], tmp_path: Path
+) -> None:
+    words = [*about, "--tau", "0", "--out", tmp_path / "labels"]
+    server = serve_in_process("--search", "low-confidence")
+    assert server.labelled == 0
+    with opened(server) as client:
+        state = posted(client, "next")
+        for i in range(5):
+            state = posted(client, "answer", image=state["question"]["image"], classes=[i], key=f"answer-{i}")
+    server.end(signal.SIGKILL)
+    again = serve_in_process("--search", "low-confidence")
+    assert (again.link, again.labelled) == (server.link, 5)  # the open page finds it again
+    with opened(again) as client:
+        after = posted(client, "next")
+        assert after["question"] == state["question"]
+        assert after["progress"] == state["progress"]
+    with pytest.raises(UserError, match=r"Another process is labelling into .*labels; go on in its page"):
+        run(*words, "--search", "low-confidence")
+    assert_only_this_machine_is_served(again)
+    run("--export", "csv", "--out", tmp_path / "labels")  # while the page is open
+    assert len((tmp_path / "labels/labels.csv").read_text().splitlines()) == 6
+    assert again.end(signal.SIGINT) == ""
+    assert again.process.returncode == 0
+    with pytest.raises(UserError, match='were begun with search "low_confidence", not "random"'):
+        run(*words, "--search", "random")
+    assert stat.S_IMODE((tmp_path / "labels/.access.json").stat().st_mode) == 0o600
+
+
+def assert_only_this_machine_is_served(server: Server) -> None:
+    home = f"http://127.0.0.1:{server.port}"
+    with httpx.Client(trust_env=False) as client:
+        assert client.get(f"{home}/").status_code == 401
+        assert client.get(server.link, headers={"host": "evil.example"}).status_code == 403
+        refused = client.post(f"{home}/api/next", json={"annotator": "Eve"}, headers={"origin": "http://evil.example"})
+        assert refused.status_code == 401
+        assert "server" not in refused.headers
+    elsewhere = {info[4][0] for info in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)}
+    for address in elsewhere - {"127.0.0.1"}:
+        with pytest.raises(OSError), socket.create_connection((address, server.port), timeout=2):
+            pass
+
+
+def test_distances_are_measured_for_what_may_be_asked_about(
+    run: Run, about: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A model that is only a function, with no gradients: measured, kept, and not measured again."""
+    served: list[Any] = []
+    monkeypatch.setattr("secondguess.app.server.serve", lambda app, keys, listening, **_: served.append(listening))
+    monkeypatch.setattr("secondguess.app.explaining.explainer", lambda classifier, pool: served.append(pool))
+    words = [*about, "--tau", "0.9", "--budget", "250", "--out", tmp_path / "labels", "--no-browser"]
+    run(*words)
+    pool, listening = served
+    listening.close()
+    assert pool.distances is not None
+    assert 0 < pool.size < 60
+    measured = pool.distances.queries > 0
+    np.testing.assert_array_equal(measured, pool.eligible)
+    assert (pool.distances.queries <= 250).all()
+    assert np.isinf(pool.distances.mae[~pool.eligible]).all()
+    known = ~pool.distances.failed
+    np.testing.assert_allclose(
+        pool.distances.mae[known],
+        np.abs(pool.distances.twins[known] - pool.images.materialise()[known]).mean(axis=(1, 2, 3)),
+        rtol=1e-5,
+    )
+    assert "Images labelled: 0, errors found: 0." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "There is nothing to label; say with --model and --images"),
+        (["--classes", "a,b", "--data", "digits"], "--classes or with --data, not both"),
+        (["--classes", "a,b"], "gives 10 classes, but 2 class names"),
+        (["--tau", "0.999999999"], "None of the 60 images is given any class with a confidence above"),
+        (["--critical", "owl"], "There is no class 'owl'"),
+        (["--search", "psychic"], "There is no search 'psychic'"),
+        (["--budget", "2"], "A budget of 2 queries an image was given"),
+        (["--attack", "kindness"], "kindness"),
+    ],
+)
+def test_mistakes_are_told_before_anything_is_served(
+    run: Run, about: list[str], words: list[str], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=message):
+        run("--out", tmp_path / "labels", *(about if words else []), *words)
+    run_again = [*about, "--search", "psychic", "--out", tmp_path / "labels"]
+    with pytest.raises(UserError, match="psychic"):  # neither settings nor a lock are left behind
+        run(*run_again)
+
+
+def test_export_without_labels(run: Run, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="There are no labels in"):
+        run("--export", "csv", "--out", tmp_path / "nowhere")
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_ctrl_c_ends_in_good_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The link is announced when the page can be opened; a browser is sent there; an interrupt is no failure."""
+    seen: dict[str, Any] = {}
+    sent = threading.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"the page"})
+
+    def announce(link: str) -> None:
+        seen["link"] = link
+
+    def browse(link: str) -> None:
+        seen["page"] = httpx.get(link, trust_env=False).text
+        seen["browsed"] = link
+        os.kill(os.getpid(), signal.SIGINT)
+        sent.set()
+
+    monkeypatch.setattr("webbrowser.open", browse)
+    listening, keys = listen(), Keys.new()
+    port = listening.getsockname()[1]
+    serve(app, keys, listening, announce=announce)
+    assert sent.wait(10)
+    assert seen == {"link": keys.link(port), "browsed": keys.link(port), "page": "the page"}
+    assert listening.fileno() == -1
+    with pytest.raises(OSError):
+        socket.create_connection(("127.0.0.1", port), timeout=2)
+
+
+def test_the_port_is_remembered_but_not_insisted_on(tmp_path: Path) -> None:
+    file = tmp_path / "port.json"
+    first = listen(remembered=file)
+    port = first.getsockname()[1]
+    assert first.getsockname()[0] == "127.0.0.1"
+    other = listen(remembered=file)  # the first is still in use
+    assert other.getsockname()[1] != port
+    first.close()
+    other.close()
+    file.write_text(json.dumps({"port": port}))
+    again = listen(remembered=file)
+    assert again.getsockname()[1] == port
+    with pytest.raises(UserError, match=rf"Port {port} of 127\.0\.0\.1 cannot be used .* give another one with --port"):
+        listen(port)
+    again.close()
+    file.write_text("nonsense")
+    listen(remembered=file).close()
+    assert json.loads(file.read_text())["port"] > 0

@@ -1,0 +1,218 @@
+"""The commands of a guard, from a model and its training images to a running, watched service."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+from torch import nn
+
+from secondguess import load
+from secondguess.data import save_npz
+from secondguess.guard.thresholds import realised_rate
+
+MODULE = """
+from torch import nn
+
+
+def make_model():
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 24), nn.ReLU(), nn.Linear(24, 10))
+"""
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trained model and its images as files."""
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("house")
+    digits = load("digits")
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Flatten(), nn.Linear(64, 24), nn.ReLU(), nn.Linear(24, 10))
+        images, labels = torch.from_numpy(digits.train.materialise()), torch.from_numpy(digits.train.labels)
+        optimiser = torch.optim.Adam(net.parameters(), 1e-2)
+        for _ in range(40):
+            optimiser.zero_grad()
+            nn.functional.cross_entropy(net(images), labels).backward()
+            optimiser.step()
+    (folder / "guarded_models.py").write_text(MODULE)
+    save_file(net.state_dict(), folder / "weights.safetensors")
+    save_file({name: value + 0.5 for name, value in net.state_dict().items()}, folder / "other.safetensors")
+    save_npz(digits.train.head(600, seed=0), folder / "train.npz")
+    save_npz(digits.test, folder / "nominal.npz")
+    save_npz(digits.train.head(150, seed=1), folder / "fresh.npz")
+    for number, image in enumerate(digits.test.materialise()[:3]):
+        Image.fromarray(np.rint(255 * image[0]).astype(np.uint8)).save(folder / f"{number}.png")
+    return folder
+
+
+@pytest.fixture
+def model(house: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    monkeypatch.syspath_prepend(house)
+    return ["--model", "guarded_models:make_model", "--weights", str(house / "weights.safetensors"), "--device", "cpu"]
+
+
+@pytest.fixture
+def fit(run: Any, house: Path, model: list[str], tmp_path: Path) -> Callable[..., Any]:
+    """`fit(...)` fits a guard without stress sets, which is quick, into `guard`."""
+
+    def fitted(*words: str) -> Any:
+        return run(
+            "guard", "fit", *model, "--train", house / "train.npz", "--calibration", house / "nominal.npz",
+            "--supervisors", "entropy,mdsa", "--rule", "bonferroni", "--false-alarms", "0.05", "--size", "8",
+            "--out", tmp_path / "guard", "--quiet", *words,
+        )  # fmt: skip
+
+    return fitted
+
+
+def test_from_a_model_to_judgements(
+    run: Any, fit: Callable[..., Any], house: Path, model: list[str], tmp_path: Path
+) -> None:
+    fitted = fit("--json").json()
+    expected = realised_rate(180, 0.05)
+    assert fitted["report"]["false_alarms"]["value"] == pytest.approx(expected.value)
+    assert (tmp_path / "guard/guard.json").is_file()
+
+    shown = run("guard", "show", "guard")
+    assert shown.code == 0 and "supervisors   entropy, mdsa" in shown.out
+    assert "Of a thousand nominal images, 49.7 raise a false alarm" in shown.out
+    assert run("guard", "show", "guard", "--json").json()["settings"]["false_alarms"] == 0.05
+
+    several = run("guard", "judge", "guard", house / "0.png", house / "1.png", house / "nominal.npz", *model, "--json")
+    judged = several.json()["judgements"]
+    assert len(judged) == 2 + 360
+    assert judged[0]["image"] == str(house / "0.png") and judged[2]["image"].endswith("nominal.npz[0]")
+    for picture, row in zip(judged[:2], judged[2:4], strict=True):  # written to PNG in 255 steps and read again
+        assert picture["prediction"] == row["prediction"]
+        assert picture["p_value"] == pytest.approx(row["p_value"], abs=0.03)
+    share = np.mean([one["p_value"] <= 0.05 for one in judged[2:]])
+    assert 0.01 < share < 0.12
+
+    text = run("guard", "judge", "guard", house / "0.png", *model)
+    assert text.code == 0 and "nominal, p = " in text.out and "-> accept" in text.out
+
+    again = run("guard", "recalibrate", "guard", house / "fresh.npz", *model, "--json").json()
+    assert [one["images"] for one in again["record"]["calibrations"]] == [180, 150]
+    assert "calibrated 2 times" in run("guard", "show", "guard").out
+
+
+def test_what_cannot_be_used_is_one_sentence(
+    run: Any, fit: Callable[..., Any], house: Path, model: list[str], tmp_path: Path
+) -> None:
+    assert fit().code == 0
+    other = [*model[:3], str(house / "other.safetensors"), *model[4:]]
+    refused = run("guard", "judge", "guard", house / "0.png", *other)
+    assert refused.code == 2 and "is another one; fit a guard on it" in refused.err
+    cases = {
+        "There is no guard in nowhere": ("guard", "show", "nowhere"),
+        "There is no image nope.png": ("guard", "judge", "guard", "nope.png", *model),
+        "cannot be promised": ("guard", "fit", *model, "--train", house / "train.npz", "--calibration",
+                               house / "fresh.npz", "--supervisors", "entropy", "--rule", "bonferroni", "--size", "8",
+                               "--false-alarms", "0.001", "--out", "g", "--quiet"),
+        "add --exposed if that is meant": ("guard", "serve", "guard", *model, "--host", "0.0.0.0"),
+        "There is no file of records nope.sqlite": ("guard", "watch", "nope.sqlite"),
+        "give both, or neither": ("guard", "watch", "guard", "--validation", house / "nominal.npz"),
+        "The limit 'body' is 0": ("guard", "serve", "guard", *model, "--max-body", "0"),
+        "'zoom' is not known": ("guard", "serve", "guard", *model, "--fit", "zoom"),
+    }  # fmt: skip
+    for sentence, words in cases.items():
+        outcome = run(*words)
+        assert outcome.code == 2, (sentence, outcome.out)
+        assert sentence in outcome.err and "Traceback" not in outcome.err, outcome.err
+    assert not (tmp_path / "g").exists()
+
+
+@pytest.fixture
+def start(house: Path, tmp_path: Path) -> Iterator[Callable[..., dict[str, Any]]]:
+    """`start("guard", "serve", ...)` runs a command that serves, and gives what it announced."""
+    running: list[subprocess.Popen[str]] = []
+
+    def started(*words: object) -> dict[str, Any]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "secondguess", *map(str, words), "--json"],
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": str(house), "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        running.append(process)
+        assert process.stdout is not None
+        told = ""
+        for line in process.stdout:
+            told += line
+            if line.startswith("}"):
+                return dict(json.loads(told)) | {"process": process}
+        raise AssertionError(process.communicate()[1])
+
+    yield started
+    for process in running:
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+
+
+def test_a_service_and_its_watch_page(
+    fit: Callable[..., Any], start: Callable[..., dict[str, Any]], house: Path, model: list[str], tmp_path: Path
+) -> None:
+    assert fit().code == 0
+    served = start("guard", "serve", "guard", *model, "--port", "0", "--thumbnails", "--token-file", "token")
+    token = (tmp_path / "token").read_text().strip()
+    assert served["token"] is None and served["records"] == "guard/records.sqlite"
+    headers = {"Authorization": f"Bearer {token}"}
+    noise = np.random.default_rng(0).random((8, 8)).round(3).tolist()
+    with httpx.Client(base_url=served["address"], headers=headers, timeout=30) as client:
+        files = [("image", (house / f"{k}.png").read_bytes()) for k in range(3)]
+        pictures = client.post("/predict", files=files)
+        assert pictures.status_code == 200 and len(pictures.json()["results"]) == 3
+        arrays = client.post("/predict", json={"images": [noise] * 40})
+        assert arrays.status_code == 200, arrays.text
+        assert {one["verdict"][0] for one in arrays.json()["results"]} == {"suspicious"}
+        assert "secondguess_alarms_total 4" in client.get("/metrics").text
+    base = sqlite3.connect(tmp_path / "guard/records.sqlite")
+    assert base.execute("SELECT COUNT(*) FROM secondguess_records").fetchone() == (43,)
+    base.close()
+
+    watched = start(
+        "guard", "watch", "guard", "--guard", "guard", *model, "--validation", house / "nominal.npz", "--no-browser"
+    )
+    with httpx.Client() as client:
+        home = watched["link"].partition("/?")[0]
+        assert client.get(watched["link"]).status_code == 200
+        state = client.get(f"{home}/api/watch").json()
+    assert state["images"] == 43 and "since" in state["change"]
+    assert state["missed"] == [] and len(state["estimates"]) == 2
+    served["process"].send_signal(signal.SIGTERM)
+    assert served["process"].communicate(timeout=30)[1] == ""
+
+
+def test_the_benchmark_prints_what_it_measured(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from secondguess.bench import guard as bench
+
+    row = {"batch": 1, "bare_ms": 0.2, "guard_ms": 0.23, "overhead": 0.15, "median_overhead": 0.16, "target": 0.2}
+    held = {"requests": 600, "rate": 200.0, "errors": 0, "p50": 4.0, "p99": 20.0, "target_p99": 100.0}
+    asked: dict[str, Any] = {}
+
+    def measured(**options: Any) -> dict[str, Any]:
+        asked.update(options)
+        return {"supervisors": ["max_softmax", "mdsa"], "model": "m", "cores": 2, "overhead": [row], "service": held}
+
+    monkeypatch.setattr(bench, "run", measured)
+    text = run("bench", "guard", "--seconds", "3", "--quiet")
+    assert asked["seconds"] == 3 and asked["requests"] == 200
+    assert "overhead +15.0% (median +16.0%; target 20%)" in text.out
+    assert "600 requests at 200 a second   0 errors   p50 4.0 ms   p99 20.0 ms (target 100)" in text.out
+    assert run("bench", "guard", "--json").json()["service"] == held
