@@ -84,6 +84,86 @@ def ambiguous(
     _report(made.card, out, as_json=json)
 
 
+@app.command("companion")
+def companion(
+    out: Folder,
+    data: Annotated[
+        str, typer.Option("--dataset", "--data", help="The images to start from: a name, a folder or a file.")
+    ] = "mnist5k",
+    classes: Annotated[str, typer.Option(help="Class names such as 9,8; the first is the one r speaks of.")] = "9,8",
+    method: Annotated[str, typer.Option(help="agreement, ambigan, gasten or gasten2.")] = "agreement",
+    count: Annotated[int, typer.Option(min=1, help="How many images.")] = 5000,
+    r: Annotated[str, typer.Option("--r", help="Target probability of the first class, or dial.")] = "0.5",
+    combine: Annotated[str, typer.Option(help="sum (the paper), or alternate (its authors' code).")] = "sum",
+    alpha: Annotated[float, typer.Option(help="Weight of the ambiguity, or norm its gradient is clipped to.")] = 1.0,
+    variance: Annotated[float, typer.Option(help="Of the Gaussian likelihood.")] = 0.1,
+    grid: Annotated[bool, typer.Option("--grid", help="Try the paper's alphas and variances, choose one.")] = False,
+    preset: Annotated[str, typer.Option(help="paper, small, or auto: paper on a GPU, small elsewhere.")] = "auto",
+    epochs: Annotated[str | None, typer.Option(help="Of stage 1 and stage 2, e.g. 100,50. [default: preset]")] = None,
+    filters: Annotated[int | None, typer.Option(min=1, help="Of the GAN. [default: preset]")] = None,
+    batch_size: Annotated[int, typer.Option(min=2, help="Of the GAN.")] = 32,
+    lr: Annotated[float, typer.Option(help="Learning rate of the GAN.")] = 2e-4,
+    members: Annotated[int, typer.Option(min=1, help="Networks of the ambiguity estimator.")] = 50,
+    estimator_epochs: Annotated[int | None, typer.Option(min=1, help="[default: preset]")] = None,
+    subsets: Annotated[str, typer.Option(help="What its members see: disjoint or batch.")] = "disjoint",
+    tolerance: Annotated[float, typer.Option(help="Reject images farther than this from the target.")] = 0.1,
+    disagreement: Annotated[float, typer.Option(help="Reject above this mutual information, in nats.")] = 0.2,
+    realism: Annotated[bool, typer.Option(help="Reject images that nobody would call either class.")] = True,
+    reject: Annotated[bool, typer.Option(help="Reject images at all.")] = True,
+    collapse: Annotated[
+        float, typer.Option(help="Begin anew if images vary less than this share of real ones.")
+    ] = 0.25,
+    resume: Annotated[bool, typer.Option(help="Go on where an interrupted run in this folder stopped.")] = True,
+    size: Size = None,
+    seed: Seed = 0,
+    device: Device = "auto",
+    quiet: Quiet = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Images that many small classifiers find ambiguous, with their judgement of each.
+
+    The estimator, checkpoints of the GAN and sample sheets are kept in the folder: an interrupted run goes on where it
+    stopped.
+
+    **Examples**
+
+    `secondguess generate companion --dataset mnist.npz --classes 9,8 --out out/nine_or_eight`
+
+    `secondguess generate companion --dataset xrays/ --classes pneumonia,normal --r dial --out out/dial`
+    """
+    from secondguess.cli.companion import Choices, make_companion
+
+    choices = Choices(
+        data=data,
+        classes=classes,
+        method=method,
+        r=r,
+        combine=combine,
+        alpha=alpha,
+        variance=variance,
+        grid=grid,
+        preset=preset,
+        epochs=epochs,
+        filters=filters,
+        batch_size=batch_size,
+        lr=lr,
+        members=members,
+        estimator_epochs=estimator_epochs,
+        subsets=subsets,
+        tolerance=tolerance if reject else None,
+        disagreement=disagreement if reject else None,
+        realism=realism and reject,
+        collapse=collapse,
+        resume=resume,
+        size=size,
+        seed=seed,
+        device=device,
+    )
+    card = make_companion(choices, count, out, progress_for(quiet=quiet or json))
+    _report(card, out, as_json=json)
+
+
 @app.command("corrupted")
 def corrupted(
     out: Folder,

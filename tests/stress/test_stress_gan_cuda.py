@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from secondguess.stress.ambiguous.estimator_members import FoldedMembers, MemberNetworks
+from secondguess.stress.ambiguous.gan_losses import Target
+from secondguess.stress.ambiguous.gan_networks import Architecture
+from secondguess.stress.ambiguous.gan_step import Ambiguity, Recipe
+from secondguess.stress.ambiguous.gan_training import RealImages, Watch, fresh, train_stage
+from secondguess.zoo.small import ambiguity_members
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+SHAPE = (1, 28, 28)
+
+
+def judge_on(device: str) -> FoldedMembers:
+    members = MemberNetworks(ambiguity_members(32, 8), SHAPE, 1, range(8)).to(device).eval()
+    return FoldedMembers(members, dense=device == "cuda").to(device)
+
+
+def trained(**recipe):
+    device = torch.device("cuda", 0)
+    pixels = torch.from_numpy(np.random.default_rng(0).uniform(-1, 1, (64, *SHAPE)).astype(np.float32)).to(device)
+    data = RealImages(pixels, torch.arange(64, device=device), "noise")
+    recipe = Recipe(batch_size=8, **recipe)
+    start = fresh(SHAPE, Architecture(8, 8, 2), recipe, seed=0)
+    options = {"target": Target(2, (0.5, 0.5)), "watch": Watch(collapse=0)}
+    first = train_stage(start, data, recipe, 2, **options)
+    ambiguity = Ambiguity(judge_on("cuda"), combine="alternate")
+    return train_stage(first, data, recipe, 2, ambiguity=ambiguity, **options).weights
+
+
+def test_a_recorded_iteration_is_the_iteration():
+    recorded, plain = trained(graphs=True), trained(graphs=False)
+    for name, value in plain.items():
+        torch.testing.assert_close(recorded[name], value, atol=1e-3, rtol=1e-2)
+
+
+def test_the_same_seed_gives_the_same_weights():
+    first, second = trained(), trained()
+    assert all(torch.equal(value, second[name]) for name, value in first.items())
+
+
+def test_members_judge_alike_on_both_devices():
+    images = torch.rand(5, *SHAPE, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(judge_on("cuda")(images.cuda()).cpu(), judge_on("cpu")(images), atol=2e-3, rtol=1e-2)
