@@ -1,0 +1,31 @@
+"""At run time: may I trust this one prediction, and if not, why not?"""
+
+from secondguess.guard.actions import ACTIONS, Action, Actions
+from secondguess.guard.guard import Guard
+from secondguess.guard.guarded import Guarded
+from secondguess.guard.judgements import Judgement, Judgements
+from secondguess.guard.rehearsal import Rehearsal, rehearse
+from secondguess.guard.report import GuardReport
+from secondguess.guard.thresholds import Calibration, Threshold, conformal_p_values, realised_rate, smallest_sample
+from secondguess.guard.verdicts import KINDS, Kind, Verdict
+
+__all__ = [
+    "ACTIONS",
+    "KINDS",
+    "Action",
+    "Actions",
+    "Calibration",
+    "Guard",
+    "GuardReport",
+    "Guarded",
+    "Judgement",
+    "Judgements",
+    "Kind",
+    "Rehearsal",
+    "Threshold",
+    "Verdict",
+    "conformal_p_values",
+    "realised_rate",
+    "rehearse",
+    "smallest_sample",
+]

@@ -1,0 +1,254 @@
+"""A guard on disk: a folder that is loaded without training data and without unpickling anything.
+
+    guard.json                        settings, model, calibration record, report, and the names of the other files
+    supervisors/LABEL-DIGEST.safetensors   one for each supervisor
+    panel-DIGEST.safetensors          the arrays of panel, cascade and calibration
+
+Files are named after their content and written first; `guard.json`, which names them, is replaced last and atomically,
+and only then what it no longer names is removed. A kill at any moment thus leaves the old guard or the new one. Loading
+checks every digest.
+
+A guard belongs to one model. It is recognised by its fingerprint, or, where that has changed though the model has not
+(another version of torch, the same weights in another file), by its answers to a few fixed noise images: the guard
+keeps the probabilities and the supervisors' scores of these, and both must come out again.
+
+Format 2. Format 1 kept its settings at the top of `guard.json` instead of under `settings`, its arrays in
+`panel.safetensors`, its supervisors in `supervisors/LABEL.safetensors` without digests, and knew no noise images.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secondguess import __version__
+from secondguess._files import make_folder, write_bytes, write_json
+from secondguess.errors import UserError
+from secondguess.guard.cascade import Cascade
+from secondguess.guard.fitting import Bench
+from secondguess.guard.jury import Jury
+from secondguess.guard.panel import Panel
+from secondguess.guard.report import GuardReport
+from secondguess.guard.thresholds import Calibration
+from secondguess.supervisors.base import Supervisor
+
+if TYPE_CHECKING:
+    from secondguess.classifier import Classifier
+    from secondguess.guard.guard import Guard
+
+__all__ = ["FORMAT", "load_arrays", "load_guard", "prefixed", "read_card", "save_guard", "store_arrays", "within"]
+
+FORMAT = 2
+CARD = "guard.json"
+CANARIES = 8
+TOLERANCE = 1e-3  # of what a model answers in another version of its library
+SETTINGS = ("false_alarms", "per_class", "rule", "sure", "latency_ms")
+DAMAGE = (KeyError, TypeError, ValueError, AttributeError)
+
+
+def save_guard(guard: Guard, folder: str | Path) -> Path:
+    """Write a fitted guard into `folder`, which is made if need be; an older guard in it is replaced."""
+    folder = make_folder(folder)
+    if any(folder.iterdir()) and not (folder / CARD).is_file():
+        raise UserError(f"{folder} holds something else than a guard; name a folder of its own.")
+    bench = guard._check_fitted()
+    make_folder(folder / "supervisors")
+    files = [
+        _store_supervisor(folder, label, one)
+        for label, one in zip(bench.jury.labels, bench.jury.supervisors, strict=True)
+    ]
+    arrays = prefixed("panel", bench.panel.arrays()) | prefixed("calibration", guard._calibration.arrays())
+    if bench.cascade is not None:
+        arrays |= prefixed("cascade", bench.cascade.arrays())
+    arrays |= prefixed("canary", _canary(guard.classifier, bench.jury, guard.shape))
+    card = {
+        "format": FORMAT,
+        "secondguess": __version__,
+        "model": {"name": guard.classifier.name, "fingerprint": guard.classifier.fingerprint},
+        "shape": list(guard.shape),
+        "class_names": list(guard.class_names),
+        "settings": {name: getattr(guard, name) for name in SETTINGS},
+        "actions": dict(guard.actions.chosen),
+        "supervisors": files,
+        "arrays": store_arrays(folder, arrays),
+        "panel": bench.panel.card(),
+        "cascade": None if bench.cascade is None else bench.cascade.card(),
+        "record": guard.record,
+        "report": guard.report.to_json(),
+    }
+    write_json(folder / CARD, card)
+    _sweep(folder, {card["arrays"], *files})  # type: ignore[arg-type]
+    return folder
+
+
+def read_card(folder: str | Path) -> dict[str, Any]:
+    """What `guard.json` says, in the present format."""
+    path = Path(folder) / CARD
+    try:
+        card = json.loads(path.read_text("utf-8"))
+        version = card["format"]
+    except FileNotFoundError as error:
+        raise UserError(f"There is no guard in {folder}: it has no {CARD}.") from error
+    except (OSError, *DAMAGE) as error:
+        raise UserError(f"{path} is damaged or not a guard ({error}); fit the guard again.") from error
+    if version not in (*MIGRATIONS, FORMAT):
+        raise UserError(
+            f"{path} is written in format {version!r}, but this version of secondguess reads up to {FORMAT}; install a "
+            "newer one."
+        )
+    while card["format"] != FORMAT:
+        card = MIGRATIONS[card["format"]](card)
+    return card
+
+
+def load_guard(folder: str | Path, classifier: Classifier) -> Guard:
+    """Read a guard for the classifier it was fitted on; a `UserError` for any other."""
+    from secondguess.guard.guard import Guard
+
+    folder, card = Path(folder), read_card(folder)
+    try:
+        arrays = load_arrays(folder, card)
+        jury = Jury([Supervisor.load(_checked(folder, name)) for name in card["supervisors"]])
+        panel = Panel.restored(card["panel"], within("panel", arrays))
+        cascade = None if card["cascade"] is None else Cascade.restored(card["cascade"], within("cascade", arrays))
+        guard = Guard(list(jury.supervisors), actions=card["actions"], **card["settings"])
+        guard.record, guard.report = card["record"], GuardReport.from_json(card["report"])
+        shape = tuple(card["shape"])
+        _recognise(classifier, card, within("canary", arrays), jury, shape)
+        calibration = Calibration.from_arrays(within("calibration", arrays))
+        guard._settle(classifier, Bench(jury, panel, cascade), calibration, shape, tuple(card["class_names"]))
+    except DAMAGE as error:
+        raise UserError(f"The guard in {folder} is damaged ({type(error).__name__}: {error}); fit it again.") from error
+    return guard
+
+
+def load_arrays(folder: Path, card: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+    """The arrays of a guard, by `panel/NAME`, `cascade/NAME`, `calibration/NAME` and `canary/NAME`."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    path = _checked(folder, card["arrays"])
+    try:
+        return load_file(path)
+    except SafetensorError as error:
+        raise UserError(f"{path} is damaged ({error}); fit the guard again.") from error
+
+
+def _recognise(
+    classifier: Classifier, card: Mapping[str, Any], known: Mapping[str, NDArray[Any]], jury: Jury, shape: Any
+) -> None:
+    """Raise a `UserError` unless the classifier is the one that the guard was fitted on."""
+    mine, its = classifier.fingerprint, card["model"]["fingerprint"]
+    if its is not None and mine == its:
+        return
+    refusal = (
+        f"The guard was fitted on the model {card['model']['name']!r} (fingerprint {str(its)[:8]}), but "
+        f"{classifier.name!r} (fingerprint {str(mine)[:8]}) is another one; fit a guard on it."
+    )
+    if not known:
+        raise UserError(refusal)
+    try:
+        answers = _canary(classifier, jury, shape)
+    except UserError as error:
+        raise UserError(f"{refusal} ({error})") from error
+    same = all(
+        answers[name].shape == array.shape and np.allclose(answers[name], array, rtol=TOLERANCE, atol=TOLERANCE)
+        for name, array in known.items()
+    )
+    if not same:
+        raise UserError(refusal)
+    if mine is not None and its is not None:
+        warnings.warn(
+            f"The fingerprint of {classifier.name!r} is not the one that the guard was fitted on, but it answers alike "
+            "(another version of its library, perhaps); it is taken for the same model.",
+            stacklevel=4,
+        )
+
+
+def _canary(classifier: Classifier, jury: Jury, shape: tuple[int, int, int]) -> dict[str, NDArray[Any]]:
+    """What the classifier and the supervisors say of a few fixed noise images."""
+    from secondguess.data.sources import ArraySource
+
+    noise = np.random.default_rng(0).random((CANARIES, *shape), dtype=np.float32)
+    observation = classifier.observe(ArraySource(noise, "NCHW"), jury.needs)
+    # Distances of noise to the data differ by rounding in their last digits, whatever their size.
+    scores = np.arcsinh(jury.scores(observation))
+    return {"probabilities": observation.probabilities, "scores": np.clip(scores, -1e3, 1e3)}
+
+
+def _store_supervisor(folder: Path, label: str, supervisor: Supervisor) -> str:
+    """Write a supervisor under the name of its content."""
+    draft = folder / "supervisors" / f".{_plain(label)}.safetensors"
+    try:
+        supervisor.save(draft)
+        name = f"supervisors/{_plain(label)}-{_digest(draft.read_bytes())}.safetensors"
+        draft.replace(folder / name)
+    finally:
+        draft.unlink(missing_ok=True)
+    return name
+
+
+def store_arrays(folder: Path, arrays: Mapping[str, NDArray[Any]]) -> str:
+    """Write arrays under the name of their content, which is returned."""
+    from safetensors.numpy import save
+
+    content = save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+    name = f"panel-{_digest(content)}.safetensors"
+    write_bytes(folder / name, content)
+    return name
+
+
+def _checked(folder: Path, name: str) -> Path:
+    """The path of a file, if it is inside the folder and holds what its name says."""
+    path = folder / name
+    match = re.fullmatch(r"(?:supervisors/)?[\w.@%+-]+?(?:-([0-9a-f]{16}))?\.safetensors", name)
+    if match is None:
+        raise UserError(f"{folder / CARD} names the file {name!r}, which is no file of a guard; fit the guard again.")
+    if not path.is_file():
+        raise UserError(f"{path} is missing; copy the whole folder, or fit the guard again.")
+    if match[1] is not None and _digest(path.read_bytes()) != match[1]:
+        raise UserError(f"{path} is damaged: its content is not what its name says; fit the guard again.")
+    return path
+
+
+def _sweep(folder: Path, named: set[str]) -> None:
+    """Remove what an older guard has left."""
+    for path in (*folder.glob("panel*.safetensors"), *folder.glob("supervisors/*.safetensors")):
+        if path.relative_to(folder).as_posix() not in named:
+            path.unlink(missing_ok=True)
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=8).hexdigest()
+
+
+def _plain(label: str) -> str:
+    return re.sub(r"[^\w.@%+]", "_", label)
+
+
+def prefixed(name: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """The arrays under `name/KEY`."""
+    return {f"{name}/{key}": array for key, array in arrays.items()}
+
+
+def within(name: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """The opposite of `prefixed`."""
+    return {key.removeprefix(f"{name}/"): array for key, array in arrays.items() if key.startswith(f"{name}/")}
+
+
+def _from_1(card: dict[str, Any]) -> dict[str, Any]:
+    """Format 1 as format 2."""
+    moved = {name: card.pop(name) for name in SETTINGS if name in card}
+    files = [f"supervisors/{_plain(label)}.safetensors" for label in card["supervisors"]]
+    return card | {"format": 2, "settings": moved, "supervisors": files, "arrays": "panel.safetensors"}
+
+
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _from_1}

@@ -1,0 +1,134 @@
+"""Cheap supervisors first, the others only where these are not sure.
+
+A budget of milliseconds an image is for what the supervisors take; the classifier's own pass is not counted. The
+cheapest supervisors, up to half of the budget, form a panel of their own, whose statistic u clears an image if it is at
+most a limit c; all others are asked about the rest. The limit is such that on nominal images
+
+    cost of the cheap ones + P(u > c) * cost of the dear ones = budget
+
+so the grey zone is everything that the cheap ones cannot clear. Images they find very suspicious belong to it: they are
+rare where all is well, and only the whole panel knows what is wrong with them.
+
+The statistic of a cleared image is below that of every other, so the whole remains one score for each image and its
+threshold is calibrated as always: the promised false-alarm rate does not depend on the cascade. What may be lost is
+detection, and a guard reports how much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secondguess.errors import UserError
+from secondguess.guard.panel import Panel, Rule, fit_panel
+from secondguess.guard.verdicts import Kind
+
+__all__ = ["Cascade", "fit_cascade"]
+
+Floats = NDArray[np.float64]
+Columns = NDArray[np.int64]
+Ask = Callable[[NDArray[np.int64] | None, Columns], Floats]
+
+FAR = 1e6  # below every statistic of a panel, which is a sum of logarithms
+
+
+@dataclass(frozen=True, eq=False)
+class Cascade:
+    """Which supervisors are asked first, and when the others are.
+
+    Attributes:
+        cheap: the columns of those that are always asked.
+        dear: the columns of the others.
+        first: the panel of the cheap ones.
+        limit: of its statistic; above it, all are asked.
+        budget: milliseconds an image.
+        costs: (m,) milliseconds an image that each supervisor was measured to take.
+    """
+
+    cheap: Columns
+    dear: Columns
+    first: Panel
+    limit: float
+    budget: float
+    costs: Floats
+
+    def judge(self, panel: Panel, n: int, ask: Ask) -> tuple[Floats, Floats, Floats]:
+        """Scores (n, m), statistics (n,) and probabilities of troubles (n, t); scores nobody asked for are NaN.
+
+        Args:
+            panel: of all supervisors.
+            n: number of images.
+            ask: from rows (None: all) and columns to the scores of these images by these supervisors.
+        """
+        scores = np.full((n, len(self.costs)), np.nan)
+        scores[:, self.cheap] = ask(None, self.cheap)
+        first, _ = self.first.judge(scores[:, self.cheap])
+        statistics = first - self.limit - FAR
+        chances = np.full((n, len(panel.troubles)), 1 / len(panel.troubles))
+        asked = np.flatnonzero(first > self.limit)
+        if len(asked):
+            scores[asked[:, None], self.dear] = ask(asked, self.dear)
+            statistics[asked], chances[asked] = panel.judge(scores[asked])
+        return scores, statistics, chances
+
+    def judge_scores(self, panel: Panel, scores: Floats) -> tuple[Floats, Floats, Floats]:
+        """The same for images whose scores (n, m) are all known."""
+        return self.judge(
+            panel, len(scores), lambda rows, columns: (scores if rows is None else scores[rows])[:, columns]
+        )
+
+    def card(self) -> dict[str, Any]:
+        """What JSON can hold."""
+        return {"limit": self.limit, "budget": self.budget, "first": self.first.card()}
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The arrays that a file must hold."""
+        own = {"cheap": self.cheap, "dear": self.dear, "costs": self.costs}
+        return own | {f"first/{name}": array for name, array in self.first.arrays().items()}
+
+    @classmethod
+    def restored(cls, card: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Cascade:
+        """The opposite of `card` and `arrays`."""
+        inner = {name.removeprefix("first/"): array for name, array in arrays.items() if name.startswith("first/")}
+        return cls(
+            cheap=arrays["cheap"],
+            dear=arrays["dear"],
+            first=Panel.restored(card["first"], inner),
+            limit=float(card["limit"]),
+            budget=float(card["budget"]),
+            costs=arrays["costs"],
+        )
+
+
+def fit_cascade(
+    nominal: Floats, troubles: Mapping[Kind, Floats], costs: Floats, budget: float, *, rule: Rule, seed: int = 0
+) -> Cascade | None:
+    """Choose who is asked first; None where the budget is enough to ask everybody always.
+
+    Args:
+        nominal: (n, m) scores, as for `fit_panel`.
+        troubles: (k, m) scores for each kind of trouble.
+        costs: (m,) milliseconds an image.
+        budget: milliseconds an image.
+        rule: of both panels.
+        seed: of the first panel's training.
+    """
+    if budget >= costs.sum():
+        return None
+    order = np.argsort(costs, kind="stable")
+    spent = np.cumsum(costs[order])
+    if not budget > spent[0]:
+        raise UserError(
+            f"The latency budget is {budget:g} ms an image, but the cheapest supervisor alone takes {spent[0]:.3g} ms "
+            f"and all of them {costs.sum():.3g} ms; allow more, or choose other supervisors."
+        )
+    count = max(1, int((spent <= budget / 2).sum()))
+    cheap, dear = np.sort(order[:count]), np.sort(order[count:])
+    first = fit_panel(nominal[:, cheap], {k: s[:, cheap] for k, s in troubles.items()}, rule=rule, seed=seed)
+    share = (budget - spent[count - 1]) / float(costs[dear].sum())
+    statistics, _ = first.judge(nominal[:, cheap])
+    return Cascade(cheap, dear, first, float(np.quantile(statistics, 1 - share)), float(budget), costs)

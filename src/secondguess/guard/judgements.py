@@ -1,0 +1,142 @@
+"""What a guard says: arrays for many images, one object for one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secondguess.guard.verdicts import Verdict, verdict_of
+
+if TYPE_CHECKING:
+    from secondguess.guard.actions import Action, Actions
+    from secondguess.guard.panel import Panel
+
+__all__ = ["Judgement", "Judgements"]
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What a guard says of one prediction.
+
+    Attributes:
+        prediction: the number of the predicted class.
+        class_name: its name.
+        probabilities: (K,) of the classifier.
+        p_value: how often a nominal image is at least as suspicious; small = suspicious.
+        verdict: `nominal`, a kind of trouble, or two of them.
+        action: what to do.
+        evidence: the p-value of each supervisor, the smallest first; those that a cascade did not ask are left out.
+        troubles: the probability of each kind of trouble, given that there is one.
+    """
+
+    prediction: int
+    class_name: str
+    probabilities: NDArray[np.float64]
+    p_value: float
+    verdict: Verdict
+    action: Action
+    evidence: Mapping[str, float]
+    troubles: Mapping[str, float]
+
+    def __str__(self) -> str:
+        spoke = ", ".join(f"{name} {p:.3g}" for name, p in list(self.evidence.items())[:3])
+        return (
+            f"{self.class_name} ({self.probabilities[self.prediction]:.0%}): {self.verdict}, p = {self.p_value:.3g} "
+            f"({spoke}) -> {self.action}"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain Python values."""
+        return {
+            "prediction": self.prediction,
+            "class_name": self.class_name,
+            "probabilities": self.probabilities.tolist(),
+            "p_value": self.p_value,
+            "verdict": list(self.verdict.kinds),
+            "action": self.action,
+            "evidence": dict(self.evidence),
+            "troubles": dict(self.troubles),
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Judgements:
+    """What a guard says of n predictions; `judgements[3]` is that of one, and they can be iterated over.
+
+    Attributes:
+        probabilities: (n, K) of the classifier.
+        p_values: (n,).
+        codes: (n, 2) the verdicts, as `secondguess.guard.verdicts.decide` gives them.
+        chances: (n, t) of each kind of trouble, given that there is one.
+        scores: (n, m) of the supervisors; NaN where a cascade did not ask.
+        labels: m names of the supervisors.
+        class_names: K names of the classes.
+        panel: what judged them.
+        policy: from verdicts to actions.
+    """
+
+    probabilities: NDArray[np.float64]
+    p_values: NDArray[np.float64]
+    codes: NDArray[np.int8]
+    chances: NDArray[np.float64]
+    scores: NDArray[np.float64]
+    labels: tuple[str, ...]
+    class_names: tuple[str, ...]
+    panel: Panel
+    policy: Actions
+
+    def __len__(self) -> int:
+        return len(self.p_values)
+
+    def __iter__(self) -> Iterator[Judgement]:
+        return (self[row] for row in range(len(self)))
+
+    @cached_property
+    def predictions(self) -> NDArray[np.int64]:
+        """The predicted classes (n,)."""
+        return self.probabilities.argmax(axis=1).astype(np.int64)
+
+    @cached_property
+    def alarms(self) -> NDArray[np.bool_]:
+        """Which are not nominal (n,)."""
+        return self.codes[:, 0] != 0
+
+    @cached_property
+    def verdicts(self) -> list[Verdict]:
+        """The verdict of each image."""
+        return [verdict_of(row) for row in self.codes]
+
+    @cached_property
+    def actions(self) -> list[Action]:
+        """The action for each image."""
+        return [self.policy(verdict) for verdict in self.verdicts]
+
+    @cached_property
+    def evidence(self) -> NDArray[np.float64]:
+        """The p-value of each supervisor, (n, m); NaN where a cascade did not ask."""
+        return np.where(np.isnan(self.scores), np.nan, self.panel.p_values(self.scores))
+
+    def __getitem__(self, row: int) -> Judgement:
+        row = range(len(self))[row]
+        prediction = int(self.probabilities[row].argmax())
+        verdict = verdict_of(self.codes[row])
+        spoke = {label: float(p) for label, p in zip(self.labels, self.evidence[row], strict=True) if p == p}
+        return Judgement(
+            prediction,
+            self.class_names[prediction],
+            self.probabilities[row],
+            float(self.p_values[row]),
+            verdict,
+            self.policy(verdict),
+            dict(sorted(spoke.items(), key=lambda one: one[1])),
+            dict(zip(self.panel.troubles, self.chances[row].tolist(), strict=True)),
+        )
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Plain Python values, one entry an image."""
+        return [one.to_json() for one in self]

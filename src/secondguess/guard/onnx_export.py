@@ -1,0 +1,145 @@
+"""A guard without torch: the model, the scores and everything else a judgement takes, for ONNX Runtime and NumPy.
+
+    model.onnx                  images (n, C, H, W), normalised -> probabilities (n, K) and scores (n, m)
+    scores.onnx                 only for a model that was an ONNX file already: `model.onnx` is then that file with the
+                                traced layers as further outputs, and this graph makes scores of its raw output and them
+    onnx.json                   how the two fit together, settings, actions, panel
+    panel-DIGEST.safetensors    the arrays of panel, cascade and calibration
+
+`runtime.Runtime` reads the folder and judges as the guard does. Scores are in double precision. With a cascade all of
+them are computed all the same, and the answers are those of the cascade.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from secondguess._files import atomic_path, make_folder, write_bytes, write_json
+from secondguess.errors import UserError, require
+from secondguess.guard.artefact import prefixed, store_arrays
+
+if TYPE_CHECKING:
+    import torch
+
+    from secondguess.guard.guard import Guard
+
+__all__ = ["FORMAT", "export_onnx"]
+
+FORMAT = 1
+OUTPUTS = ["probabilities", "scores"]
+
+
+def export_onnx(guard: Guard, folder: str | Path) -> Path:
+    """Write a guard, with its model, for ONNX Runtime.
+
+    Args:
+        guard: fitted; its supervisors must be among `score_graph.EXPORTABLE`, and its classifier a torch module or an
+            ONNX file.
+        folder: is made if need be.
+    """
+    require("onnx", "onnx")
+    require("onnxscript", "onnx")
+    import torch
+
+    from secondguess.backends.onnx_graph import OnnxBackend
+    from secondguess.backends.torch_module import TorchBackend
+    from secondguess.guard.score_graph import Scores
+
+    bench, classifier = guard._check_fitted(), guard.classifier
+    traces = sorted(bench.jury.needs.traces)
+    layers = list(dict.fromkeys(guard._eye.layer_of(trace) for trace in traces))
+    logits = "logits" in classifier.gives
+    scores = Scores(
+        bench.jury, logits=logits, places={trace: layers.index(guard._eye.layer_of(trace)) for trace in traces}
+    )
+    folder = make_folder(folder)
+    backend = classifier.backend
+    if isinstance(backend, TorchBackend):
+        probe = torch.rand(2, *guard.shape, device=backend.device)
+        _export(_whole(backend, layers, scores), [probe], folder / "model.onnx", ["images"], OUTPUTS)
+    elif isinstance(backend, OnnxBackend):
+        _with_layers(backend, layers, folder / "model.onnx")
+        noise = np.random.default_rng(0).random((2, *guard.shape), dtype=np.float32)
+        raw, activations = backend.forward(classifier._normalised(noise), layers)
+        tensors = [torch.from_numpy(np.ascontiguousarray(one)) for one in (raw, *(activations[n] for n in layers))]
+        given = ["raw", *(f"layer{number}" for number in range(len(layers)))]
+        _export(scores, tensors, folder / "scores.onnx", given, OUTPUTS)
+    else:
+        raise UserError(f"{backend.kind} cannot be exported to ONNX; wrap the torch module itself, or an ONNX file.")
+    arrays = prefixed("panel", bench.panel.arrays()) | prefixed("calibration", guard._calibration.arrays())
+    if bench.cascade is not None:
+        arrays |= prefixed("cascade", bench.cascade.arrays())
+    card = {
+        "format": FORMAT,
+        "shape": list(guard.shape),
+        "class_names": list(guard.class_names),
+        "false_alarms": guard.false_alarms,
+        "per_class": guard.per_class,
+        "sure": guard.sure,
+        "actions": dict(guard.actions.chosen),
+        "labels": list(bench.jury.labels),
+        "mean": classifier._mean.tolist(),
+        "std": classifier._std.tolist(),
+        "channels_last": isinstance(backend, OnnxBackend) and backend._channels_last,
+        "two_graphs": isinstance(backend, OnnxBackend),
+        "layers": layers,
+        "panel": bench.panel.card(),
+        "cascade": None if bench.cascade is None else bench.cascade.card(),
+        "arrays": store_arrays(folder, arrays),
+    }
+    write_json(folder / "onnx.json", card)
+    return folder
+
+
+def _with_layers(backend: Any, layers: Sequence[str], path: Path) -> None:
+    """Write an ONNX file again, with the layers as further outputs."""
+    if backend._fixed_batch is not None:
+        raise UserError(
+            f"{backend.path} takes batches of {backend._fixed_batch} images only; export the model with a dynamic "
+            "batch axis first."
+        )
+    write_bytes(path, backend._with_outputs(tuple(layer for layer in layers if layer != backend._output)))
+
+
+def _whole(backend: Any, layers: Sequence[str], scores: Any) -> Any:
+    """The module with the scores behind it, from normalised images to probabilities and scores."""
+    from torch import nn
+
+    class Whole(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.module, self.scores = backend.module, scores.to(backend.device)
+
+        def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            with backend._recording(layers) as recorded:
+                raw = backend._run(images)
+            return self.scores(raw, *(recorded[layer] for layer in layers))
+
+    return Whole().eval()
+
+
+def _export(module: Any, inputs: list[Any], path: Path, given: list[str], returned: list[str]) -> None:
+    """Export a torch module with a dynamic first axis, to one file."""
+    import torch
+
+    batch = torch.export.Dim("n", min=1)
+    shapes: Any = tuple({0: batch} for _ in inputs)
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")  # the exporter's remarks about itself
+        program = torch.onnx.export(
+            module,
+            tuple(inputs),
+            dynamo=True,
+            dynamic_shapes=shapes if len(given) == 1 else (shapes[0], shapes[1:]) if len(inputs) > 1 else shapes,
+            input_names=given,
+            output_names=returned,
+            verbose=False,
+        )
+    assert program is not None
+    with atomic_path(path) as temporary:
+        program.save(str(temporary), external_data=False)

@@ -1,0 +1,233 @@
+"""A panel of supervisors: one number for each prediction, and what kind of trouble it looks like.
+
+From the scores s (m,) of an image, with the medians and spreads of nominal scores, come the features
+
+    f_j = asinh((s_j - median_j) / spread_j)
+
+(linear near the middle, logarithmic far out, so that a score of 10^9 is no more than a large one) and a small network
+with one hidden layer gives the logits of `nominal` and of each kind of trouble. It has learnt them from nominal images
+and from stress sets, all kinds weighing the same. The statistic of the image is
+
+    T = log P(trouble) - log P(nominal) + max(0, -log(m min_j p_j))
+
+with p_j the conformal p-value of supervisor j among the nominal images, interpolated between them so that rounding does
+not move it by a whole rank. The first part is what the panel has learnt. The second is Bonferroni's rule in logarithms:
+it is there for troubles that no stress set resembles, which the network may take for nominal although a supervisor has
+never seen a score like this. With Fashion-MNIST as nominal and digits as invalid images it takes the AUROC from .983 to
+.995 (one model, measured once by hand).
+
+Nothing of this need be right for the promise of the guard: T is one more score, and its threshold is calibrated on
+nominal images that neither the supervisors nor the panel have seen (`thresholds`). `rule` replaces T by a plain
+combination of the p-values (`combining`), for a guard without stress sets.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secondguess.errors import UserError
+from secondguess.guard.combining import RULES
+from secondguess.guard.verdicts import SUSPICIOUS, Kind
+
+__all__ = ["Panel", "Rule", "fit_panel"]
+
+Rule = Literal["learnt", "bonferroni", "harmonic", "cauchy"]
+Floats = NDArray[np.float64]
+
+HIDDEN, PENALTY, EPOCHS, RATE, BATCH = 64, 0.1, 60, 3e-3, 256
+HELD_OUT = 0.2  # of the examples, for the temperature
+REFERENCES = 5000  # nominal images that are kept for the supervisors' own p-values
+LARGEST = 1e30  # what an infinite score counts as
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """What has been learnt from the scores of m supervisors.
+
+    Attributes:
+        rule: how scores become one statistic.
+        troubles: the t kinds of trouble that are told apart.
+        references: (r, m) nominal scores, each column sorted.
+        centre: (m,) their medians.
+        spread: (m,) their spreads.
+        weights_in: (m, h) of the network, its features standardised by what they were in training; empty without one.
+        bias_in: (h,).
+        weights_out: (h, 1 + t); `nominal` comes first.
+        bias_out: (1 + t,).
+        temperature: of the probabilities of the troubles.
+    """
+
+    rule: Rule
+    troubles: tuple[Kind, ...]
+    references: Floats
+    centre: Floats
+    spread: Floats
+    weights_in: Floats
+    bias_in: Floats
+    weights_out: Floats
+    bias_out: Floats
+    temperature: float = 1.0
+
+    def judge(self, scores: Floats) -> tuple[Floats, Floats]:
+        """The statistics (n,) and the probabilities (n, t) of each kind of trouble, given that there is one.
+
+        Args:
+            scores: (n, m) of the supervisors, never NaN.
+        """
+        if self.rule != "learnt":
+            ones = np.full((len(scores), len(self.troubles)), 1 / len(self.troubles))
+            return -np.log(RULES[self.rule](self.p_values(scores))), ones
+        logits = self._logits(scores)
+        kinds = logits[:, 1:]
+        top = kinds.max(axis=1)
+        odds = np.log(np.exp(kinds - top[:, None]).sum(axis=1)) + top - logits[:, 0]
+        chances = np.exp((kinds - top[:, None]) / self.temperature)
+        return odds + self._unheard_of(scores), chances / chances.sum(axis=1, keepdims=True)
+
+    def p_values(self, scores: Floats) -> Floats:
+        """The conformal p-value (n, m) of each score among the references."""
+        r = len(self.references)
+        below = np.empty(scores.shape)
+        for column in range(scores.shape[1]):
+            below[:, column] = np.searchsorted(self.references[:, column], _limited(scores[:, column]))
+        return (1 + r - below) / (r + 1)
+
+    def _unheard_of(self, scores: Floats) -> Floats:
+        """max(0, -log(m min p)), (n,), with p interpolated between the references."""
+        r, m = self.references.shape
+        ranks = np.arange(1.0, r + 1)
+        highest = np.zeros(len(scores))
+        for column in range(m):
+            rank = np.interp(_limited(scores[:, column]), self.references[:, column], ranks, left=0.0)
+            np.maximum(highest, rank, out=highest)
+        return np.maximum(0.0, -np.log(m * (1 + r - highest) / (r + 1)))
+
+    def _logits(self, scores: Floats) -> Floats:
+        hidden = _features(scores, self.centre, self.spread) @ self.weights_in + self.bias_in
+        np.maximum(hidden, 0.0, out=hidden)
+        return np.asarray(hidden @ self.weights_out + self.bias_out)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The arrays that a file must hold."""
+        return {one.name: value for one in fields(self) if isinstance(value := getattr(self, one.name), np.ndarray)}
+
+    def card(self) -> dict[str, Any]:
+        """The rest, as JSON."""
+        return {"rule": self.rule, "troubles": list(self.troubles), "temperature": self.temperature}
+
+    @classmethod
+    def restored(cls, card: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Panel:
+        """The opposite of `card` and `arrays`."""
+        return cls(**{**card, "troubles": tuple(card["troubles"]), **arrays})
+
+
+def fit_panel(nominal: Floats, troubles: Mapping[Kind, Floats], *, rule: Rule = "learnt", seed: int = 0) -> Panel:
+    """Learn from the scores of nominal images and of images of each kind of trouble.
+
+    Args:
+        nominal: (n, m) scores of images that the supervisors were not fitted on.
+        troubles: (k, m) scores for each kind; none of them for a plain rule.
+        rule: `"learnt"`, or the plain rule to take.
+        seed: of the network's training.
+    """
+    if rule != "learnt" and rule not in RULES:
+        raise UserError(f"There is no rule {rule!r} for a panel; there is learnt, {', '.join(RULES)}.")
+    if rule == "learnt" and not troubles:
+        raise UserError("A panel learns from stress sets, but there are none; give some, or take rule='bonferroni'.")
+    finite = _finite(nominal)
+    kept = np.random.default_rng([seed, 0]).permutation(len(finite))[:REFERENCES]
+    centre, spread = np.median(finite, axis=0), _spread(finite)
+    plain = Panel(
+        rule=rule,
+        troubles=tuple(troubles) or (SUSPICIOUS,),
+        references=np.sort(finite[kept], axis=0),
+        centre=centre,
+        spread=spread,
+        weights_in=np.zeros((finite.shape[1], 0)),
+        bias_in=np.zeros(0),
+        weights_out=np.zeros((0, 0)),
+        bias_out=np.zeros(0),
+    )
+    if rule != "learnt":
+        return plain
+    groups = [_features(one, centre, spread) for one in (finite, *troubles.values())]
+    return Panel(**{**vars(plain), **_train(groups, seed)})
+
+
+def _features(scores: Floats, centre: Floats, spread: Floats) -> Floats:
+    return np.arcsinh((_limited(scores) - centre) / spread)
+
+
+def _limited(scores: Floats) -> Floats:
+    return np.minimum(np.maximum(scores, -LARGEST), LARGEST)
+
+
+def _train(groups: Sequence[Floats], seed: int) -> dict[str, Any]:
+    """The network and its temperature, from the features (k, m) of nominal images and of each kind of trouble."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.neural_network import MLPClassifier
+
+    from secondguess.training import fit_temperature
+
+    rng = np.random.default_rng([seed, 1])
+    learn, check = zip(*(_parted(group, rng) for group in groups), strict=True)
+    features, kinds = _balanced(learn, rng)
+    mean, deviation = features.mean(axis=0), np.maximum(features.std(axis=0), 1e-9)
+    network = MLPClassifier(
+        (HIDDEN,),
+        alpha=PENALTY,
+        learning_rate_init=RATE,
+        max_iter=EPOCHS,
+        batch_size=min(BATCH, len(features)),
+        random_state=seed,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # a fixed number of epochs is meant
+        network.fit((features - mean) / deviation, kinds)
+    (first, last), (bias, bias_out) = network.coefs_, network.intercepts_
+    if len(groups) == 2:  # scikit-learn has a single output for two classes
+        last, bias_out = np.hstack([np.zeros_like(last), last]), np.array([0.0, bias_out[0]])
+    weights = first / deviation[:, None]
+    found = {"weights_in": weights, "bias_in": bias - mean @ weights, "weights_out": last, "bias_out": bias_out}
+    stress, labels = _balanced(check[1:], rng)
+    hidden = np.maximum(stress @ found["weights_in"] + found["bias_in"], 0.0)
+    logits = (hidden @ last + bias_out)[:, 1:]
+    return found | {"temperature": fit_temperature(logits, labels) if len(groups) > 2 else 1.0}
+
+
+def _parted(rows: Floats, rng: np.random.Generator) -> tuple[Floats, Floats]:
+    """Most of the rows to learn from, and some to check on; at least one each."""
+    order = rng.permutation(len(rows))
+    cut = min(len(rows) - 1, max(1, round((1 - HELD_OUT) * len(rows))))
+    return rows[order[:cut]], rows[order[cut:]]
+
+
+def _balanced(groups: Sequence[Floats], rng: np.random.Generator) -> tuple[Floats, NDArray[np.int64]]:
+    """Rows of all groups, equally many of each by repeating the smaller ones, and the group of each."""
+    size = max(map(len, groups))
+    rows = [group[np.resize(rng.permutation(len(group)), size)] for group in groups]
+    return np.concatenate(rows), np.repeat(np.arange(len(groups)), size)
+
+
+def _spread(scores: Floats) -> Floats:
+    """A spread (m,) that is the standard deviation of normal scores and survives a few wild ones; never 0."""
+    low, high = np.quantile(scores, [0.1, 0.9], axis=0)
+    spread = (high - low) / 2.563
+    deviation = scores.std(axis=0)
+    spread = np.where(spread > 0, spread, deviation)
+    return np.where(spread > 0, spread, 1.0)
+
+
+def _finite(scores: Floats) -> Floats:
+    array = np.asarray(scores, dtype=np.float64)
+    if array.ndim != 2 or len(array) < 2:
+        raise UserError(
+            f"Scores of shape {array.shape} were given to a panel; give at least two rows, (images, scores)."
+        )
+    return _limited(array)

@@ -1,0 +1,105 @@
+"""Judging without torch: ONNX Runtime for the model and the scores, NumPy for the rest.
+
+    from secondguess.guard.runtime import Runtime
+
+    runtime = Runtime("exported/")
+    runtime.judge(images)[0].action
+
+The folder is what `onnx_export.export_onnx` has written. Any number of threads may judge at the same time.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secondguess.errors import UserError, require
+from secondguess.guard.actions import Actions
+from secondguess.guard.artefact import load_arrays, within
+from secondguess.guard.cascade import Cascade
+from secondguess.guard.inputs import Floats, as_images
+from secondguess.guard.judgements import Judgements
+from secondguess.guard.panel import Panel
+from secondguess.guard.thresholds import Calibration
+from secondguess.guard.verdicts import decide
+
+__all__ = ["Runtime"]
+
+
+class Runtime:
+    """An exported guard, together with its model.
+
+    Args:
+        folder: written by `export_onnx`.
+        threads: of ONNX Runtime; 0 lets it choose.
+    """
+
+    def __init__(self, folder: str | Path, *, threads: int = 0) -> None:
+        folder = Path(folder)
+        try:
+            card = json.loads((folder / "onnx.json").read_text("utf-8"))
+        except (OSError, ValueError) as error:
+            raise UserError(f"There is no exported guard in {folder} ({error}); write one with export_onnx.") from error
+        if card.get("format") != 1:
+            raise UserError(f"{folder} is written in format {card.get('format')!r}; install a newer secondguess.")
+        arrays = load_arrays(folder, card)
+        self.shape = tuple(card["shape"])
+        self.class_names, self.labels = tuple(card["class_names"]), tuple(card["labels"])
+        self.false_alarms, self.sure = float(card["false_alarms"]), float(card["sure"])
+        self._panel = Panel.restored(card["panel"], within("panel", arrays))
+        self._cascade = (
+            None if card["cascade"] is None else Cascade.restored(card["cascade"], within("cascade", arrays))
+        )
+        self._calibration = Calibration.from_arrays(within("calibration", arrays))
+        self._actions = Actions(card["actions"])
+        self._mean = np.array(card["mean"], dtype=np.float32).reshape(-1, 1, 1)
+        self._std = np.array(card["std"], dtype=np.float32).reshape(-1, 1, 1)
+        self._channels_last = bool(card["channels_last"])
+        self._model = _session(folder / "model.onnx", threads)
+        self._image_name = self._model.get_inputs()[0].name
+        self._scores = _session(folder / "scores.onnx", threads) if card["two_graphs"] else None
+        self._layers = [self._model.get_outputs()[0].name, *card["layers"]] if card["two_graphs"] else None
+
+    def judge(self, images: Any) -> Judgements:
+        """Judge one image or several, in any form that `secondguess.guard.inputs.as_images` takes."""
+        probabilities, scores = self.scores(as_images(images, self.shape))
+        if self._cascade is None:
+            statistics, chances = self._panel.judge(scores)
+        else:
+            scores, statistics, chances = self._cascade.judge_scores(self._panel, scores)
+        p_values = self._calibration.p_values(statistics, probabilities.argmax(axis=1))
+        return Judgements(
+            probabilities=probabilities,
+            p_values=p_values,
+            codes=decide(p_values <= self.false_alarms, chances, self._panel.troubles, self.sure),
+            chances=chances,
+            scores=scores,
+            labels=self.labels,
+            class_names=self.class_names,
+            panel=self._panel,
+            policy=self._actions,
+        )
+
+    def scores(self, images: Floats) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The probabilities (n, K) and the supervisors' scores (n, m) of images (n, C, H, W) in [0, 1]."""
+        fed = (images - self._mean) / self._std
+        fed = np.moveaxis(fed, 1, -1) if self._channels_last else fed
+        seen = self._model.run(self._layers, {self._image_name: np.ascontiguousarray(fed, dtype=np.float32)})
+        if self._scores is not None:
+            seen = self._scores.run(None, {f"layer{n - 1}" if n else "raw": value for n, value in enumerate(seen)})
+        return seen[0], seen[1]
+
+
+def _session(path: Path, threads: int) -> Any:
+    runtime = require("onnxruntime", "onnx")
+    options = runtime.SessionOptions()
+    options.log_severity_level = 3
+    options.intra_op_num_threads = threads
+    try:
+        return runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # ONNX Runtime has no public exception type of its own
+        raise UserError(f"{path} cannot be run by ONNX Runtime: {str(error).splitlines()[-1]}") from error

@@ -1,0 +1,95 @@
+"""What is wrong with an image: the kind of trouble, or two kinds where the evidence does not separate them.
+
+An image without an alarm is `nominal`. For one with an alarm the panel gives the probability of each kind of trouble.
+The likeliest kind is the verdict if it is at least as probable as `sure`; otherwise the two likeliest are, as an honest
+set of two. Probabilities come from a small network whose temperature is fitted on stress images it did not learn from,
+and they are those of a world in which all kinds of trouble are equally frequent: nobody knows how often each will come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["KINDS", "OF_STRESS", "SUSPICIOUS", "TROUBLES", "Kind", "Verdict", "decide", "verdict_of"]
+
+Kind = Literal["nominal", "ambiguous", "out-of-distribution", "adversarial", "invalid", "suspicious"]
+
+SUSPICIOUS: Kind = "suspicious"
+"""The verdict of a guard that was fitted without stress sets: an alarm, of whatever kind."""
+
+TROUBLES: tuple[Kind, ...] = ("ambiguous", "out-of-distribution", "adversarial", "invalid")
+KINDS: tuple[Kind, ...] = ("nominal", *TROUBLES, SUSPICIOUS)
+
+OF_STRESS: dict[str, Kind] = {
+    "ambiguous": "ambiguous",
+    "corrupted": "out-of-distribution",
+    "adversarial": "adversarial",
+    "invalid": "invalid",
+}
+"""The kind of trouble that each kind of stress set stands for."""
+
+NOBODY = -1
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a guard thinks of an image.
+
+    Attributes:
+        kinds: one kind, or two of which the first is the likelier.
+    """
+
+    kinds: tuple[Kind, ...]
+
+    def __str__(self) -> str:
+        return " or ".join(self.kinds)
+
+    @property
+    def kind(self) -> Kind:
+        """The likeliest kind."""
+        return self.kinds[0]
+
+    @property
+    def is_nominal(self) -> bool:
+        """Whether there was no alarm."""
+        return self.kinds == ("nominal",)
+
+
+def decide(
+    alarms: NDArray[np.bool_], probabilities: NDArray[np.float64], troubles: Sequence[Kind], sure: float
+) -> NDArray[np.int8]:
+    """The verdicts (n, 2) as positions in `KINDS`; the second is -1 where one kind is enough.
+
+    Args:
+        alarms: (n,) whose p-value is small.
+        probabilities: (n, t) of each kind of trouble, rows sum to one.
+        troubles: the t kinds, one or more.
+        sure: the probability from which one kind is enough.
+    """
+    codes = np.array([KINDS.index(kind) for kind in troubles], dtype=np.int8)
+    verdicts = np.full((len(alarms), 2), (KINDS.index("nominal"), NOBODY), dtype=np.int8)
+    rows = np.flatnonzero(alarms)
+    if len(rows):
+        order = np.argsort(-probabilities[rows], axis=1, kind="stable")
+        verdicts[rows, 0] = codes[order[:, 0]]
+        if len(codes) > 1:
+            unsure = probabilities[rows, order[:, 0]] < sure
+            verdicts[rows[unsure], 1] = codes[order[unsure, 1]]
+    return verdicts
+
+
+def verdict_of(codes: NDArray[np.int8]) -> Verdict:
+    """The verdict that a row (2,) of `decide` stands for."""
+    return _VERDICTS[int(codes[0]), int(codes[1])]
+
+
+_VERDICTS = {
+    (first, second): Verdict((KINDS[first],) if second == NOBODY else (KINDS[first], KINDS[second]))
+    for first in range(len(KINDS))
+    for second in range(NOBODY, len(KINDS))
+}

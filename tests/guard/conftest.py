@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import warnings
+from collections import OrderedDict
+
+import pytest
+import torch
+from torch import nn
+
+from secondguess import Classifier, Dataset, load, train
+from secondguess.data import ImageSet
+from secondguess.guard import Guard, Rehearsal, rehearse
+from secondguess.guard.fitting import part
+
+RATE = 0.05
+
+
+@pytest.fixture(scope="session")
+def digits() -> Dataset:
+    return load("digits")
+
+
+def trained(digits: Dataset, seed: int) -> torch.nn.Module:
+    """A network of 1x8x8 digits that knows most of them."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = nn.Sequential(
+            OrderedDict(
+                conv1=nn.Conv2d(1, 8, 3, padding=1),
+                relu1=nn.ReLU(),
+                pool1=nn.MaxPool2d(2),
+                conv2=nn.Conv2d(8, 16, 3, padding=1),
+                relu2=nn.ReLU(),
+                pool2=nn.MaxPool2d(2),
+                flatten=nn.Flatten(),
+                head=nn.Linear(64, 10),
+            )
+        )
+    train(model, digits.train.images, digits.train.labels, epochs=12, batch_size=64, lr=0.01, seed=seed)
+    return model
+
+
+@pytest.fixture(scope="session")
+def classifier(digits: Dataset) -> Classifier:
+    return Classifier(trained(digits, 0), class_names=digits.train.class_names, device="cpu")
+
+
+@pytest.fixture(scope="session")
+def other_classifier(digits: Dataset) -> Classifier:
+    return Classifier(trained(digits, 1), class_names=digits.train.class_names, device="cpu")
+
+
+@pytest.fixture(scope="session")
+def rehearsal(digits: Dataset, classifier: Classifier) -> Rehearsal:
+    parts = part(digits.train, digits.test, seed=0, most=None)
+    return rehearse(
+        classifier, digits.train, parts.learn, parts.calibrate, ambiguous="blend", attacked=24, device="cpu"
+    )
+
+
+@pytest.fixture(scope="session")
+def guard(digits: Dataset, classifier: Classifier, rehearsal: Rehearsal) -> Guard:
+    """Two cheap supervisors and two of traces."""
+    made = Guard(["entropy", "pcs", "mdsa", "relative_mahalanobis"], false_alarms=RATE)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # classes of which a tiny set has few
+        return made.fit(classifier, digits.train, digits.test, rehearsal)
+
+
+@pytest.fixture(scope="session")
+def strangers(rehearsal: Rehearsal) -> ImageSet:
+    """Images that are no digits."""
+    return rehearsal.test["invalid"].head(40)

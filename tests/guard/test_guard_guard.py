@@ -1,0 +1,201 @@
+"""The guard as a whole: fitting, judging, threads, recalibration, what it says of itself."""
+
+from __future__ import annotations
+
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from secondguess import Classifier, Dataset, UserError
+from secondguess.data import ImageSet
+from secondguess.guard import Guard, Guarded, GuardReport, Rehearsal, conformal_p_values
+from secondguess.guard.fitting import part
+from secondguess.guard.rehearsal import held_out_corruptions, learnt_corruptions
+from secondguess.stress import CORRUPTIONS
+from secondguess.supervisors import make
+
+CHEAP = ["entropy", "pcs"]
+
+
+def test_a_guard_says_all_there_is_to_say(guard: Guard, digits: Dataset, strangers: ImageSet) -> None:
+    judged = guard.judge(digits.test)
+    assert len(judged) == len(digits.test) == len(judged.verdicts) == len(judged.actions)
+    assert judged.predictions.tolist() == guard.classifier.observe(digits.test).predictions.tolist()
+    assert judged.evidence.shape == (len(digits.test), 4)
+    assert ((judged.p_values <= 0.05) == judged.alarms).all()
+    assert [verdict.is_nominal for verdict in judged.verdicts] == (~judged.alarms).tolist()
+    assert guard.judge(strangers).alarms.mean() > 0.9
+    seen = guard.classifier.observe(digits.test, guard.needs)
+    assert guard.judge_observation(seen).p_values == pytest.approx(judged.p_values, abs=0.02)
+    one = guard.judge(strangers)[-1]
+    assert one.class_name == digits.test.class_names[one.prediction]
+    assert list(one.evidence.values()) == sorted(one.evidence.values())
+    assert one.to_json()["verdict"] == list(one.verdict.kinds)
+    assert one.action in str(one)
+    assert sum(one.troubles.values()) == pytest.approx(1)
+    with pytest.raises(IndexError):
+        judged[len(judged)]
+
+
+def test_p_values_are_those_of_the_calibration_half(guard: Guard, digits: Dataset) -> None:
+    half = part(digits.train, digits.test, seed=0, most=None).calibrate
+    bench = guard._bench
+    statistics = [bench.panel.judge(bench.jury.scores(guard._eye.look(images.materialise())))[0] for images in
+                  (half, digits.train.head(30))]  # fmt: skip
+    expected = conformal_p_values(statistics[0], statistics[1])
+    assert guard.judge(digits.train.head(30)).p_values == pytest.approx(expected, abs=1 / len(half))
+    told = guard.report.false_alarms
+    assert told.n == guard.report.calibrated_on == len(half) == 180
+    assert told.value == pytest.approx(9 / 181)
+
+
+def test_the_size_of_the_batch_and_the_form_of_the_images_do_not_matter(guard: Guard, digits: Dataset) -> None:
+    images = digits.test.head(12).materialise()
+    together = guard.judge(images)
+    for other in (
+        [guard.judge(image)[0].p_value for image in images],
+        guard.judge(torch.from_numpy(images)).p_values,
+        guard.judge([Image.fromarray(np.rint(image[0] * 255).astype(np.uint8)) for image in images]).p_values,
+    ):
+        assert np.abs(together.p_values - other).max() < 0.03
+
+
+def test_a_guarded_model_is_called_like_a_model_by_many_threads(guard: Guard, digits: Dataset) -> None:
+    model = Guarded(guard.classifier, guard)
+    images = digits.test.materialise()
+    expected = model(images)
+    rows = np.arange(len(images))
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda row: model(images[row]), rows.tolist()))
+    p_values = np.concatenate([answer.p_values for answer in answers])
+    assert np.concatenate([answer.probabilities for answer in answers]) == pytest.approx(
+        expected.probabilities, abs=1e-5
+    )
+    assert np.abs(p_values - expected.p_values).max() < 0.03
+    assert answers[0].actions[0] == expected.actions[0]
+    assert Guarded(guard.classifier.backend.module, guard)(images[0]).p_values == pytest.approx(p_values[:1])
+    with pytest.raises(UserError, match="has not learnt anything yet"):
+        Guarded(guard.classifier, Guard())
+
+
+def test_a_guard_is_not_put_before_another_model(guard: Guard, other_classifier: Classifier) -> None:
+    for other in (other_classifier, other_classifier.backend.module):
+        with pytest.raises(UserError, match="was fitted on another model"):
+            Guarded(other, guard)
+
+
+def test_what_the_report_says(guard: Guard, rehearsal: Rehearsal) -> None:
+    report = guard.report
+    assert report.seen.keys() == rehearsal.test.keys() == {"ambiguous", "corrupted", "adversarial", "invalid"}
+    invalid = guard.judge(rehearsal.test["invalid"])
+    seen = report.seen["invalid"]
+    assert seen.detected.value == pytest.approx(invalid.alarms.mean(), abs=0.01)
+    assert seen.images == len(invalid)
+    first = np.array([verdict.kind for verdict, alarm in zip(invalid.verdicts, invalid.alarms, strict=True) if alarm])
+    assert seen.right == pytest.approx((first == "invalid").mean(), abs=0.02)
+    assert seen.right <= seen.within
+    assert set(report.seen["corrupted"].sorts) <= set(held_out_corruptions())
+    assert list(report.seen["corrupted"].sorts.values()) == sorted(report.seen["corrupted"].sorts.values())
+    assert all("%" in text for text in report.missed)
+    assert GuardReport.from_json(report.to_json()) == report
+    assert "Of a thousand nominal images, 49.7 raise a false alarm" in str(report)
+
+
+def test_what_is_learnt_from_is_not_what_is_tested_on(rehearsal: Rehearsal) -> None:
+    learnt, tested = rehearsal.learn, rehearsal.test
+    assert set(learnt_corruptions()) | set(held_out_corruptions()) == set(CORRUPTIONS) - {"identity"}
+    for kind, column in (("corrupted", "corruption"), ("adversarial", "attack")):
+        assert not set(learnt[kind].columns[column]) & set(tested[kind].columns[column])
+    pairs = [set(zip(one.columns["class_1"].tolist(), one.columns["class_2"].tolist(), strict=True)) for one in
+             (learnt["ambiguous"], tested["ambiguous"])]  # fmt: skip
+    assert pairs[0]
+    assert not pairs[0] & pairs[1]
+    assert (learnt["adversarial"].columns["epsilon"] > 0).all()
+
+
+def test_fresh_nominal_images_move_the_line_and_nothing_else(
+    classifier: Classifier, digits: Dataset, rehearsal: Rehearsal
+) -> None:
+    guard = Guard(CHEAP, false_alarms=0.1).fit(classifier, digits.train, digits.test, rehearsal)
+    before = guard.judge(digits.test)
+    panel = guard._bench.panel
+    guard.recalibrate(rehearsal.test["corrupted"])  # the world has changed: this is nominal from now on
+    after = guard.judge(rehearsal.test["corrupted"])
+    assert guard._bench.panel is panel
+    assert after.alarms.mean() <= 0.1
+    assert guard.judge(digits.test).p_values.mean() > before.p_values.mean() + 0.1
+    assert guard.report.calibrated_on == len(rehearsal.test["corrupted"])
+    assert guard.report.notes[-1].startswith("The threshold has been calibrated anew")
+    assert [one["images"] for one in guard.record["calibrations"]] == [180, len(rehearsal.test["corrupted"])]
+    with pytest.raises(UserError, match="9 are needed"):
+        guard.recalibrate(digits.test.head(5))
+
+
+def test_same_seed_same_guard(classifier: Classifier, digits: Dataset, rehearsal: Rehearsal) -> None:
+    first, second = (
+        Guard(CHEAP, false_alarms=0.1).fit(classifier, digits.train, digits.test, rehearsal, seed=3).judge(digits.test)
+        for _ in range(2)
+    )
+    assert first.p_values.tolist() == second.p_values.tolist()
+
+
+def test_a_guard_by_a_plain_rule_needs_no_stress(classifier: Classifier, digits: Dataset, strangers: ImageSet) -> None:
+    guard = Guard(["entropy", "mdsa"], false_alarms=0.1, rule="cauchy", per_class=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        judged = guard.fit(classifier, digits.train, digits.test, None).judge(strangers)
+    assert set(map(str, judged.verdicts)) == {"suspicious", "nominal"}
+    assert judged.alarms.mean() > 0.6
+    assert guard.report.seen == {}
+    assert guard.report.verdict_accuracy is None
+    assert sum(guard.record["calibrations"][0]["groups"].values()) == 180
+
+
+def test_a_latency_budget_saves_questions(classifier: Classifier, digits: Dataset, rehearsal: Rehearsal) -> None:
+    three = [*CHEAP, make("dissector", epochs=3)[0]]
+    full = Guard(three, false_alarms=0.1, latency_ms=1e6)
+    full.fit(classifier, digits.train, digits.test, rehearsal)
+    assert full._bench.cascade is None
+    costs = full._bench.jury.costs(classifier.observe(digits.test.head(20), full._bench.jury.needs))
+    assert costs[2] > costs[:2].sum()
+    quick = Guard(three, false_alarms=0.1, latency_ms=float(costs[:2].sum() + costs[2] / 3))
+    quick.fit(classifier, digits.train, digits.test, rehearsal)
+    judged = quick.judge(digits.test)
+    skipped = np.isnan(judged.scores[:, 2])
+    assert 0.3 < skipped.mean() < 1
+    assert not judged.alarms[skipped].any()
+    assert "dissector" not in judged[int(np.flatnonzero(skipped)[0])].evidence
+    assert 0 < quick.report.grey < 0.7
+    assert "if all supervisors were always asked" in str(quick.report)
+    assert quick.report.seen["invalid"].without_cascade >= 0.6
+
+
+def test_without_calibration_images_training_images_must_do_and_it_says_so(
+    classifier: Classifier, digits: Dataset, rehearsal: Rehearsal
+) -> None:
+    with pytest.warns(UserWarning, match="more false alarms than promised"):
+        guard = Guard(CHEAP, false_alarms=0.1).fit(classifier, digits.train, stress=rehearsal)
+    assert "split off from the training images" in guard.report.notes[0]
+    assert guard.record["fitted_on"]["images"] == 958
+
+
+def test_what_cannot_be_guarded_is_said(classifier: Classifier, digits: Dataset, rehearsal: Rehearsal) -> None:
+    with pytest.raises(UserError, match=r"180 calibration images are left .* and 999 are needed"):
+        Guard(CHEAP, false_alarms=0.001).fit(classifier, digits.train, digits.test, rehearsal)
+    with pytest.raises(UserError, match="needs traces"):
+        Guard(["mdsa"]).fit(Classifier(classifier.predict), digits.train, digits.test, rehearsal)
+    with pytest.raises(UserError, match="has not learnt anything yet"):
+        Guard().judge(digits.test)
+    with pytest.raises(UserError, match="sure is 2"):
+        Guard(sure=2)
+    with pytest.raises(UserError, match="above 0 and below 1"):
+        Guard(false_alarms=0)
+    with pytest.raises(UserError, match="'entropy' is there twice"):
+        Guard(["entropy", "entropy"]).fit(classifier, digits.train, digits.test, rehearsal)
+    with pytest.raises(UserError, match="at least one supervisor"):
+        Guard([]).fit(classifier, digits.train, digits.test, rehearsal)
+    assert "not fitted" in repr(Guard())

@@ -1,0 +1,129 @@
+"""The exported guard: the same scores and judgements, by ONNX Runtime alone."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from secondguess import Classifier, Dataset, Trace, UserError
+from secondguess.data import ImageSet
+from secondguess.guard import Guard, Rehearsal
+from secondguess.guard.jury import Jury
+from secondguess.guard.onnx_export import export_onnx
+from secondguess.guard.runtime import Runtime
+from secondguess.guard.score_graph import EXPORTABLE, Scores, reduce_trace
+from secondguess.supervisors import make
+
+pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxscript")
+logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+
+
+@pytest.fixture(scope="module")
+def jury(classifier: Classifier, digits: Dataset) -> Jury:
+    """Every supervisor that can be exported, fitted."""
+    options = {"dsa": {"other_distances": "fit", "subsampling": 300}, "dissector": {"epochs": 2}}
+    made = [make(name, **options.get(name, {}))[0] for name in EXPORTABLE]
+    made += make("mdsa", layers=Trace("50%", "grid"), shrinkage=0.2) + make("vim", layers="pool2", dimension=20)
+    made += make("relative_mahalanobis", layers=[Trace("conv1", "mean"), Trace("conv2", "mean")])
+    jury = Jury(made)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return jury.fit(classifier.observe(digits.train, jury.needs), digits.train.labels)
+
+
+def test_the_graph_computes_what_the_supervisors_compute(
+    jury: Jury, classifier: Classifier, digits: Dataset, strangers: ImageSet
+) -> None:
+    images = np.concatenate([digits.test.materialise(), strangers.materialise()])
+    seen = classifier.observe(images, jury.needs)
+    layers = sorted({trace.layer for trace in jury.needs.traces})
+    names = {layer: classifier._resolve(Trace(layer), (1, 8, 8)) for layer in layers}
+    raw, activations = classifier.backend.forward(images, list(names.values()))
+    graph = Scores(jury, logits=True, places={trace: layers.index(trace.layer) for trace in jury.needs.traces})
+    with torch.no_grad():
+        tensors = [torch.from_numpy(activations[names[layer]]) for layer in layers]
+        probabilities, scores = graph(torch.from_numpy(raw), *tensors)
+    assert probabilities.numpy() == pytest.approx(seen.probabilities, abs=1e-12)
+    expected = jury.scores(seen)
+    for column, label in enumerate(jury.labels):
+        spread = max(1.0, float(expected[:, column].std()))
+        assert scores[:, column].numpy() == pytest.approx(expected[:, column], rel=1e-4, abs=1e-4 * spread), label
+
+
+@pytest.mark.parametrize("shape", [(5, 7), (5, 6, 7), (5, 3, 9, 10), (5, 200, 4, 4), (5, 3000)])
+@pytest.mark.parametrize("reduce", ["flatten", "mean", "grid"])
+def test_traces_are_reduced_alike(shape: tuple[int, ...], reduce: str) -> None:
+    values = np.random.default_rng(0).random(shape, dtype=np.float32)
+    trace = Trace("layer", reduce)  # type: ignore[arg-type]
+    assert reduce_trace(trace, torch.from_numpy(values)).numpy() == pytest.approx(trace.apply(values), abs=1e-5)
+
+
+def test_an_exported_guard_judges_alike_without_torch(
+    classifier: Classifier, digits: Dataset, rehearsal: Rehearsal, strangers: ImageSet, tmp_path: Path
+) -> None:
+    normalised = Classifier(
+        classifier.backend.module, class_names=classifier.class_names, mean=0.05, std=0.9, device="cpu"
+    )
+    guard = Guard(["entropy", "mdsa", "relative_mahalanobis"], false_alarms=0.1, actions={"invalid": "ask"})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        guard.fit(normalised, digits.train, digits.test, rehearsal)
+    export_onnx(guard, tmp_path / "exported")
+    images = np.concatenate([digits.train.head(60).materialise(), strangers.materialise()])
+    np.save(tmp_path / "images.npy", images)
+    program = (
+        "import sys, numpy as np\n"
+        "from secondguess.guard.runtime import Runtime\n"
+        f"judged = Runtime({str(tmp_path / 'exported')!r}).judge(np.load({str(tmp_path / 'images.npy')!r}))\n"
+        f"np.savez({str(tmp_path / 'told.npz')!r}, scores=judged.scores, p=judged.p_values, actions=judged.actions,"
+        " probabilities=judged.probabilities)\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    told, expected = np.load(tmp_path / "told.npz"), guard.judge(images)
+    assert told["scores"] == pytest.approx(expected.scores, rel=1e-4, abs=1e-4)
+    assert told["probabilities"] == pytest.approx(expected.probabilities, abs=1e-5)
+    assert np.abs(told["p"] - expected.p_values).max() < 0.02
+    assert np.mean(told["actions"] == np.array(expected.actions)) > 0.98
+
+
+@pytest.mark.slow
+def test_an_onnx_file_is_guarded_and_exported_in_two_graphs(
+    classifier: Classifier, digits: Dataset, rehearsal: Rehearsal, strangers: ImageSet, tmp_path: Path
+) -> None:
+    from secondguess.guard.onnx_export import _export
+
+    path = tmp_path / "model.onnx"
+    _export(classifier.backend.module, [torch.rand(2, 1, 8, 8)], path, ["images"], ["raw"])
+    model = Classifier(str(path), class_names=classifier.class_names, device="cpu")
+    guard = Guard(["pcs", make("mdsa", layers="penultimate")[0]], false_alarms=0.1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        guard.fit(model, digits.train, digits.test, rehearsal)
+    runtime = Runtime(export_onnx(guard, tmp_path / "exported"), threads=1)
+    expected = guard.judge(strangers)
+    assert runtime.judge(strangers).scores == pytest.approx(expected.scores, rel=1e-4, abs=1e-4)
+    assert runtime.judge(strangers.materialise()[0])[0].verdict == expected[0].verdict
+
+
+def test_what_cannot_be_exported_is_said(
+    classifier: Classifier, digits: Dataset, rehearsal: Rehearsal, tmp_path: Path
+) -> None:
+    guard = Guard(["entropy", "knn"], false_alarms=0.1).fit(classifier, digits.train, digits.test, rehearsal)
+    with pytest.raises(UserError, match="'knn' cannot be exported to ONNX; these can: deep_gini"):
+        export_onnx(guard, tmp_path / "exported")
+    asked = Classifier(classifier.predict, class_names=classifier.class_names)
+    guard = Guard(["entropy"], false_alarms=0.1).fit(asked, digits.train, digits.test, rehearsal)
+    with pytest.raises(UserError, match="cannot be exported to ONNX; wrap the torch module itself"):
+        export_onnx(guard, tmp_path / "exported")
+    with pytest.raises(UserError, match="There is no exported guard"):
+        Runtime(tmp_path / "nothing")

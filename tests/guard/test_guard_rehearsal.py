@@ -1,0 +1,65 @@
+"""What is rehearsed, and what is said where it cannot be."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+from secondguess import Classifier, Dataset, UserError
+from secondguess.errors import MissingExtra
+from secondguess.guard import Guard, rehearse
+from secondguess.stress import Adversarial, Invalid
+from secondguess.stress.ambiguous import AmbiGuess
+
+
+def test_what_cannot_be_made_is_noted(classifier: Classifier, digits: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: object, **__: object) -> None:
+        raise MissingExtra("This needs the package 'foolbox'.")
+
+    def sure(*_: object, **__: object) -> None:
+        raise UserError("No autoencoder gave an image.")
+
+    monkeypatch.setattr(Adversarial, "_make", missing)
+    monkeypatch.setattr(AmbiGuess, "generate", sure)
+    learn, test = digits.test.split(0.5)
+    made = rehearse(classifier, digits.train, learn, test, device="cpu")
+    assert set(made.learn) == set(made.test) == {"ambiguous", "corrupted", "invalid"}
+    assert "lambda" in made.learn["ambiguous"].columns  # plain blends
+    assert [note.partition(":")[0] for note in made.notes] == [
+        "Ambiguous images are plain blends, which teach little about true ambiguity",
+        "No adversarial images were made",
+    ]
+    guard = Guard(["entropy"], false_alarms=0.1).fit(classifier, digits.train, digits.test, made)
+    assert guard.report.notes == made.notes
+    assert "adversarial" not in guard.judge(digits.test)[0].troubles
+
+
+def test_attacks_that_fool_nobody_teach_nothing(
+    classifier: Classifier, digits: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learn, test = digits.test.head(60).split(0.5)
+    made = rehearse(classifier, digits.train, learn, test, ambiguous="blend", attacked=5, device="cpu")
+    assert "adversarial" not in made.learn
+    assert "attacks fooled the classifier" in made.notes[0]
+
+
+def test_what_is_wrong_with_a_set_of_ones_own_is_said(
+    classifier: Classifier, digits: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def empty(*_: object, **__: object) -> None:
+        raise UserError("There are no photographs.")
+
+    monkeypatch.setattr(Invalid, "_make", empty)
+    with pytest.raises(UserError, match="no photographs"):
+        rehearse(classifier, digits.train, digits.test, digits.test, ambiguous="blend", attacked=5, device="cpu")
+
+
+@pytest.mark.slow
+def test_the_recommended_guard_learns_from_generated_stress(classifier: Classifier, digits: Dataset) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        guard = Guard(false_alarms=0.05).fit(classifier, digits.train, digits.test)
+    assert len(guard._bench.jury) == 13
+    assert set(guard.report.seen) == {"ambiguous", "corrupted", "adversarial", "invalid"}
+    assert guard.report.verdict_accuracy > 0.4
