@@ -1,0 +1,14 @@
+"""Run a grid of independent tasks, in this process or on a cluster, and never compute a finished one again.
+
+No scheduler of our own: tasks go one after another in this process, to processes through joblib, to a Dask scheduler or
+to Ray. What they return lies in a `Ledger`, one entry a task, from the moment it is known.
+"""
+
+from __future__ import annotations
+
+from secondguess.engine.engines import Engine, open_engine
+from secondguess.engine.grid import run
+from secondguess.engine.ledger import Entry, Ledger
+from secondguess.engine.task import Source, Task, TaskFailed, WorkerLost
+
+__all__ = ["Engine", "Entry", "Ledger", "Source", "Task", "TaskFailed", "WorkerLost", "open_engine", "run"]

@@ -1,0 +1,124 @@
+"""Where tasks run. An engine takes calls and yields what became of each, in the order in which they end.
+
+All engines treat a lost worker alike: what it had not finished is tried again, and a task that loses its worker more
+than `retries` times gives a `WorkerLost`. An engine that is closed before its end drops what is still waiting.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from secondguess.engine.task import Call, Failure, Outcome, WorkerLost, perform
+from secondguess.errors import UserError
+
+__all__ = ["Engine", "InProcess", "Processes", "lost", "open_engine"]
+
+Ended = tuple[int, Outcome | Failure | WorkerLost]
+
+KINDS = "local, local:N for N processes, dask://host:port, ray, or ray://host:port"
+
+
+class Engine(Protocol):
+    """Something that performs calls."""
+
+    def run(self, calls: Sequence[Call], *, retries: int) -> Iterator[Ended]:
+        """Yield (place of a call in `calls`, what became of it) as they end."""
+
+
+def open_engine(name: str) -> Engine:
+    """The engine of that name.
+
+    Args:
+        name: `local` (one task after another in this process), `local:N` (N processes of this machine),
+            `dask://host:port` (a Dask scheduler), `ray` (the Ray of this machine, started where there is none) or
+            `ray://host:port` (a Ray cluster).
+    """
+    if name == "local":
+        return InProcess()
+    if found := re.fullmatch(r"local:(\d+)", name):
+        count = int(found[1])
+        if count < 1:
+            raise UserError(f"The engine {name!r} has no process; give 1 or more.")
+        return Processes(count) if count > 1 else InProcess()
+    if found := re.fullmatch(r"dask://([^/]+:\d+)/?", name):
+        from secondguess.engine.on_dask import OnDask
+
+        return OnDask(f"tcp://{found[1]}")
+    if name == "ray" or re.fullmatch(r"ray://[^/]+:\d+/?", name):
+        from secondguess.engine.on_ray import OnRay
+
+        return OnRay(None if name == "ray" else name.rstrip("/"))
+    raise UserError(f"There is no engine {name!r}; give {KINDS}.")
+
+
+class InProcess:
+    """One task after another, here; whatever a task declares to need is taken to be here."""
+
+    def run(self, calls: Sequence[Call], *, retries: int) -> Iterator[Ended]:
+        """Yield what became of each call, in their order."""
+        for place, call in enumerate(calls):
+            yield place, perform(call)
+
+
+class Processes:
+    """Several processes of this machine, through joblib and loky.
+
+    Calls that need a GPU are performed in this process, one after another, so that they do not fight for it.
+
+    Args:
+        count: how many processes, at least 2.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def run(self, calls: Sequence[Call], *, retries: int) -> Iterator[Ended]:
+        """Yield what became of each call, as they end."""
+        for place, call in enumerate(calls):
+            if call.resources:
+                yield place, perform(call)
+        waiting = {place: call for place, call in enumerate(calls) if not call.resources}
+        losses = 0
+        while waiting:
+            before = len(waiting)
+            yield from self._until_lost(waiting)
+            losses = losses + 1 if len(waiting) == before else 0
+            for place in list(waiting)[: self.count]:  # one of these was fatal: the others first
+                waiting[place] = waiting.pop(place)
+            if losses > retries:
+                place, call = next(iter(waiting.items()))
+                suspect = {place: call}
+                yield from self._until_lost(suspect)
+                if suspect:
+                    yield place, lost(call, retries)
+                del waiting[place]
+
+    def _until_lost(self, waiting: dict[int, Call]) -> Iterator[Ended]:
+        """Take away from `waiting` what ends; return early when a process is lost, which takes the others with it."""
+        from joblib import Parallel, delayed
+        from joblib.externals.loky.process_executor import TerminatedWorkerError
+
+        pool = Parallel(n_jobs=self.count, return_as="generator_unordered", pre_dispatch=self.count, batch_size=1)
+        ending = pool(delayed(_numbered)(place, call) for place, call in list(waiting.items()))
+        try:
+            for place, outcome in ending:
+                del waiting[place]
+                yield place, outcome
+        except TerminatedWorkerError:
+            return
+        finally:
+            ending.close()
+
+
+def lost(call: Call, retries: int) -> WorkerLost:
+    """What to say of a task that ends its workers."""
+    return WorkerLost(
+        f"The worker of {call.name} with {call.params}, seed {call.seed}, was lost again and again, {retries} retries "
+        "included, perhaps for want of memory; look at the worker's log, give it more, or run fewer at once."
+    )
+
+
+def _numbered(place: int, call: Call) -> tuple[int, Outcome | Failure]:
+    return place, perform(call)

@@ -1,0 +1,121 @@
+"""The ledger: one entry a finished task, on disk from the moment it is known, and found by the task's key.
+
+`<key>.json` holds the task's card, the result and how it came about; `<key>.npz` the result's arrays, if it has any.
+The arrays are written first, and each file appears by one rename: an entry is there in full or not at all, whatever
+happens to the process or to the disk. It is believed only if the card in it equals the task's and the digest of its
+arrays is right. Nothing in it is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from secondguess._files import atomic_path, write_json
+from secondguess._versions import versions
+from secondguess.engine.task import Outcome, Task
+
+__all__ = ["Entry", "Ledger"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A finished task.
+
+    Attributes:
+        result: what the function returned, lists for tuples and NumPy arrays where it gave some.
+        seconds: how long it took.
+        hardware: on what.
+        finished: when, in UTC.
+    """
+
+    result: dict[str, Any]
+    seconds: float
+    hardware: str
+    finished: str
+
+
+class Ledger:
+    """Results by task, in the folder `path` and nowhere else."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    def get(self, task: Task) -> Entry | None:
+        """The entry of a task, or None where there is no sound one."""
+        path = self.path / f"{task.key}.json"
+        try:
+            text = path.read_text("utf-8")
+        except FileNotFoundError:
+            return None
+        try:
+            kept = json.loads(text)
+            if kept["task"] != task.card:
+                raise ValueError("it belongs to another task")
+            result = kept["result"] | self._arrays(task, kept["arrays"])
+            return Entry(result, float(kept["seconds"]), kept["hardware"], kept["finished"])
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+            warnings.warn(f"The entry {path} is damaged and will be made again: {error}", stacklevel=2)
+            return None
+
+    def put(self, task: Task, outcome: Outcome) -> Entry:
+        """Keep what a task gave, and return it as `get` will."""
+        arrays = {key: value for key, value in outcome.result.items() if _is_array(value)}
+        plain = {key: _plain(value, key) for key, value in outcome.result.items() if key not in arrays}
+        digest = None
+        if arrays:
+            with atomic_path(self.path / f"{task.key}.npz") as temporary:
+                np.savez_compressed(temporary, **cast("Any", arrays))
+                digest = _digest(temporary)
+        finished = datetime.now(UTC).isoformat(timespec="seconds")
+        kept = {
+            "task": task.card,
+            "result": plain,
+            "arrays": digest,
+            "seconds": outcome.seconds,
+            "hardware": outcome.hardware,
+            "versions": versions(),
+            "finished": finished,
+        }
+        write_json(self.path / f"{task.key}.json", kept)
+        return Entry(plain | arrays, outcome.seconds, outcome.hardware, finished)
+
+    def _arrays(self, task: Task, digest: str | None) -> dict[str, Any]:
+        if digest is None:
+            return {}
+        path = self.path / f"{task.key}.npz"
+        if _digest(path) != digest:
+            raise ValueError("its arrays have changed")
+        with np.load(path, allow_pickle=False) as stored:
+            return dict(stored)
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and not value.dtype.hasobject
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+
+
+def _plain(value: Any, where: str) -> Any:
+    """A result as JSON can hold it; NaN and infinity are refused, since JSON has neither."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item, f"{where}.{key}") for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item, f"{where}[{place}]") for place, item in enumerate(value)]
+    if value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and np.isfinite(value)):
+        return value
+    raise TypeError(f"a task returned {value!r} as {where}; return finite numbers, texts, None, or lists of them")

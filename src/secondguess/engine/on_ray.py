@@ -1,0 +1,78 @@
+"""Tasks on Ray, which also notices lost workers and tries their tasks again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from secondguess.engine.engines import Ended, lost
+from secondguess.engine.task import Call, perform
+from secondguess.errors import UserError, require
+
+__all__ = ["OnRay"]
+
+
+class OnRay:
+    """A Ray cluster, or the Ray of this machine. A Ray that this process is already connected to is used and left on.
+
+    Args:
+        address: such as "ray://10.0.0.1:10001"; None for this machine.
+    """
+
+    def __init__(self, address: str | None) -> None:
+        self.address = address
+        self._ray = require("ray", "ray")
+
+    def run(self, calls: Sequence[Call], *, retries: int) -> Iterator[Ended]:
+        """Yield what became of each call, as they end."""
+        ray = self._ray
+        ours = not ray.is_initialized()
+        if ours:
+            self._connect()
+        pending: dict[Any, int] = {}
+        try:
+            self._check_resources(calls)
+            for place, call in enumerate(calls):
+                remote = ray.remote(perform).options(max_retries=retries, num_cpus=1, **_options(call))
+                pending[remote.remote(call)] = place
+            while pending:
+                (done, *_), _ = ray.wait(list(pending))
+                place = pending.pop(done)
+                try:
+                    outcome = ray.get(done)
+                except ray.exceptions.RayError:
+                    outcome = lost(calls[place], retries)
+                yield place, outcome
+        finally:
+            for reference in pending:
+                ray.cancel(reference, force=True)
+            if ours:
+                ray.shutdown()
+
+    def _connect(self) -> None:
+        quiet = {"log_to_driver": False, "logging_level": "error"}
+        try:
+            if self.address:
+                self._ray.init(self.address, **quiet)
+            else:
+                self._ray.init(include_dashboard=False, **quiet)
+        except (ConnectionError, OSError, RuntimeError) as error:
+            raise UserError(
+                f"No Ray answers at {self.address or 'this machine'}; start it with `ray start --head`."
+            ) from error
+
+    def _check_resources(self, calls: Sequence[Call]) -> None:
+        """Refuse what would wait for ever: a task for which there is no worker."""
+        there = self._ray.cluster_resources()
+        for call in calls:
+            for name, needed in call.resources.items():
+                if there.get(name, 0) < needed:
+                    raise UserError(
+                        f"Ray has {there.get(name, 0):g} of {name}, but {call.name} needs {needed:g}; add a node."
+                    )
+
+
+def _options(call: Call) -> dict[str, Any]:
+    """Ray counts GPUs apart from what else a node declares."""
+    others = dict(call.resources)
+    return {"num_gpus": others.pop("GPU", 0), "resources": others}

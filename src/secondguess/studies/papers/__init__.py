@@ -1,0 +1,1 @@
+"""One module a paper, each with a tuple `STUDIES`."""

@@ -1,0 +1,68 @@
+"""Tasks that workers can import."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+
+from secondguess.errors import UserError
+
+
+def total(*, size, seed, pause=0.0):
+    """The sum of random numbers, and the numbers."""
+    time.sleep(pause)
+    numbers = np.random.default_rng(seed).random(size)
+    return {"total": numbers.sum(), "numbers": numbers, "pair": (seed, size)}
+
+
+def logged(*, log, seed):
+    """Leaves a line for every time it is computed."""
+    with Path(log).open("a") as file:
+        file.write(f"{seed}\n")
+    return {"square": seed * seed}
+
+
+def deadly(*, marker, seed):
+    """Ends its process the first time, whoever comes first."""
+    try:
+        Path(marker).touch(exist_ok=False)
+    except FileExistsError:
+        return {"square": seed * seed}
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("dead")
+
+
+def fatal(*, seed):
+    """Ends its process whenever seed is 1."""
+    if seed == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return {"square": seed * seed}
+
+
+def broken(*, log, seed):
+    """Fails for seed 1."""
+    if seed == 1:
+        raise ZeroDivisionError("one is too few")
+    return logged(log=log, seed=seed)
+
+
+def mistaken(*, log, seed):
+    """A mistake of the user for seed 1."""
+    if seed == 1:
+        raise UserError("The data are missing; give --data.")
+    return logged(log=log, seed=seed)
+
+
+def numberless(*, seed):
+    """Returns what JSON cannot hold."""
+    return {"row": {"auroc": [0.5, float("nan")]}}
+
+
+def whereabouts(*, seed):
+    """The process it runs in, and what Dask knows it by."""
+    time.sleep(0.05)
+    return {"pid": os.getpid()}

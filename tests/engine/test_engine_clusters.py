@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import contextmanager
+from pathlib import Path
+
+import grid_tasks
+import numpy as np
+import pytest
+
+from secondguess.engine import Ledger, Task, run
+from secondguess.errors import UserError
+
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
+
+TASKS = [Task(grid_tasks.total, {"size": 4, "pause": 0.05}, seed) for seed in range(16)]
+
+
+class At:
+    """Does something when so many tasks have ended."""
+
+    def __init__(self, when, what):
+        self.when, self.what = when, what
+
+    @contextmanager
+    def task(self, label, total):
+        def advance(done, total):
+            if done == self.when:
+                self.what()
+
+        yield advance
+
+
+def assert_equal_to_local(entries, tmp_path):
+    local = run(TASKS, Ledger(tmp_path / "local"))
+    assert len(entries) == len(local)
+    for one, other in zip(entries, local, strict=True):
+        assert one.result["total"] == other.result["total"]
+        np.testing.assert_array_equal(one.result["numbers"], other.result["numbers"])
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    distributed = pytest.importorskip("distributed", reason="NO DASK: pip install secondguess[distributed]")
+    plain = {"cls": distributed.Nanny, "options": {"nthreads": 1}}
+    gifted = {"cls": distributed.Nanny, "options": {"nthreads": 1, "resources": {"GPU": 1}}}
+    scheduler = {"cls": distributed.Scheduler, "options": {"dashboard": False, "port": 0}}
+    with distributed.SpecCluster(workers={"plain": plain, "gifted": gifted}, scheduler=scheduler) as made:
+        yield made
+
+
+def engine_of(cluster):
+    return cluster.scheduler_address.replace("tcp://", "dask://")
+
+
+def test_a_dask_worker_killed_in_the_middle_changes_nothing(cluster, tmp_path):
+    victim = next(iter(cluster.workers.values())).pid
+    entries = run(
+        TASKS, Ledger(tmp_path / "dask"), engine_of(cluster), progress=At(4, lambda: os.kill(victim, signal.SIGKILL))
+    )
+    assert_equal_to_local(entries, tmp_path)
+    with pytest.raises(ProcessLookupError):
+        os.kill(victim, 0)
+
+
+def test_dask_gives_gpu_tasks_to_workers_that_declare_one(cluster, tmp_path):
+    cluster.wait_for_workers(2)
+
+    def pids(resources, folder):
+        tasks = [Task(grid_tasks.whereabouts, {}, seed, resources) for seed in range(8)]
+        return {entry.result["pid"] for entry in run(tasks, Ledger(tmp_path / folder), engine_of(cluster))}
+
+    assert pids({"GPU": 1}, "gpu") == {cluster.workers["gifted"].pid}
+    assert pids({}, "any") == {worker.pid for worker in cluster.workers.values()}
+
+
+def test_dask_says_when_no_worker_may_take_a_task(cluster, tmp_path):
+    with pytest.raises(UserError, match=r"None of the \d Dask workers declares TPU=1; start one with"):
+        run([Task(grid_tasks.total, {"size": 1}, 0, {"TPU": 1})], Ledger(tmp_path), engine_of(cluster))
+
+
+def test_a_failure_on_dask_reads_like_a_local_one(cluster, tmp_path):
+    tasks = [Task(grid_tasks.mistaken, {"log": str(tmp_path / "log")}, 1)]
+    with pytest.raises(UserError, match=r"^The data are missing; give --data\.$"):
+        run(tasks, Ledger(tmp_path / "ledger"), engine_of(cluster))
+
+
+def test_nobody_at_the_address_is_said(tmp_path, monkeypatch):
+    pytest.importorskip("distributed", reason="NO DASK: pip install secondguess[distributed]")
+    from secondguess.engine import on_dask
+
+    monkeypatch.setattr(on_dask, "TIMEOUT", 1)
+    with pytest.raises(UserError, match=r"No Dask scheduler answers at tcp://127\.0\.0\.1:9; start one with"):
+        run(TASKS[:1], Ledger(tmp_path), "dask://127.0.0.1:9")
+
+
+@pytest.mark.slow
+def test_a_ray_worker_killed_in_the_middle_changes_nothing(tmp_path, monkeypatch):
+    ray = pytest.importorskip("ray", reason="NO RAY: pip install secondguess[ray]")
+    here = str(Path(__file__).parent)
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env={"env_vars": {"PYTHONPATH": here}})
+    try:
+        deadly = [Task(grid_tasks.deadly, {"marker": str(tmp_path / "marker")}, seed) for seed in range(6)]
+        entries = run(deadly, Ledger(tmp_path / "deadly"), "ray")
+        assert (tmp_path / "marker").exists()
+        assert [entry.result["square"] for entry in entries] == [seed**2 for seed in range(6)]
+        assert_equal_to_local(run(TASKS, Ledger(tmp_path / "ray"), "ray"), tmp_path)
+        with pytest.raises(UserError, match="Ray has 0 of GPU, but grid_tasks:total needs 1"):
+            run([Task(grid_tasks.total, {"size": 1}, 0, {"GPU": 1})], Ledger(tmp_path / "gpu"), "ray")
+    finally:
+        ray.shutdown()

@@ -1,0 +1,152 @@
+"""What the adapters make of the records in the repository, against the records' own summaries."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from secondguess.errors import UserError
+from secondguess.studies import get, recorded
+from secondguess.studies.records import results_folder
+
+RESULTS = Path(__file__).parents[2] / "results"
+
+
+def kept(path):
+    return json.loads((RESULTS / path).read_text())
+
+
+def cells_of(name):
+    return recorded(get(name), RESULTS).table.cells
+
+
+def test_surprise_table1_is_the_summary_of_the_record():
+    mean, cells = kept("surprise/mnist.json")["mean"], cells_of("surprise-table1")
+    for method in ("dsa", "lsa"):
+        for key, name in (("fgsm", "adversarial"), ("mnist_c", "corrupted")):
+            cell = cells[f"{name}, {method.upper()}", "mean"]
+            assert cell.value == pytest.approx(mean[method][key]["mean"])
+            assert cell.spread == pytest.approx(mean[method][key]["std"])
+            assert cell.n == mean[method]["models"]
+
+
+def test_surprise_figures_are_the_summary_of_the_record():
+    mean = kept("surprise/mnist.json")["mean"]
+    cells = cells_of("surprise-figure3")
+    assert cells["DSA, epsilon_free 0.33", "corrupted"].value == pytest.approx(
+        mean["dsa, epsilon_free 0.33"]["mnist_c"]["mean"]
+    )
+    assert ("LSA, bandwidth 0.1", "adversarial") not in cells
+    rows = [row for row in kept("surprise/mnist.json")["rows"] if row["model"] == 0]
+    lost = next(row["fgsm"] for row in rows if row["method"] == "dsa") - next(
+        row["fgsm"] for row in rows if row["method"] == "dsa, uniform 0.33"
+    )
+    assert cells["DSA, uniform 0.33", "adversarial lost"].value == pytest.approx(lost)
+    bandwidths = cells_of("surprise-figure4")
+    assert bandwidths["silverman", "mean"].value == pytest.approx(mean["lsa, bandwidth silverman"]["fgsm"]["mean"])
+    assert bandwidths["scott", "std"].value == pytest.approx(mean["lsa"]["fgsm"]["std"])
+
+
+def test_surprise_table2_is_the_benchmark_of_the_paper_s_size():
+    rows = kept("bench/surprise.json")["rows"]
+    seconds = {row["work"]: row["seconds"] for row in rows if row["dimension"] == 10}
+    cells = cells_of("surprise-table2")
+    assert cells["DSA, improved, all threads", "MacBook Pro 2019"].value == seconds["dsa"]
+    assert cells["LSA, improved", "Threadripper 1920X"].value == seconds["lsa"]
+
+
+@pytest.mark.parametrize("data", ["mnist", "fashion_mnist"])
+def test_ambiguity_table2_is_the_table_of_the_record(data):
+    table, cells = kept(f"supervisors/{data}.json")["table"], cells_of("ambiguity-table2")
+    for supervisor, columns in table.items():
+        for column in ("ambiguous", "adversarial", "corrupted", "invalid"):
+            cell = cells[supervisor, f"{data}: {column}"]
+            assert cell.value == pytest.approx(columns[column]["mean"], abs=6e-5)
+            assert cell.n == columns["runs"]
+
+
+@pytest.mark.parametrize("data", ["mnist", "fashion_mnist"])
+def test_ambiguity_table1_is_the_mean_of_the_record(data):
+    record, cells = kept(f"ambiguity/{data}.json"), cells_of("ambiguity-table1")
+    for key, generator in (("as_published", "ambiguess"), ("realism", "ambiguess, realistic")):
+        for training in ("clean", "mixed"):
+            mean, row = record[key]["mean"][training], f"{data}, {generator}, simple_cnn: {training}"
+            assert cells[f"{row}, ambiguous", "top-pair"].value == pytest.approx(mean["top_pair"])
+            assert cells[f"{row}, ambiguous", "entropy"].value == pytest.approx(mean["entropy_bits"])
+            assert cells[f"{row}, nominal", "top-1"].value == pytest.approx(mean["nominal_accuracy"])
+            assert (f"{row}, nominal", "top-2") not in cells
+
+
+def test_oracles_are_the_rates_of_the_record():
+    record = kept("oracles/mnist.json")
+    for name, rate in (("table6", "tpr"), ("table7", "fpr"), ("table8", "f1"), ("figure6", "mae")):
+        cells = cells_of(f"oracles-{name}")
+        assert cells["B", "cross-referencing"].value == record["detection"]["icos_b"]["cross_reference"][rate]
+        assert {row for row, _ in cells} == {"A", "B", "C"}
+
+
+def test_label_shift_and_criteria_are_those_of_the_record():
+    record = kept("oracles/mnist.json")
+    cells = cells_of("oracles-figure11")
+    for swap in ("2/7", "5/6", "6/8"):
+        networks = record["errors"]["icos_equal"]["networks"][f"labels {swap} swapped"]
+        assert cells[f"C, labels {swap} swapped", "ICOS, equal"].value == pytest.approx(networks[2], abs=1e-4)
+    found = record["detection"]
+    fpr = [np.mean([found[net][judge]["fpr"] for net in found]) for judge in ("icos_fine_criterion_3", "icos_fine")]
+    assert cells_of("oracles-figure10")["criterion 3 against 1", "FPR, relative"].value == pytest.approx(
+        fpr[0] / fpr[1]
+    )
+
+
+def test_ranks_are_those_of_scipy():
+    from scipy.stats import rankdata
+
+    record, cells = kept("oracles/mnist.json"), cells_of("oracles-figure7")
+    rows = [row["errors"] for row in record["rows"] if row["column"] == "no shift"]
+    judges = ("icos_fine", "icos_equal", "cross_reference", "selfchecker")
+    offsets = np.concatenate([np.abs([row[judge] for judge in judges]).T for row in rows])
+    ranks = np.mean([rankdata(block) for block in offsets], axis=0)
+    shown = [
+        cells[name, "mean rank"].value for name in ("ICOS, fine", "ICOS, equal", "cross-referencing", "SelfChecker")
+    ]
+    np.testing.assert_allclose(shown, ranks)
+    assert cells["Nemenyi", "critical difference"].value == pytest.approx(
+        2.569 * np.sqrt(4 * 5 / (6 * len(offsets))), abs=1e-3
+    )
+
+
+def test_a_record_of_a_run_comes_before_earlier_ones(tmp_path):
+    (tmp_path / "mine").mkdir()
+    cells = [{"row": "adversarial, DSA", "column": "mean", "value": 0.5}]
+    path = tmp_path / "mine" / "surprise-table1.json"
+    path.write_text(json.dumps({"cells": cells, "scale": "quick", "hardware": ["a box"]}))
+    found = recorded(get("surprise-table1"), tmp_path)
+    assert found.table.cells["adversarial, DSA", "mean"].value == 0.5
+    assert found.records == [{"file": "mine/surprise-table1.json", "scale": "quick", "hardware": ["a box"]}]
+    path.with_name("copy").mkdir()
+    (path.parent / "copy" / path.name).write_text(path.read_text())
+    with pytest.raises(UserError, match="There are 2 records of surprise-table1 below"):
+        recorded(get("surprise-table1"), tmp_path)
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", '{"cells": [{"row": "a"}]}'])
+def test_a_broken_record_is_said(tmp_path, text):
+    (tmp_path / "oracles-table6.json").write_text(text)
+    with pytest.raises(
+        UserError, match=r"oracles-table6\.json (cannot be read as JSON|holds no JSON object|is no record)"
+    ):
+        recorded(get("oracles-table6"), tmp_path)
+
+
+def test_no_results_are_said(tmp_path, monkeypatch):
+    with pytest.raises(UserError, match="There are no results of surprise-table2 below"):
+        recorded(get("surprise-table2"), tmp_path)
+    with pytest.raises(UserError, match="There is no folder"):
+        results_folder(tmp_path / "none")
+    monkeypatch.chdir(tmp_path)
+    assert results_folder(None) == RESULTS
+    (tmp_path / "results").mkdir()
+    assert results_folder(None) == Path("results")

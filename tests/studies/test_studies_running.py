@@ -1,0 +1,182 @@
+"""Every study from data to table, on data so small that the numbers mean nothing."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from secondguess.engine import Source
+from secondguess.errors import UserError
+from secondguess.studies import get, make_plan, names
+from secondguess.studies.tasks.opening import opened
+
+# Networks that have seen so little do not predict every class, and supervisors say so.
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+
+GENERATION = {"pairs": "3-8", "autoencoders": 2, "autoencoder_epochs": 30, "mixture_epochs": 2, "judge_epochs": 1}
+GENERATION |= {"train": 40, "test": 30}
+ORACLES = {"training": 300, "validation": 120, "drawn": 100, "repetitions": 3, "epochs": 1}
+SURPRISE = {"models": 2, "together": 1, "epochs": 1}
+SMALL = {
+    "ambiguity-table1": {"members": 1, "epochs": 1, "generators": ["ambiguess", "latent mixture"]},
+    "ambiguity-table2": {"runs": 1, "epochs": 1, "attacked": 8, "limit": 40}
+    | {"supervisors": ["entropy", "mc_dropout_mi", "mdsa", "ensemble_ms"]},
+    "surprise-table1": SURPRISE,
+    "surprise-table2": {},
+    "surprise-figure3": SURPRISE | {"shares": [0.5]},
+    "surprise-figure4": SURPRISE | {"bandwidths": ["scott", 0.1]},
+}
+COVERED = [name for name in names() if name.partition("-")[0] in ("ambiguity", "surprise", "oracles")]
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory):
+    return tmp_path_factory.mktemp("runs")
+
+
+def settings_of(name):
+    paper = name.partition("-")[0]
+    small = SMALL.get(name, ORACLES) | ({"generation": GENERATION} if paper == "ambiguity" else {})
+    return [word for key, value in small.items() for word in ("--set", f"{key}={json.dumps(value)}")]
+
+
+@pytest.mark.parametrize("name", COVERED)
+def test_every_study_runs_from_data_to_table(study, tiny, out, name):
+    made = study(
+        "run", name, "--quick", "--data", f"mnist={tiny}", *settings_of(name), "--out", out, "--quiet", "--json"
+    )
+    assert made.code == 0, made.err
+    record = made.json()
+    assert record["study"] == name
+    assert record["cells"]
+    assert record["data"]["mnist"]["name"] == "tiny.npz"
+    assert str(tiny.parent) not in json.dumps(record["data"])
+    assert record["hardware"]
+    assert record["versions"]["torch"]
+    assert (out / f"{name}.csv").read_text().startswith("row,column,value")
+    paper = get(name).published
+    shared = {(cell["row"], cell["column"]) for cell in record["cells"]} & set(paper.cells)
+    assert shared or not paper.cells, "the rows and columns of ours and of the paper have the same names"
+
+
+def test_studies_of_one_paper_share_their_tasks(study, tiny, tmp_path):
+    words = ["--quick", "--data", tiny, *settings_of("oracles-table6"), "--out", tmp_path, "--quiet"]
+    assert study("run", "oracles-table6", *words).code == 0
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "ledger").iterdir()}
+    again = study("run", "oracles-table7", *words)
+    assert "3 tasks" in again.out
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "ledger").iterdir()} == before
+
+
+def test_another_setting_is_another_run(study, tiny, out):
+    words = ["--quick", "--data", tiny, *settings_of("surprise-table1"), "--set", "models=1", "--out", out]
+    other = study("run", "surprise-table1", *words, "--quiet", "--json").json()
+    assert other["tasks"] == 1
+    assert study("status", "surprise-table1", "--out", out, "--json").json()["tasks"] == 1
+
+
+def test_an_interrupted_study_is_resumed(study, tiny, tmp_path):
+    words = ["--quick", "--data", tiny, *settings_of("surprise-table1"), "--out", tmp_path, "-q"]
+    whole = study("run", "surprise-table1", *words, "--json").json()
+    entries = sorted((tmp_path / "ledger").glob("*.json"))
+    assert len(entries) == 2
+    entries[0].unlink()
+    status = study("status", "surprise-table1", "--out", tmp_path)
+    assert "1 of 2 tasks done" in status.out
+    assert "--resume" in status.out
+    again = study("run", "surprise-table1", "--out", tmp_path, "--resume", "-q", "--json").json()
+    assert again["cells"] == whole["cells"]
+    assert again["seeds"] == [0, 1]
+    table = study("table", "surprise-table1", "--results", tmp_path)
+    assert "adversarial, DSA" in table.out
+    assert "from surprise-table1.json, quick scale" in table.out
+    shown = study("compare", "surprise-table1", "--results", tmp_path)
+    assert "[1] unreliable: minimum, maximum and range" in shown.out
+
+
+@pytest.mark.slow
+def test_processes_give_the_table_of_one(study, tiny, tmp_path):
+    words = ["--quick", "--data", tiny, *settings_of("surprise-table1"), "-q", "--json"]
+    one = study("run", "surprise-table1", *words, "--out", tmp_path / "one").json()
+    two = study("run", "surprise-table1", *words, "--out", tmp_path / "two", "--engine", "local:2").json()
+    assert two["engine"] == "local:2"
+    for cell, other in zip(one["cells"], two["cells"], strict=True):
+        assert cell["value"] == pytest.approx(other["value"], abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["run", "nothing"], "There is no study 'nothing'; known are: "),
+        (["run", "surprise-table1"], "needs data: give --data mnist=PLACE, or --quick"),
+        (
+            ["run", "ambiguity-table1", "--data", "mnist.npz"],
+            "has several: give ROLE=PLACE with one of mnist, fashion_mnist",
+        ),
+        (["run", "surprise-table1", "--quick", "--set", "model=3"], "has no setting 'model'; it has: models"),
+        (["run", "surprise-table1", "--quick", "--set", "models=many"], "is 'many'; give something like 2"),
+        (["run", "surprise-table1", "--quick", "--set", "models"], "give KEY=VALUE, such as models=10"),
+        (["run", "surprise-table1", "--data", "nowhere.npz"], "There is no data set 'nowhere.npz'"),
+        (["run", "surprise-table1", "--resume"], "There is no run of surprise-table1 in"),
+        (["run", "surprise-table1", "--resume", "--quick"], "leave --quick, --data, --set and --gpu out"),
+        (["run", "surprise-table2", "--quick", "--engine", "cloud"], "There is no engine 'cloud'"),
+        (["status", "oracles-table6"], "There is no run of oracles-table6 in"),
+    ],
+)
+def test_mistakes_are_said_in_one_sentence(study, tmp_path, monkeypatch, words, message):
+    monkeypatch.chdir(tmp_path)
+    done = study(*words)
+    assert done.code == 2
+    assert message in done.err
+
+
+def test_a_study_says_which_data_it_lacks(study, tiny, tmp_path):
+    done = study("run", "ambiguity-table2", "--data", f"mnist={tiny}", "--out", tmp_path)
+    assert done.code == 2
+    assert "needs the data 'fashion_mnist' for this; give --data fashion_mnist=PLACE" in done.err
+
+
+def test_a_plan_that_cannot_be_read_is_said(study, tmp_path):
+    (tmp_path / "surprise-table1.plan.json").write_text("{}")
+    assert "remove it and start the run again" in study("status", "surprise-table1", "--out", tmp_path).err
+
+
+def test_other_data_at_the_same_place_are_refused(tiny):
+    with pytest.raises(UserError, match="are not those that the study was planned with; put the same data there"):
+        opened(Source(str(tiny), "another"))
+
+
+def test_gpu_tasks_are_declared(tiny):
+    study_ = get("surprise-table1")
+    assert {task.resources.get("GPU") for task in make_plan(study_, quick=True, gpu=True).tasks(study_)} == {1}
+    plain, gpu = (make_plan(study_, quick=True, gpu=flag).tasks(study_) for flag in (False, True))
+    assert [task.key for task in plain] == [task.key for task in gpu]
+
+
+def test_the_list_is_exactly_as_documented(study):
+    listed = study("list", "--json").json()
+    assert list(listed) == ["studies"]
+    assert [list(one) for one in listed["studies"]] == [["name", "paper", "table"]] * len(names())
+    assert [one["name"] for one in listed["studies"]] == names()
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_comparison_prints_numbers_of_the_repository(study, name):
+    shown = study("compare", name)
+    assert shown.code == 0, shown.err
+    assert "ours" in shown.out
+    assert "from " in shown.out
+    compared = study("compare", name, "--json").json()
+    assert any(cell["ours"] is not None for cell in compared["cells"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", names())
+def test_every_study_runs_quickly(study, out, name):
+    began = time.monotonic()
+    made = study("run", name, "--quick", "--out", out / "quick", "--quiet", "--json").json()
+    assert made["scale"] == "quick"
+    assert made["cells"]
+    assert time.monotonic() - began < 180
