@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from secondguess.classifier import Classifier
     from secondguess.data import Dataset, ImageSet, load, load_images
     from secondguess.errors import UserError
+    from secondguess.guard import Guard, Guarded
     from secondguess.observation import Needs, Observation, Trace
     from secondguess.stress import StressSet
     from secondguess.supervisors import Supervisor, check_supervisor
@@ -25,6 +26,8 @@ __all__ = [
     "AuditResult",
     "Classifier",
     "Dataset",
+    "Guard",
+    "Guarded",
     "ImageSet",
     "Needs",
     "Observation",
@@ -45,6 +48,8 @@ _ROOMS = {
     "AuditResult": "audit",
     "Classifier": "classifier",
     "Dataset": "data",
+    "Guard": "guard",
+    "Guarded": "guard",
     "ImageSet": "data",
     "Needs": "observation",
     "Observation": "observation",
@@ -62,7 +67,7 @@ _ROOMS = {
 
 
 # Rooms that are used by their own name, as in `secondguess.supervisors.make("entropy")`.
-_OPEN_ROOMS = ("audit", "data", "metrics", "stress", "supervisors", "training", "zoo")
+_OPEN_ROOMS = ("audit", "data", "guard", "hubris", "metrics", "search", "stress", "supervisors", "training", "zoo")
 
 
 def __getattr__(name: str) -> Any:

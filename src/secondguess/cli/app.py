@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from secondguess import __version__
-from secondguess.cli import audit, bench, data, estimate, generate, supervisors
+from secondguess.cli import audit, bench, data, estimate, generate, guard, hubris, label, study, supervisors
 
 __all__ = ["app"]
 
@@ -39,7 +39,11 @@ def _root(
 
 app.command("audit")(audit.audit)
 app.command("estimate")(estimate.estimate)
+app.command("hubris")(hubris.hubris)
+app.command("label")(label.label)
 app.command("data")(data.data)
 app.command("supervisors")(supervisors.supervisors)
 app.add_typer(generate.app, name="generate")
+app.add_typer(guard.app, name="guard")
+app.add_typer(study.app, name="study")
 app.add_typer(bench.app, name="bench")

@@ -154,6 +154,106 @@ def surprise(
     _print_surprise(result)
 
 
+@app.command("search")
+def search(
+    images: Annotated[int, typer.Option(min=2, help="How many images are attacked at once.")] = 2000,
+    budget: Annotated[int, typer.Option(min=150, help="Queries an image.")] = 200,
+    batch_size: Annotated[int, typer.Option(min=1, help="Images a forward pass.")] = 1024,
+    repeats: Annotated[int, typer.Option(min=1, help="The best counts.")] = 3,
+    alone: Annotated[int, typer.Option(min=0, help="Of these, so many are attacked one at a time, too.")] = 5,
+    device: Device = "auto",
+    quiet: Quiet = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Measure the price of adversarial distances: the engine against as many bare forward passes."""
+    from secondguess.bench.search import run
+
+    result = run(
+        images=images,
+        budget=budget,
+        batch_size=batch_size,
+        repeats=repeats,
+        alone=alone,
+        device=device,
+        progress=progress_for(quiet=quiet or json),
+    )
+    if json:
+        print_json(result)
+        return
+    say(f"{result['model']}, {images:,} images, {budget} queries each, batch {batch_size}, {result['device']}")
+    for row in result["rows"]:
+        cost = f"{row['ratio']:6.2f} x bare   overhead {row['overhead']:+.1%}"
+        say(f"  {row['work']:<20} {row['queries']:>9,} queries   {row['microseconds']:8.1f} µs each   {cost}")
+
+
+@app.command("gan")
+def gan(
+    members: Annotated[int, typer.Option(min=2, help="Of the estimator.")] = 50,
+    filters: Annotated[int, typer.Option(min=1, help="Of the GAN; 512 want a GPU.")] = 512,
+    batch_size: Annotated[int, typer.Option(min=1, help="Of the GAN.")] = 32,
+    iterations: Annotated[int, typer.Option(min=1, help="Of each stage.")] = 100,
+    device: Device = "auto",
+    quiet: Quiet = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Measure what ambiguity costs a GAN: stage 2 against stage 1, and the judges as one network against a loop."""
+    from secondguess.bench.gan import run
+
+    result = run(
+        members=members,
+        filters=filters,
+        batch_size=batch_size,
+        iterations=iterations,
+        device=device,
+        progress=progress_for(quiet=quiet or json),
+    )
+    if json:
+        print_json(result)
+        return
+    say(f"{members} members, {filters} filters, batch {batch_size}, {result['device']}")
+    for row in result["stages"]:
+        say(f"  {row['work']:<32} {1e3 * row['seconds']:8.2f} ms an iteration   {row['ratio']:5.2f} x stage 1")
+    for row in result["estimator"]:
+        say(f"  {row['work']:<32} {1e3 * row['fleet']:8.2f} ms a step        {row['speed_up']:5.1f} x the loop")
+
+
+@app.command("guard")
+def guard(
+    requests: Annotated[float, typer.Option(min=1, help="Requests a second.")] = 200,
+    seconds: Annotated[float, typer.Option(min=1, help="How long the service is called.")] = 60,
+    repeats: Annotated[int, typer.Option(min=1, help="Timings of each kind.")] = 30,
+    service: Annotated[bool, typer.Option(help="Call the service, too.")] = True,
+    quiet: Quiet = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Measure what a guard costs over the bare model, and whether its service keeps up with steady calls."""
+    from secondguess.bench.guard import run
+
+    progress = progress_for(quiet=quiet or json)
+    result = run(requests=requests, seconds=seconds, repeats=repeats, service=service, progress=progress)
+    if json:
+        print_json(result)
+        return
+    _print_guard(result)
+
+
+def _print_guard(result: dict[str, Any]) -> None:
+    say(f"{' + '.join(result['supervisors'])} over {result['model']}, {result['cores']} cores")
+    for row in result["overhead"]:
+        say(
+            f"  batch {row['batch']:<4} bare {row['bare_ms']:8.3f} ms   guarded {row['guard_ms']:8.3f} ms   "
+            f"overhead {row['overhead']:+.1%} (median {row['median_overhead']:+.1%}; target {row['target']:.0%})"
+        )
+    if (held := result["service"]) is not None:
+        say(
+            f"  service    {held['requests']:,} requests at {held['rate']:g} a second   {held['errors']} errors   "
+            f"p50 {held['p50']:.1f} ms   p99 {held['p99']:.1f} ms (target {held['target_p99']:g})"
+        )
+
+
 def _whole_numbers(text: str) -> tuple[int, ...]:
     try:
         numbers = tuple(int(part) for part in text.split(","))

@@ -10,7 +10,17 @@ from typing import Protocol
 
 from secondguess.audit.context import Context
 from secondguess.audit.findings import Findings
-from secondguess.audit.sections import accuracy, ambiguity, calibration, gallery, label_free, overview, supervisors
+from secondguess.audit.sections import (
+    accuracy,
+    ambiguity,
+    calibration,
+    deploy,
+    gallery,
+    label_free,
+    overconfidence,
+    overview,
+    supervisors,
+)
 
 __all__ = ["SECTIONS", "Section"]
 
@@ -26,4 +36,14 @@ class Section(Protocol):
 
 
 # What needs only the test images comes first: whoever interrupts the making of stress sets has that already.
-SECTIONS: tuple[Section, ...] = (overview, accuracy, calibration, gallery, ambiguity, supervisors, label_free)
+SECTIONS: tuple[Section, ...] = (
+    overview,
+    accuracy,
+    calibration,
+    gallery,
+    ambiguity,
+    overconfidence,
+    supervisors,
+    label_free,
+    deploy,
+)
