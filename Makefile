@@ -23,12 +23,14 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(VENV)/.installed
+bench: $(VENV)/.installed-dev
 	$(BIN)/secondguess bench observe
 	$(BIN)/secondguess bench fleet
 	$(BIN)/secondguess bench ambiguess
 	$(BIN)/secondguess bench corruptions
 	$(BIN)/secondguess bench surprise
+	$(BIN)/secondguess bench search
+	$(BIN)/secondguess bench guard
 
 docs: $(VENV)/.installed-dev  ## check the links of the documentation and take its screenshots anew
 	$(BIN)/python docs/build.py
@@ -42,7 +44,7 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
-	$(PIP) install -c constraints.txt -e ".[attacks]"
+	$(PIP) install -c constraints.txt -e ".[attacks,explain]"
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/bin/python pyproject.toml constraints.txt
