@@ -121,9 +121,7 @@ def record(arguments, data, rows):
     """The record of the runs so far."""
     return {
         "script": "results/search/attacks.py",
-        "settings": {
-            key: str(value) for key, value in vars(arguments).items() if key not in ("data", "out", "weights")
-        },
+        "settings": {key: str(value) for key, value in vars(arguments).items() if key not in PATHS},
         "hardware": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
         "versions": versions(),
         "data": {"name": Path(arguments.data).stem, "fingerprint": data.fingerprint},

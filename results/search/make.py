@@ -45,6 +45,8 @@ METHODS = {
     "adaptive": ("adaptive", {}),
 }
 GOAL = 50
+PATHS = ("data", "out", "keep", "kept")
+MAKING = ("models", "epochs", "biased", "attack", "queries", "supervisors", "limit", "no_search")  # not of a search
 
 
 def cats_and_dogs(path):
@@ -202,7 +204,7 @@ def measured(pool, labels, gradient, criticals, about, seed, arguments):
     for critical in criticals:
         began = time.perf_counter()
         if not (pool.errors(labels) & _predicted(pool, critical)).any():
-            say(f"model {seed}, {critical}: no error above the threshold, so there is nothing to search for")
+            say(f"model {seed}, {critical or 'all classes'}: no error above the threshold, nothing to search for")
             continue
         found = study(pool, labels, gradient, critical, arguments)
         mine = replace(pool, eligible=pool.eligible & _predicted(pool, critical))
@@ -287,7 +289,8 @@ def main():
 def pools(arguments):
     """One pool after the other, from a folder or newly made."""
     if arguments.kept:
-        yield from (kept(path) for path in sorted(arguments.kept.glob("pool*.npz")))
+        paths = sorted(arguments.kept.glob("pool*.npz"), key=lambda path: (len(path.name), path.name))  # 2 before 10
+        yield from (kept(path) for path in paths)
         return
     began = time.perf_counter()
     cats = "cats_dogs" in Path(arguments.data).name
@@ -302,19 +305,21 @@ def pools(arguments):
         classifier = Classifier(model, class_names=training.class_names, batch_size=4096)
         pool, gradient, more = make_pool(classifier, fitting, test, arguments, seed)
         say(f"model {seed}: measured after {time.perf_counter() - began:.0f} s, {more}")
+        settings = {key: getattr(arguments, key) for key in MAKING} | {"data": Path(arguments.data).stem}
+        about |= more | {"made_with": settings}
         if arguments.keep:
-            keep(arguments.keep, seed, model, pool, gradient, critical, about | more)
-        yield pool, pool.images.labels, gradient, critical, about | more
+            keep(arguments.keep, seed, model, pool, gradient, critical, about)
+        yield pool, pool.images.labels, gradient, critical, about
 
 
 def record(arguments, rows, seconds):
-    """The record of the models so far."""
+    """The record of the models so far; with what a kept pool was made stands in its rows."""
     import torch
 
-    paths = ("data", "out", "keep", "kept")
+    left_out = (*PATHS, *(MAKING if arguments.kept else ()))
     return {
         "script": "results/search/make.py",
-        "settings": {key: value for key, value in vars(arguments).items() if key not in paths},
+        "settings": {key: value for key, value in vars(arguments).items() if key not in left_out},
         "data": Path(arguments.data).stem if arguments.data else arguments.kept.name,
         "hardware": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
         "versions": versions(),

@@ -151,3 +151,14 @@ def test_the_keys_outlive_a_restart_and_are_for_their_owner(tmp_path: Path) -> N
     assert keys.token not in keys.csrf + keys.cookie
     file.write_text('{"token": "short"}')
     assert Keys.kept_in(file) not in (keys, Keys("short"))
+
+
+@pytest.mark.skipif(os.name == "nt", reason="files have no such permissions there")
+def test_a_token_that_others_could_read_is_replaced(tmp_path: Path) -> None:
+    file = tmp_path / "keys.json"
+    keys = Keys.kept_in(file)
+    file.chmod(0o644)
+    fresh = Keys.kept_in(file)
+    assert fresh != keys
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert Keys.kept_in(file) == fresh

@@ -9,6 +9,7 @@ from label_house import make_pool
 from secondguess import Classifier
 from secondguess.app import explaining
 from secondguess.app.explaining import explainer
+from secondguess.app.pictures import Album
 from secondguess.report.pictures import data_uri
 
 
@@ -24,7 +25,7 @@ def classifier() -> Classifier:
 def test_an_image_its_twin_and_the_prototype(classifier: Classifier) -> None:
     pool = make_pool(12)
     assert pool.distances is not None
-    shown = explainer(classifier, pool)
+    shown = explainer(classifier, pool, Album(pool.images.images))
     assert shown is not None
     found = shown(3)
     captions = [one["caption"] for one in found["pictures"]]
@@ -41,11 +42,13 @@ def test_an_image_its_twin_and_the_prototype(classifier: Classifier) -> None:
 
 
 def test_without_distances_there_is_no_twin(classifier: Classifier) -> None:
-    shown = explainer(classifier, replace(make_pool(12), distances=None))
+    pool = make_pool(12)
+    shown = explainer(classifier, replace(pool, distances=None), Album(pool.images.images))
     assert shown is not None
     assert len(shown(3)["pictures"]) == 2
 
 
 def test_without_captum_there_is_no_explainer(classifier: Classifier, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(explaining, "find_spec", lambda name: None)
-    assert explainer(classifier, make_pool(12)) is None
+    pool = make_pool(12)
+    assert explainer(classifier, pool, Album(pool.images.images)) is None

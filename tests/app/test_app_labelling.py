@@ -267,6 +267,22 @@ def test_an_image_that_somebody_left_goes_to_whoever_is_there(open_session: Open
     assert session._settled[left].tolist() == [0, 1, 0]
 
 
+def test_an_answer_after_a_skip_counts_from_then(store: Store) -> None:
+    def open_small() -> Labelling:
+        return Labelling(lambda: RandomSearch(small), store)
+
+    small = make_pool(3)
+    session = open_small()
+    left, others, between = (current(session, who) for who in ("Ada", "Bob", "Cleo"))
+    session.answer("Bob", others, (0,))
+    assert current(session, "Bob") == left
+    session.skip("Ada", left)
+    session.answer("Cleo", between, (1,))
+    session.answer("Bob", left, (2,))
+    assert session.search.told.tolist() == [others, between, left]
+    assert open_small().search.told.tolist() == [others, between, left]
+
+
 def test_the_goal_ends_the_session(open_session: Open) -> None:
     session = open_session(goal=2)
     answer(session, 0)

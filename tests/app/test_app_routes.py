@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import io
+import threading
+import time
 from collections.abc import Callable
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -12,7 +15,7 @@ from starlette.testclient import TestClient
 
 from secondguess.app.access import Guarded, Keys
 from secondguess.app.labelling import Labelling
-from secondguess.app.pictures import png
+from secondguess.app.pictures import Album, png
 from secondguess.app.routes import LabelPage, label_app
 from secondguess.app.store import Store
 from secondguess.search.pool import Pool
@@ -26,7 +29,8 @@ def make_client(open_session: Callable[..., Labelling], store: Store, keys: Keys
     """`make_client(explain=..., show_answer=...)`: somebody who has opened the link."""
 
     def made(explain: Any = None, **options: Any) -> TestClient:
-        page = LabelPage(open_session(**options), store, keys, "Ada", explain)
+        session = open_session(**options)
+        page = LabelPage(session, store, keys, Album(session.search.pool.images.images), "Ada", explain)
         client = TestClient(Guarded(label_app(page), keys, PORT), base_url=HOME, raise_server_exceptions=False)
         client.get("/", params={"token": keys.token})
         client.headers.update({"origin": HOME, "x-csrf-token": keys.csrf})
@@ -142,6 +146,8 @@ def test_explanations_wait_for_the_answer(make_client: Callable[..., TestClient]
 def test_explanations_are_there_at_once_where_the_answer_is_shown(make_client: Callable[..., TestClient]) -> None:
     client = make_client(explain=lambda image: {"text": "", "pictures": []}, show_answer=True)
     assert client.get("/api/explanations/3").status_code == 200
+    for nowhere in (-1, 30, 10**30):
+        assert client.get(f"/api/explanations/{nowhere}").status_code == 404
 
 
 def test_without_captum_there_are_no_explanations(client: TestClient) -> None:
@@ -158,6 +164,25 @@ def test_downloads(client: TestClient, kind: str, begins: bytes) -> None:
     assert answer.status_code == 200
     assert answer.headers["content-disposition"] == f'attachment; filename="labels.{kind}"'
     assert answer.content.startswith(begins)
+
+
+def test_an_album_is_read_by_one_thread_at_a_time() -> None:
+    """A source that keeps what it has read, as that of Parquet files does, breaks when two threads are in it."""
+    inside, crowds = threading.Semaphore(1), []
+
+    class Source:
+        def __getitem__(self, image: int) -> int:
+            alone = inside.acquire(blocking=False)
+            crowds.append(not alone)
+            time.sleep(0.01)
+            if alone:
+                inside.release()
+            return image
+
+    album = Album(cast("Any", Source()))
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(album.__getitem__, range(8))) == list(range(8))
+    assert not any(crowds)
 
 
 def test_pictures_of_any_number_of_channels() -> None:

@@ -73,6 +73,12 @@ def test_an_image_is_remembered_as_it_was_first_seen(store: Store) -> None:
     assert store.seen() == {1: SEEN}
 
 
+def test_the_name_of_a_file_need_not_be_text(store: Store) -> None:
+    name = os.fsdecode(b"ph\xe9to.png")
+    store.append(Event("asked", 3, "Ada"), Seen(name, 0, 0.9))
+    assert store.seen()[3].id == r"ph\udce9to.png"
+
+
 def test_an_event_about_an_unknown_image_is_not_half_stored(store: Store) -> None:
     with pytest.raises(sqlite3.IntegrityError):
         store.append(Event("answered", 99, "Ada", (1,)))

@@ -19,6 +19,7 @@ from label_house import Server, make_pool
 
 from secondguess.app.access import Guarded, Keys
 from secondguess.app.labelling import Labelling
+from secondguess.app.pictures import Album
 from secondguess.app.routes import LabelPage, label_app
 from secondguess.app.server import listen
 from secondguess.app.store import Store
@@ -211,7 +212,8 @@ def local(folder: Path, names: tuple[str, ...], **options: Any) -> Iterator[str]
     def explain(image: int) -> dict[str, Any]:
         return {"text": "Teal parts speak for it.", "pictures": [{"image": picture, "caption": f"Image {image}"}]}
 
-    page = LabelPage(Labelling(lambda: RandomSearch(pool), store, **options), store, keys, explain=explain)
+    session, album = Labelling(lambda: RandomSearch(pool), store, **options), Album(pool.images.images)
+    page = LabelPage(session, store, keys, album, explain=explain)
     listening = listen()
     port = listening.getsockname()[1]
     config = uvicorn.Config(Guarded(label_app(page), keys, port), log_level="warning", lifespan="off", ws="none")
@@ -305,7 +307,10 @@ def test_a_name_is_asked_for_until_there_is_one(browser: Any, tmp_path: Path) ->
         page.keyboard.press("Enter")
         page.keyboard.press("Escape")
         page.get_by_role("dialog", name="Who is labelling?").wait_for()
-        page.keyboard.type("Bob")
+        page.get_by_role("textbox", name="Name").fill("Bob\u202e")  # turns the text after it around
+        page.keyboard.press("Enter")
+        page.get_by_role("alert").filter(has_text="cannot be used").wait_for()
+        page.get_by_role("textbox", name="Name").fill("Bob")
         page.keyboard.press("Enter")
         page.get_by_role("button", name="Annotator Bob: change the name").wait_for()
         page.reload()

@@ -110,7 +110,7 @@ def test_distances_are_measured_for_what_may_be_asked_about(
     """A model that is only a function, with no gradients: measured, kept, and not measured again."""
     served: list[Any] = []
     monkeypatch.setattr("secondguess.app.server.serve", lambda app, keys, listening, **_: served.append(listening))
-    monkeypatch.setattr("secondguess.app.explaining.explainer", lambda classifier, pool: served.append(pool))
+    monkeypatch.setattr("secondguess.app.explaining.explainer", lambda classifier, pool, album: served.append(pool))
     words = [*about, "--tau", "0.9", "--budget", "250", "--out", tmp_path / "labels", "--no-browser"]
     run(*words)
     pool, listening = served
@@ -186,6 +186,13 @@ def test_ctrl_c_ends_in_good_order(monkeypatch: pytest.MonkeyPatch) -> None:
     assert listening.fileno() == -1
     with pytest.raises(OSError):
         socket.create_connection(("127.0.0.1", port), timeout=2)
+
+
+def test_small_answers_are_sent_at_once() -> None:
+    with listen() as listening, socket.create_connection(listening.getsockname(), timeout=5):
+        accepted, _ = listening.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_the_port_is_remembered_but_not_insisted_on(tmp_path: Path) -> None:

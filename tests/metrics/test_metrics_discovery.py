@@ -4,7 +4,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import optimize, stats
 
 from secondguess.errors import UserError
 from secondguess.metrics import discovery
@@ -79,6 +79,35 @@ def test_the_interval_at_its_ends(found):
     assert interval.low <= interval.value <= interval.high
     assert (interval.low == 0) == (found == 0)
     assert np.isfinite(interval.high)
+
+
+def test_the_interval_is_that_of_the_ratio_when_a_factor_makes_errors_certain():
+    chances = np.array([0.4, 1e-3, 0.05, 1e-7, 0.3])
+    found = discovery.discovery_interval(np.array([True, True, False, True, True]), chances)
+    patterns = np.array(list(product([False, True], repeat=5)))
+
+    def expected_and_tails(factor):
+        p = np.minimum(1, factor * chances)
+        weights = np.where(patterns, p, 1 - p).prod(axis=1)
+        counts = patterns.sum(axis=1)
+        return p.sum() / chances.sum(), weights[counts >= 4].sum(), weights[counts <= 4].sum()
+
+    low = optimize.brentq(lambda log: expected_and_tails(np.exp(log))[1] - 0.025, 0, 20)
+    high = optimize.brentq(lambda log: expected_and_tails(np.exp(log))[2] - 0.025, 0, 20)
+    assert np.exp(low) > found.value, "the factors themselves would miss the ratio"
+    assert found.low == pytest.approx(expected_and_tails(np.exp(low))[0], rel=1e-6)
+    assert found.high == pytest.approx(expected_and_tails(np.exp(high))[0], rel=1e-6)
+
+
+def test_the_interval_always_holds_its_ratio():
+    rng = np.random.default_rng(8)
+    for number in range(300):
+        count = int(rng.integers(1, 30))
+        chances = 10.0 ** rng.uniform(-9, 0, count)
+        errors = rng.random(count) < rng.random()
+        found = discovery.discovery_interval(errors, chances, level=(0.1, 0.5, 0.95)[number % 3])
+        assert found.low <= found.value <= found.high
+        assert found.high <= count / np.maximum(chances, discovery.LEAST_CHANCE).sum() * (1 + 1e-9)
 
 
 def test_the_interval_covers():

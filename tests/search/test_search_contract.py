@@ -105,7 +105,7 @@ def test_reasons_name_what_the_page_shows():
         "bandit": {"cluster", "errors in the cluster"},
         "coverage": {"cluster", "predicted error probability"},
         "facility": {"predicted error probability"},
-        "adaptive": {"residual", "predicted error probability", "error rate at this confidence"},
+        "adaptive": {"residual in local scales", "predicted error probability", "error rate at this confidence"},
     }
     for name, more in wanted.items():
         search = make_search(name, pool)

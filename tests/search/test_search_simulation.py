@@ -102,8 +102,10 @@ def test_all_methods_unless_the_pool_lacks_distances(world):
     pool, labels = world
     bare = dataclasses.replace(pool, distances=None)
     found = simulate(bare, labels, budget=2, replications=1, subset=60)
-    assert "adversarial_distance" not in found.outcomes
-    assert {"adaptive", "bandit", "coverage", "facility", "random"} <= found.outcomes.keys()
+    assert not {"adversarial_distance", "adaptive"} & found.outcomes.keys()
+    assert {"low_confidence", "bandit", "coverage", "facility", "random"} <= found.outcomes.keys()
+    named = simulate(bare, labels, ["adaptive"], budget=2, replications=1, subset=60)
+    assert list(named.outcomes) == ["adaptive"]  # it can do without, unprimed
 
 
 def test_the_record_is_json(study):

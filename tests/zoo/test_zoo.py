@@ -52,6 +52,15 @@ def test_cats_and_dogs_at_the_size_of_celeba() -> None:
     assert keras_count(zoo.make("cats_dogs_cnn", num_classes=2, input_shape=(3, 60, 73))) == 2_025_250
 
 
+def test_cats_and_dogs_eats_raw_pixels() -> None:
+    model = zoo.make("cats_dogs_cnn", num_classes=2, input_shape=(3, 32, 32), seed=0).eval()
+    images = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        published = nn.Sequential(*list(model)[1:])  # the layers of the paper
+        torch.testing.assert_close(model(images), published(255 * images))
+    assert not list(model[0].parameters()) and not list(model[0].buffers())
+
+
 @pytest.mark.parametrize(("shape", "total"), [((1, 28, 28), 12_928), ((3, 128, 128), 68_986)])
 def test_ambiguity_members_are_the_published_ones(shape: tuple[int, int, int], total: int) -> None:
     members = zoo.ambiguity_members(seed=32)

@@ -63,10 +63,14 @@ class Keys:
 
     @classmethod
     def kept_in(cls, file: Path) -> Keys:
-        """Those in a file, or fresh ones that are put there, readable by nobody else."""
+        """Those in a file, or fresh ones that are put there, readable by nobody else.
+
+        A file that others can read, a copy say, is replaced: they may know what it holds.
+        """
         try:
             token = json.loads(file.read_text("utf-8"))["token"]
-            if isinstance(token, str) and len(token) >= 32:
+            private = os.name != "posix" or not file.stat().st_mode & 0o077
+            if private and isinstance(token, str) and len(token) >= 32:
                 return cls(token)
         except (OSError, ValueError, KeyError, TypeError):
             pass  # there is none, or none that can be used

@@ -35,7 +35,9 @@ def name_of(annotator: str) -> str:
     """The name of an annotator without spaces around it."""
     name = annotator.strip()
     if not 0 < len(name) <= LONGEST_NAME or not name.isprintable():
-        raise UserError(f"The annotator's name {name[:LONGEST_NAME]!r} cannot be used; give 1 to 60 letters.")
+        raise UserError(
+            f"The annotator's name {name[:LONGEST_NAME]!r} cannot be used; give 1 to 60 visible characters."
+        )
     return name
 
 

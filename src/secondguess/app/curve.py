@@ -1,11 +1,4 @@
-"""The discovery ratio over the labels, as the page draws it: few enough points that each can have an exact interval.
-
-The bounds of `discovery_interval` are factors t on the chances c of error. Drawn is the ratio that they stand for,
-
-    sum min(1, t c) / sum c,
-
-which is t itself unless t makes an error certain; with a model that is sure of its mistakes it does.
-"""
+"""The discovery ratio over the labels, as the page draws it: few enough points that each can have an exact interval."""
 
 from __future__ import annotations
 
@@ -14,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess.metrics.discovery import LEAST_CHANCE, discovery_interval
+from secondguess.metrics.discovery import discovery_interval
 
 __all__ = ["curve"]
 
@@ -43,7 +36,5 @@ def curve(errors: NDArray[np.bool_], confidence: NDArray[np.float64]) -> dict[st
 
 @lru_cache(maxsize=1024)
 def _interval(errors: bytes, confidence: bytes) -> tuple[float, float, float]:
-    chances = np.maximum(1 - np.frombuffer(confidence, np.float64), LEAST_CHANCE)
-    found = discovery_interval(np.frombuffer(errors, bool), chances)
-    low, high = (float(np.minimum(1, bound * chances).sum() / chances.sum()) for bound in (found.low, found.high))
-    return found.value, low, high
+    found = discovery_interval(np.frombuffer(errors, bool), 1 - np.frombuffer(confidence, np.float64))
+    return found.value, found.low, found.high

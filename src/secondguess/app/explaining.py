@@ -10,6 +10,7 @@ from secondguess.report.pictures import data_uri
 from secondguess.search.explain import Explanation, explain, explain_pair, prototype
 
 if TYPE_CHECKING:
+    from secondguess.app.pictures import Album
     from secondguess.classifier import Classifier
     from secondguess.search.pool import Pool
 
@@ -18,14 +19,23 @@ __all__ = ["explainer"]
 SAMPLES = 300  # enough to see; a person waits
 
 
-def explainer(classifier: Classifier, pool: Pool, *, seed: int = 0) -> Callable[[int], dict[str, Any]] | None:
-    """A function from the position of an image to a text and pictures with captions; None without captum."""
+def explainer(
+    classifier: Classifier, pool: Pool, album: Album, *, seed: int = 0
+) -> Callable[[int], dict[str, Any]] | None:
+    """A function from the position of an image to a text and pictures with captions; None without captum.
+
+    Args:
+        classifier: the system under test.
+        pool: whose images are to be explained.
+        album: through which its images are read.
+        seed: of the superpixels and of what is hidden.
+    """
     if find_spec("captum") is None:
         return None
     names, distances = pool.observation.class_names, pool.distances
 
     def explained(row: int) -> dict[str, Any]:
-        image, predicted = pool.images.images[row], int(pool.predictions[row])
+        image, predicted = album[row], int(pool.predictions[row])
         if distances is None or distances.failed[row]:
             first, second = explain(classifier, image, predicted, samples=SAMPLES, seed=seed), None
         else:
@@ -38,7 +48,7 @@ def explainer(classifier: Classifier, pool: Pool, *, seed: int = 0) -> Callable[
         standing = None if distances is None else prototype(pool.predictions, distances.mae, predicted)
         if standing is not None:
             text = f"Prototype of {names[predicted]}: farthest from any other decision"
-            shown += [(pool.images.images[standing], text)]
+            shown += [(album[standing], text)]
         return {
             "text": "Teal parts speak for the class, orange parts against it.",
             "pictures": [{"image": data_uri(picture), "caption": caption} for picture, caption in shown],

@@ -263,6 +263,8 @@ class Labelling:
         if len(turns) < self.overlap:
             self._settled.pop(image, None)
             return
+        if self._settled.get(image) is None:
+            self._settled.pop(image, None)  # a skip has no place among the labels that it could keep
         answers = [answer for answer in turns.values() if answer is not None]
         self._settled[image] = consensus(answers, len(self.class_names)) if answers else None
 

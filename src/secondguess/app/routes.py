@@ -21,7 +21,7 @@ from secondguess.app.answers import shortcuts
 from secondguess.app.curve import curve
 from secondguess.app.export import FORMATS, exported
 from secondguess.app.labelling import Labelling, NotAsked
-from secondguess.app.pictures import png
+from secondguess.app.pictures import Album, png
 from secondguess.app.store import Store
 from secondguess.errors import MissingExtra, UserError
 
@@ -70,6 +70,7 @@ class LabelPage:
         labelling: the session.
         store: of the session, for exports.
         keys: whose CSRF token the page is given.
+        album: the images of the session's pool.
         annotator: the name that the page suggests at first.
         explain: position of an image -> what is to be shown, or None where explanations cannot be made.
     """
@@ -77,6 +78,7 @@ class LabelPage:
     labelling: Labelling
     store: Store
     keys: Keys
+    album: Album
     annotator: str = ""
     explain: Explain | None = None
 
@@ -100,8 +102,7 @@ def _add_page(app: FastAPI, page: LabelPage) -> None:
     static = files("secondguess.app") / "static"
     html = (static / "label.html").read_text("utf-8").replace("{{ csrf }}", page.keys.csrf)
     parts = {name: (static / name).read_bytes() for name in PARTS}
-    images = page.labelling.search.pool.images
-    reading = Lock()  # what reads encoded images keeps some of them, and is not made for several threads
+    known = page.labelling.search.pool.images.content_fingerprint
 
     @app.get("/")
     def front() -> HTMLResponse:
@@ -120,11 +121,9 @@ def _add_page(app: FastAPI, page: LabelPage) -> None:
 
     @app.get("/images/{fingerprint}/{image}.png")
     def picture(fingerprint: str, image: int) -> Response:
-        if fingerprint != images.content_fingerprint or not 0 <= image < len(images):
+        if fingerprint != known or not 0 <= image < len(page.album):
             raise HTTPException(404, "There is no such image.")
-        with reading:
-            pixels = images.images[image]
-        return Response(png(pixels), media_type="image/png", headers={"cache-control": FOR_EVER})
+        return Response(png(page.album[image]), media_type="image/png", headers={"cache-control": FOR_EVER})
 
 
 def _add_session(app: FastAPI, page: LabelPage) -> None:
@@ -187,6 +186,8 @@ def _add_findings(app: FastAPI, page: LabelPage) -> None:
     def explanation(image: int) -> dict[str, Any]:
         if page.explain is None:
             raise HTTPException(404, 'Explanations need captum: pip install "secondguess[explain]".')
+        if not 0 <= image < len(page.album):
+            raise HTTPException(404, "There is no such image.")
         if not (labelling.show_answer or labelling.is_answered(image)):
             raise HTTPException(403, "The model's answer is hidden until the image has been answered.")
         with explaining:

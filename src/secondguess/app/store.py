@@ -155,7 +155,7 @@ class Store:
             if event.key is not None and (old := self.find(event.key)) is not None:
                 return old
             if seen is not None:
-                row = (event.image, seen.id, seen.predicted, seen.confidence)
+                row = (event.image, _storable(seen.id), seen.predicted, seen.confidence)
                 self._base.execute("INSERT OR IGNORE INTO images VALUES (?, ?, ?, ?)", row)
             number = self._base.execute(
                 "INSERT INTO events (kind, image, annotator, time, classes, key) VALUES (?, ?, ?, ?, ?, ?)",
@@ -241,6 +241,11 @@ def _locked(folder: Path) -> sqlite3.Connection:
             f"Another process is labelling into {folder}; go on in its page, stop it, or name another folder."
         ) from error
     return lock
+
+
+def _storable(name: str) -> str:
+    """The name of a file whose bytes are not UTF-8 with those bytes written out, since SQLite takes UTF-8 only."""
+    return name.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _short(value: object) -> str:

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
 __all__ = ["label"]
 
-NEED_DISTANCES = ("adversarial_distance", "adaptive")
 KEYS, PORT, DISTANCES = ".access.json", ".port.json", "distances"  # in the folder of the labels
 
 
@@ -143,6 +142,7 @@ def label(
         require(module, "app")
     from secondguess.app.store import Store
     from secondguess.classifier import Classifier
+    from secondguess.search.registry import get_search
 
     progress = progress_for(quiet=quiet or json)
     options = {"output": output, "batch_size": batch_size, "device": device}
@@ -162,7 +162,7 @@ def label(
             "seed": seed,
         }
         about |= {"critical": critical, "tau": tau, "classes": list(pool.observation.class_names)}
-        if name in NEED_DISTANCES:
+        if get_search(name).needs_distances:
             about |= {"attack": attack, "budget": budget}
             store.agree(about)  # before the long work
             pool = replace(pool, distances=_distances(classifier, pool, attack, budget, seed, out, progress))
@@ -264,18 +264,21 @@ def _serve(
 ) -> None:
     from secondguess.app.access import Keys
     from secondguess.app.explaining import explainer
+    from secondguess.app.pictures import Album
     from secondguess.app.routes import LabelPage, label_app
     from secondguess.app.server import listen, serve
 
     listening = listen(port, remembered=store.folder / PORT)
     keys = Keys.kept_in(store.folder / KEYS)
-    page = LabelPage(labelling, store, keys, annotator, explainer(classifier, labelling.search.pool))
+    pool = labelling.search.pool
+    album = Album(pool.images.images)
+    page = LabelPage(labelling, store, keys, album, annotator, explainer(classifier, pool, album))
 
     def announce(link: str) -> None:
         if as_json:
             print_json({"link": link, "labelled": len(labelling.search.told)})
         else:
-            say(f"{labelling.search.pool.size:,} images may be asked about. Open this link; Ctrl-C ends the session:")
+            say(f"{pool.size:,} images may be asked about. Open this link; Ctrl-C ends the session:")
             say(link)
         sys.stdout.flush()  # somebody may read the link from a pipe
 

@@ -143,7 +143,9 @@ def errors_interval(chances: ArrayLike, level: float = 0.95) -> tuple[int, int]:
 def discovery_p_value(errors: ArrayLike, chances: ArrayLike) -> float:
     """The probability of at least as many errors, were the chances (b,) right and the queries independent of them.
 
-    A search that has learnt from earlier answers still meets this null: given the past, each query has its chance.
+    It is exact where what is asked about does not depend on earlier answers, as in random search and in adversarial
+    distance. A search that learns also chooses its chances by what it has found, and may, say, turn to predictions
+    without a chance of error while it is ahead: then small values are more frequent than they claim to be.
     """
     found, expected = _outcomes(errors, chances)
     return float(min(1.0, errors_distribution(expected)[int(found.sum()) :].sum()))
@@ -152,8 +154,14 @@ def discovery_p_value(errors: ArrayLike, chances: ArrayLike) -> float:
 def discovery_interval(errors: ArrayLike, chances: ArrayLike, level: float = 0.95) -> Interval:
     """The ratio of errors found to errors expected, with an exact interval.
 
-    The bounds are the factors t for which chances min(1, t c_q) give at most, or at least, the number found with
-    probability (1 - level) / 2: the construction of Clopper and Pearson.
+    Suppose that the chances are off by a common factor t: that the predictions are wrong with probability
+    min(1, t c_q). The ratio is then expected to be
+
+        rho(t) = sum min(1, t c_q) / sum c_q,
+
+    which is t itself unless t makes an error certain. The bounds are rho at the factors for which at least, or at most,
+    the number found has probability (1 - level) / 2: the construction of Clopper and Pearson. They always enclose the
+    ratio, as the median of a Poisson-binomial count is its mean, rounded up or down (Jogdeo and Samuels, 1968).
 
     Args:
         errors: (b,) which of the predictions asked about are wrong.
@@ -167,11 +175,17 @@ def discovery_interval(errors: ArrayLike, chances: ArrayLike, level: float = 0.9
     def at_least(factor: float, number: int) -> float:
         return float(errors_distribution(np.minimum(1.0, factor * expected))[number:].sum())
 
+    def ratio(factor: float) -> float:
+        return float(np.minimum(1.0, factor * expected).sum() / expected.sum())
+
+    value = count / float(expected.sum())
     ceiling = 1 / float(expected.min())  # beyond it every prediction is surely wrong
-    low = 0.0 if count == 0 else _root(lambda factor: at_least(factor, count) - tail, ceiling)
-    everything = count == len(found)
-    high = ceiling if everything else _root(lambda factor: at_least(factor, count + 1) - (1 - tail), ceiling)
-    return Interval(count / float(expected.sum()), low, high, len(found), float(level))
+    low, high = 0.0, value
+    if count > 0:
+        low = min(value, ratio(_root(lambda factor: at_least(factor, count) - tail, ceiling)))
+    if count < len(found):
+        high = ratio(_root(lambda factor: at_least(factor, count + 1) - (1 - tail), ceiling))
+    return Interval(value, low, high, len(found), float(level))
 
 
 def errors_per_hundred_curve(errors: ArrayLike) -> Floats:

@@ -66,6 +66,7 @@ class AdaptiveSearch(Search):
 
     name = "adaptive"
     title = "Adaptive (primed by adversarial distance)"
+    needs_distances = True
 
     def __init__(
         self,
@@ -148,7 +149,7 @@ class AdaptiveSearch(Search):
         phi, announced = self.chances()
         reasons: dict[str, float | str] = {}
         if self.pool.distances is not None:
-            reasons["residual"] = float(self._residuals[place])
+            reasons["residual in local scales"] = float(self._residuals[place])
         reasons["predicted error probability"] = float(phi[place])
         reasons["error rate at this confidence"] = float(announced[place])
         return reasons

@@ -45,6 +45,7 @@ class AdversarialDistanceSearch(Search):
 
     name = "adversarial_distance"
     title = "Adversarial distance"
+    needs_distances = True
 
     def __init__(
         self,

@@ -34,10 +34,12 @@ class Search(ABC):
     Attributes:
         name: by which it is known in the registry, in reports and on the page; lower case with underscores.
         title: what to call it in a table or a legend.
+        needs_distances: whether it is made for pools that know their distances; whoever starts it measures them first.
     """
 
     name: ClassVar[str]
     title: ClassVar[str] = ""
+    needs_distances: ClassVar[bool] = False
 
     def __init__(self, pool: Pool, *, seed: int = 0) -> None:
         if pool.size == 0:

@@ -6,8 +6,8 @@ error, the utility of the errors found is
     W = a sum over errors of ln(1 / (1 - c_q)) - (1 - a) / n sum over x of min over errors of D(x, q),      a = 1/2,
 
 and the search takes the image with the largest expectation of it, phi(q) W(with q an error) + (1 - phi(q)) W. How
-likely a prediction is wrong, phi, is 1 - c until there are more answers than features and both right and wrong ones,
-and from then on a logistic regression of error on features and confidence.
+likely a prediction is wrong, phi, is 1 - c until there are more answers than features, the confidence among them, and
+both right and wrong ones; from then on it is a logistic regression of error on features and confidence.
 
 Departures: a weak ridge penalty keeps the regression finite where the answers can be separated; confidence and features
 are standardised for it. The published code computes the prior on the rows of another array; this one does not.

@@ -185,7 +185,7 @@ class Pool:
 
         blank = np.zeros((len(self), 1, 1, 1), dtype=np.uint8)
         distances = self.distances
-        if distances is not None and hasattr(distances, "twins"):
+        if distances is not None:
             distances = replace(distances, twins=blank.astype(np.float32))
         seen = Observation(self.observation.probabilities, class_names=self.observation.class_names)
         return replace(self, observation=seen, images=ImageSet.from_arrays(blank, layout="NCHW"), distances=distances)

@@ -88,7 +88,7 @@ class Outcomes:
         spread: after each query.
         utility: after each query.
         apfd: after each query.
-        seconds: mean time of a repetition.
+        seconds: mean time of a repetition; what searches share, such as clusters, counts for the first that needs it.
     """
 
     queries: Ints
@@ -216,8 +216,8 @@ def simulate(
     Args:
         pool: what may be asked about.
         labels: (n,) or soft (n, K), of all images of the pool; those that may not be asked about may be unknown.
-        names: searches by name, or for each label of one's own a pair of name and parameters; None for all that the
-            pool can serve.
+        names: searches by name, or for each label of one's own a pair of name and parameters; None for all, without
+            those that need distances where the pool has none.
         budget: queries of a search.
         replications: how often the pool is drawn from.
         subset: how many images a repetition sees; all where the pool has fewer.
@@ -313,7 +313,7 @@ def _all_runs(world: _World, replications: int, jobs: int, progress: Progress) -
 
 def _methods(names: Methods | None, pool: Pool) -> dict[str, tuple[str, Mapping[str, Any]]]:
     if names is None:
-        names = [name for name in search_names() if pool.distances is not None or name != "adversarial_distance"]
+        names = [name for name in search_names() if pool.distances is not None or not get_search(name).needs_distances]
     if not isinstance(names, Mapping):
         names = {name: (name, {}) for name in names}
     if not names:

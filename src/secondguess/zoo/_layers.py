@@ -11,6 +11,7 @@ from torch import Tensor, nn
 __all__ = [
     "ImageTooSmall",
     "Initialisation",
+    "RawPixels",
     "RepeatChannels",
     "Shape",
     "flat_size",
@@ -25,6 +26,14 @@ Initialisation = Literal["glorot_uniform", "he_uniform", "torch"]
 
 class ImageTooSmall(Exception):
     """A convolution or pooling has no pixel left to work on."""
+
+
+class RawPixels(nn.Module):
+    """Bring pixels in [0, 1] back to 0..255, for networks whose recipe was made for unscaled images."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Multiply (n, C, H, W) by 255."""
+        return 255 * images
 
 
 class RepeatChannels(nn.Module):

@@ -178,7 +178,7 @@ def _given(transformers: Any, kind: str, num_classes: int, weights: str, downloa
             f"No {kind} weights were found as {weights!r} ({asked}); "
             "give a folder with config.json and model.safetensors."
         ) from error
-    mean, std, size = _preprocessing(Path(weights), network.config)
+    mean, std, size = _preprocessing(_beside(transformers, weights, where), network.config)
     return PretrainedClassifier(network, size=size, channels=network.config.num_channels, mean=mean, std=std)
 
 
@@ -197,10 +197,18 @@ def _quiet(transformers: Any) -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def _preprocessing(folder: Path, config: Any) -> tuple[tuple[float, ...], tuple[float, ...], int]:
+def _beside(transformers: Any, weights: str, where: dict[str, bool]) -> Path | None:
+    """The description of the preprocessing that came with the weights, in their folder or in the cache."""
+    try:
+        file = transformers.utils.cached_file(weights, "preprocessor_config.json", **where)
+    except OSError:
+        return None
+    return None if file is None else Path(file)
+
+
+def _preprocessing(file: Path | None, config: Any) -> tuple[tuple[float, ...], tuple[float, ...], int]:
     """Mean, standard deviation and size that the weights expect: what stands beside them, else ImageNet's or ours."""
-    file = folder / "preprocessor_config.json"
-    told: dict[str, Any] = json.loads(file.read_text("utf-8")) if file.is_file() else {}
+    told: dict[str, Any] = {} if file is None else json.loads(file.read_text("utf-8"))
     colour = config.num_channels == 3
     asked = told.get("size", getattr(config, "image_size", None) or 224)
     if isinstance(asked, dict):

@@ -2,7 +2,9 @@
 
 Deliberate departures from the papers' words, all towards their code: the "fully connected" network has no
 activation between its layers, so it is a linear classifier with dropout (its published accuracy is that of a
-linear one); the members of the ambiguity estimator end in a logit, not in its sigmoid.
+linear one); the members of the ambiguity estimator end in a logit, not in its sigmoid; the network for cats and
+dogs multiplies its input by 255, as it was trained on raw pixels: its small learning rate and strong weight decay
+leave it underfitted on pixels in [0, 1].
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import numpy as np
 from torch import nn
 
 from secondguess.errors import UserError
-from secondguess.zoo._layers import Shape, flat_size, stack
+from secondguess.zoo._layers import RawPixels, Shape, flat_size, stack
 from secondguess.zoo.registry import Recipe, architecture
 
 __all__ = ["ambiguity_members"]
@@ -116,7 +118,7 @@ def lenet(num_classes: int, input_shape: Shape) -> nn.Module:
 
 
 @architecture(
-    summary="four times (two conv 3x3, pool) of 32, 64, 128, 256 channels, dense256 twice with dropout .5, dense",
+    summary="times 255, four of (two conv 3x3, pool) with 32 to 256 channels, dense256 twice with dropout .5, dense",
     source=(
         "Bennette, Maurer, Sisti: Harnessing adversarial distances to discover high-confidence errors, IJCNN 2020 "
         "(cats and dogs, CelebA, UT-Zap50K)"
@@ -127,8 +129,8 @@ def lenet(num_classes: int, input_shape: Shape) -> nn.Module:
     num_classes=2,
 )
 def cats_dogs_cnn(num_classes: int, input_shape: Shape) -> nn.Module:
-    """A small VGG-like network."""
-    model = stack()
+    """A small VGG-like network on raw pixels: its first layer, without parameters, undoes the scaling to [0, 1]."""
+    model = stack(raw=RawPixels())
     channels = input_shape[0]
     for block, width in enumerate((32, 64, 128, 256), start=1):
         for position in "ab":

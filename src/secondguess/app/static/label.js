@@ -175,8 +175,7 @@ function showProgress(progress) {
     (progress.goal !== null && progress.labelled >= progress.goal
       ? "The goal is reached; start again with a larger --labels to go on."
       : "There is nothing left to ask you about.");
-  if (!state.question) $("ask-title").textContent = "Nothing left to ask";
-  else $("ask-title").textContent = "Which class is it?";
+  $("ask-title").textContent = state.question ? "Which class is it?" : "Nothing left to ask";
 }
 
 let refreshing = false, outdated = false;
@@ -213,10 +212,7 @@ function showFindings(found) {
 
 function press(number) {
   if (!state || !state.question) return;
-  if (chosen === null) {
-    answer([number]);
-    return;
-  }
+  if (chosen === null) { answer([number]); return; }
   chosen.has(number) ? chosen.delete(number) : chosen.add(number);
   classButton(number).setAttribute("aria-pressed", chosen.has(number));
   $("confirm").disabled = chosen.size < 2;
@@ -245,9 +241,7 @@ function stopChoosing() {
   for (const button of document.querySelectorAll("#classes button")) button.removeAttribute("aria-pressed");
 }
 
-function confirmChoice() {
-  if (chosen !== null && chosen.size > 1) answer([...chosen]);
-}
+const confirmChoice = () => chosen !== null && chosen.size > 1 && answer([...chosen]);
 
 async function explain(image) {
   if (!session.explains || image === null) return;
@@ -356,6 +350,19 @@ async function settleName(again) {
   $("rename").setAttribute("aria-label", `Annotator ${annotator}: change the name`);
 }
 
+// The annotator's image, asked for under a name that the server takes.
+async function enter(again) {
+  await settleName(again);
+  try {
+    show(await insist("/api/next", { annotator }));
+    $("who-note").textContent = "";
+  } catch (error) {
+    if (error.status !== 400) throw error;
+    $("who-note").textContent = error.message;
+    await enter(true);
+  }
+}
+
 function listen() {
   document.addEventListener("keydown", typed);
   $("filter").addEventListener("input", narrow);
@@ -367,10 +374,7 @@ function listen() {
   $("undo").addEventListener("click", () => act("/api/undo", {}));
   $("explain").addEventListener("click", () => explain(explainable));
   $("help-open").addEventListener("click", () => $("help").showModal());
-  $("rename").addEventListener("click", async () => {
-    await settleName(true);
-    show(await insist("/api/next", { annotator }));
-  });
+  $("rename").addEventListener("click", () => enter(true));
   for (const button of document.querySelectorAll("[data-export]")) {
     button.addEventListener("click", () => download(button.dataset.export));
   }
@@ -383,11 +387,13 @@ async function begin() {
   $("explain").hidden = $("help-explain").hidden = !session.explains;
   $("explain").title = session.show_answer ? "Explain this image" : "Explain the image that you answered last";
   buildClasses();
-  await settleName(false);
   listen();
   const unsent = localStorage.getItem(UNSENT);
-  if (unsent) await deliver(JSON.parse(unsent));
-  else show(await insist("/api/next", { annotator }));
+  if (unsent) {
+    await settleName(false);
+    await deliver(JSON.parse(unsent));
+  }
+  if (!state) await enter(false); // nothing was unsent, or it was refused
   refreshFindings();
 }
 
