@@ -90,7 +90,7 @@ def test_another_host_name_is_refused(page: TestClient, host: str) -> None:
 
 
 def test_localhost_is_another_name_of_ours(page: TestClient, keys: Keys) -> None:
-    headers = {"host": f"localhost:{PORT}", "cookie": f"{keys.cookie}={keys.token}"}
+    headers = {"host": f"localhost:{PORT}", "cookie": f"{keys.cookie}={keys.ticket}"}
     assert page.get("/heard", headers=headers).status_code == 200
 
 
@@ -148,7 +148,7 @@ def test_the_keys_outlive_a_restart_and_are_for_their_owner(tmp_path: Path) -> N
     assert stat.S_IMODE(file.stat().st_mode) == 0o600 or os.name == "nt"
     assert Keys.kept_in(file) == keys
     assert keys.csrf not in keys.token
-    assert keys.token not in keys.csrf + keys.cookie
+    assert keys.token not in keys.csrf + keys.cookie + keys.ticket
     file.write_text('{"token": "short"}')
     assert Keys.kept_in(file) not in (keys, Keys("short"))
 

@@ -91,6 +91,11 @@ class Keys:
         """The name of the cookie; another one for every page, since cookies do not know ports."""
         return "secondguess_" + hashlib.sha256(self.token.encode()).hexdigest()[:12]
 
+    @property
+    def ticket(self) -> str:
+        """The value of the cookie. Not the token: cookies know no ports, so other servers on this machine get to see it."""
+        return hmac.new(self.token.encode(), b"cookie", hashlib.sha256).hexdigest()
+
     def link(self, port: int) -> str:
         """The address to open."""
         return f"http://127.0.0.1:{port}/?token={self.token}"
@@ -119,7 +124,7 @@ class Guarded:
         headers = _headers(scope)
         fresh = self._has_token(scope)
         refusal = self._refusal(scope["method"], headers, fresh)
-        cookie = f"{self._keys.cookie}={self._keys.token}; HttpOnly; SameSite=Strict; Path=/" if fresh else None
+        cookie = f"{self._keys.cookie}={self._keys.ticket}; HttpOnly; SameSite=Strict; Path=/" if fresh else None
 
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -166,7 +171,7 @@ class Guarded:
             found = SimpleCookie(headers.get("cookie", "")).get(self._keys.cookie)
         except CookieError:
             return False
-        return found is not None and _same(found.value, self._keys.token)
+        return found is not None and _same(found.value, self._keys.ticket)
 
 
 def _headers(scope: Scope) -> dict[str, str]:
