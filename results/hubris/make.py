@@ -6,11 +6,17 @@
         --out results/hubris/pneumoniamnist.json
 
 The data file holds x_train, y_train, x_test, y_test; classes are label numbers, the first is the positive one. The
-paper trains 100 + 50 epochs; the default schedule is shorter and stands in the record. For every data set: an ambiguity
-estimator, a second one of other architectures, weights and subsets that no generator ever sees; stage 1; stage 2 as the
-authors' code does it (the mean of the estimator, alternating steps) and with our loss (every member), each for some
-variances, of which the most realistic with an acceptable ACD is taken; 5,000 images of each, as they come and with
-rejection; and the hubris of several families of models on them, on AmbiGuess' images, and on real ones.
+paper trains 100 + 50 epochs; the default schedule is shorter and stands in the record. For every data set: ambiguity
+estimators, the paper's and ours, and of each a second one of other architectures, weights and subsets that no generator
+ever sees; stage 1; from it stage 2 in every variant, for some variances of which the most realistic with an acceptable
+ACD is taken; 5,000 images of each, as they come and with rejection; and the hubris of several families of models on
+them, on AmbiGuess' images, and on real ones.
+
+A variant is METHOD:COMBINE:SUBSETS, of which the last two may be left out. The default compares what the authors' code
+does with our method. To compare more in one run, without the models:
+
+    python results/hubris/make.py mnist.npz --classes 9,8 --out mnist_variants.json --families "" --no-bench \
+        --variants ambigan:alternate:disjoint,ambigan:alternate:batch,agreement:sum:batch,agreement:guarded:batch
 
 The Fréchet distance is taken in two spaces of features: of a classifier of all classes, which keeps the two classes
 apart and finds whatever lies between them far away, and of one of all other classes, which knows such images but not
@@ -23,7 +29,7 @@ import argparse
 import json
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from itertools import combinations
 from pathlib import Path
 
@@ -43,15 +49,13 @@ from secondguess.metrics.confusion_distance import acd
 from secondguess.metrics.hubris import absolute_hubris, hubris, relative_hubris
 from secondguess.metrics.realism import frechet_distance, kernel_distance, manifolds
 from secondguess.stress.ambiguous import AmbiGuess
-from secondguess.stress.ambiguous.ambigan import AmbiGAN, best_of
-from secondguess.stress.ambiguous.companion import Rejection, assemble_companion, draw_companion
-from secondguess.stress.ambiguous.estimator import AmbiguityEstimator
+from secondguess.stress.ambiguous.ambigan import AmbiGAN, best_of, estimator_for
+from secondguess.stress.ambiguous.companion import Reality, Rejection, assemble_companion, draw_companion
 from secondguess.stress.ambiguous.gan_losses import Target
 from secondguess.stress.ambiguous.gan_networks import Architecture
 from secondguess.stress.ambiguous.gan_selection import choose, pareto_front, search
 from secondguess.stress.ambiguous.gan_step import Recipe
 from secondguess.stress.ambiguous.gan_training import Watch, sample_sheet
-from secondguess.stress.ambiguous.realism import Realism
 
 FAMILIES = ("simple_cnn", "lenet", "fully_connected", "surprise_cnn", "icos_a", "icos_e")
 HALF = Target(2, (0.5, 0.5))
@@ -81,23 +85,55 @@ def main():
 
     if arguments.bench:
         done("speed", speed(arguments))
-    estimators = [estimator_of(data.train, classes, seed, arguments) for seed in (0, 1)]
-    done("estimators", [about(one, data.test) for one in estimators])
-    real = Reality(data, classes, arguments)
-    makers = {name: maker(arguments, classes, estimators[0], name) for name in ("ambigan", "agreement")}
+    variants = [Variant.parse(text) for text in arguments.variants.split(",")]
+    judges = estimators_of(variants, data.train, classes, arguments)
+    done("estimators", {name: [about(one, data.test) for one in both] for name, both in judges.items()})
+    real = Spaces(data, classes, arguments)
+    makers = {str(one): maker(arguments, classes, judges[one.judge][0], one) for one in variants}
     trained, grid = train_all(makers, data.train, real, arguments)
     done("training", {name: history(one, makers[name]) for name, one in trained.items()} | {"grid": grid})
     sets = companions(trained, makers, data.train, classes, arguments)
-    done("sets", {name: measured(made, estimators, real) for name, made in sets.items()} | {"floor": real.floor()})
+    done("sets", {name: measured(made, judges, real) for name, made in sets.items()} | {"floor": real.floor()})
     done("ratios", ratios(record["sets"]))
-    for name in ("stage1", *makers):
-        sheet = sample_sheet(torch.from_numpy(unit(sets[name].images[:128])))
-        (arguments.out.parent / f"{arguments.out.stem}_{name}.png").write_bytes(sheet)
+    for name, made in sets.items():
+        sheet = sample_sheet(torch.from_numpy(unit(made.images[:128])))
+        (arguments.out.parent / f"{arguments.out.stem}_{as_file(name)}.png").write_bytes(sheet)
     if arguments.keep:
         keep(arguments.keep, sets, data.train, classes)
     pictures = {name: unit(made.images) for name, made in sets.items()}
     pictures |= ambiguess(data.train, classes, arguments)
-    done("hubris", models(data, classes, pictures, estimators[1], arguments))
+    if arguments.families:
+        done("hubris", models(data, classes, pictures, next(iter(judges.values()))[1], arguments))
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A way to make companion images.
+
+    Attributes:
+        method: of AmbiGAN.
+        combine: of the two losses.
+        subsets: that the members of the estimator see.
+    """
+
+    method: str
+    combine: str
+    subsets: str
+
+    @classmethod
+    def parse(cls, text):
+        """From METHOD:COMBINE:SUBSETS."""
+        method, combine, subsets = (*text.split(":"), "", "")[:3]
+        made = AmbiGAN(method=method, combine=combine or None)
+        return cls(method, made.combine, subsets or estimator_for(method, (0, 1)).subsets)
+
+    @property
+    def judge(self):
+        """Name of its estimator: calibrated for our method only."""
+        return f"{self.subsets}, calibrated" if self.method == "agreement" else self.subsets
+
+    def __str__(self):
+        return f"{self.method} {self.combine} {self.subsets}"
 
 
 def parsed():
@@ -114,15 +150,17 @@ def parsed():
     parser.add_argument("--latent", type=int, default=256)
     parser.add_argument("--members", type=int, default=50)
     parser.add_argument("--estimator-epochs", type=int, default=200)
-    parser.add_argument("--subsets", default="disjoint")
-    parser.add_argument("--alpha", type=float, default=1.0, help="of alternating steps; 0.5 to 1.5 in the paper")
+    parser.add_argument("--variants", default="ambigan:alternate,agreement", help="METHOD:COMBINE:SUBSETS, ...")
+    parser.add_argument("--alphas", default="1", help="to choose from; 0.5 to 1.5 in the paper")
     parser.add_argument("--variances", default="0.1,0.01", help="to choose from")
+    parser.add_argument("--guarded-alphas", default="4,8", help="the same for guarded steps")
+    parser.add_argument("--guarded-variances", default="0.01", help="the same for guarded steps")
     parser.add_argument("--acceptable", type=float, default=0.08, help="ACD up to which realism decides")
     parser.add_argument("--collapse", type=float, default=0.2, help="least variety against real images")
     parser.add_argument("--count", type=int, default=5000)
     parser.add_argument("--seeds", type=int, default=3, help="models of each family")
     parser.add_argument("--model-epochs", type=int, default=5)
-    parser.add_argument("--families", default=",".join(FAMILIES))
+    parser.add_argument("--families", default=",".join(FAMILIES), help="of models; none if empty")
     parser.add_argument("--ambiguess", help="a saved set of AmbiGuess, or 'make'")
     parser.add_argument(
         "--fast", action="store_true", help="let cuDNN try out algorithms; runs differ in the last digits"
@@ -160,15 +198,25 @@ def speed(arguments):
     )
 
 
-def estimator_of(train, classes, seed, arguments):
-    """An estimator; with another seed, other architectures, weights and subsets."""
+def estimators_of(variants, train, classes, arguments):
+    """For each kind of estimator the one that judges, and one with other architectures, weights and subsets."""
+    found = {}
+    for one in variants:
+        if one.judge not in found:
+            found[one.judge] = [estimator_of(one, train, classes, seed, arguments) for seed in (0, 1)]
+    return found
+
+
+def estimator_of(variant, train, classes, seed, arguments):
+    """A trained estimator, and how long that took."""
     began = time.perf_counter()
-    one = AmbiguityEstimator(
+    one = estimator_for(
+        variant.method,
         classes,
         members=arguments.members,
         architectures=32 + seed,
         epochs=arguments.estimator_epochs,
-        subsets=arguments.subsets,
+        subsets=variant.subsets,
         seed=seed,
         device=arguments.device,
     ).fit(train)
@@ -191,13 +239,12 @@ def about(estimator, test):
     }
 
 
-def maker(arguments, classes, estimator, method):
-    """The paper's loss or ours, both in alternating steps as in the authors' code."""
+def maker(arguments, classes, estimator, variant):
+    """Everything but the variance."""
     return AmbiGAN(
         classes,
-        method=method,
-        combine="alternate",
-        alpha=arguments.alpha,
+        method=variant.method,
+        combine=variant.combine,
         epochs=(arguments.epochs1, arguments.epochs2),
         architecture=Architecture(arguments.latent, arguments.filters, 2),
         recipe=recipe_of(arguments),
@@ -212,22 +259,24 @@ def train_all(makers, train, real, arguments):
     progress = Lines(every=20)
     stage1, trained, rows = None, {}, []
     for name, one in makers.items():
+        kind = "guarded_" if one.combine == "guarded" else ""
         candidates = search(
             one,
             train,
             real.features,
-            alphas=[arguments.alpha],
-            variances=[float(value) for value in arguments.variances.split(",")],
+            alphas=[float(value) for value in getattr(arguments, f"{kind}alphas").split(",")],
+            variances=[float(value) for value in getattr(arguments, f"{kind}variances").split(",")],
             images=min(2048, arguments.count),
             stage1=stage1,
             progress=progress,
         )
         best = choose(candidates, acceptable=arguments.acceptable)
-        stage1, trained[name], one.variance = best.trained.stage1, best.trained, best.variance
+        stage1, trained[name] = best.trained.stage1, best.trained
+        one.alpha, one.variance = best.alpha, best.variance
         front = pareto_front([row.frechet for row in candidates], [row.acd for row in candidates])
         rows += [
             {
-                "method": name,
+                "variant": name,
                 **{key: getattr(row, key) for key in ("alpha", "variance", "frechet", "acd", "disagreement")},
                 "front": bool(on),
                 "chosen": row is best,
@@ -240,6 +289,7 @@ def train_all(makers, train, real, arguments):
 def history(trained, made_by):
     """What was measured in every epoch."""
     return {
+        "method": made_by.method,
         "combine": made_by.combine,
         "alpha": made_by.alpha,
         "variance": made_by.variance,
@@ -253,7 +303,7 @@ def history(trained, made_by):
 
 def companions(trained, makers, train, classes, arguments):
     """5,000 images of stage 1, of each method as they come, and of each with rejection."""
-    realism = Realism(train.take(np.flatnonzero(np.isin(train.labels, classes))))
+    reality = Reality.of(train, classes)
     sets = {}
     for name, one in trained.items():
         for stage in (1, 2):
@@ -265,7 +315,7 @@ def companions(trained, makers, train, classes, arguments):
             )
             if stage == 2:
                 try:
-                    accepted = draw_companion(gan, one.estimator, HALF, arguments.count, realism=realism, seed=6)
+                    accepted = draw_companion(gan, one.estimator, HALF, arguments.count, reality=reality, seed=6)
                 except UserError as error:  # the members agree on no image
                     say(f"{name}: {error}")
                     continue
@@ -273,7 +323,7 @@ def companions(trained, makers, train, classes, arguments):
     return sets
 
 
-class Reality:
+class Spaces:
     """Real images of both classes in the spaces of features."""
 
     def __init__(self, data, classes, arguments):
@@ -286,6 +336,7 @@ class Reality:
         self.train, self.test = (
             self.seen(part.images[np.flatnonzero(np.isin(part.labels, classes))]) for part in (data.train, data.test)
         )
+        self.contrast = contrast(data.test.images[np.flatnonzero(np.isin(data.test.labels, classes))])
 
     def seen(self, images):
         """Features by the name of their space."""
@@ -316,22 +367,37 @@ def compared(train, features):
     }
 
 
-def measured(made, estimators, real):
-    """Ambiguity by both estimators, agreement, and realism of one set."""
+def measured(made, judges, real):
+    """Ambiguity and agreement by all estimators, and realism, of one set."""
     pixels = unit(made.images)
-    own, held_out = (one.judge(pixels) for one in estimators)
     return {
         "images": len(made),
         "drawn": made.drawn,
         "shares": {name: number / made.drawn for name, number in made.passed.items()},
-        "acd": acd(own[0]),
-        "acd_held_out": acd(held_out[0]),
-        "acd_of_members": float(np.abs(estimators[0].members(pixels) - 0.5).mean()),
-        "variance": float(own[1].variance.mean()),
-        "mutual_information": float(own[1].mutual_information.mean()),
-        "mutual_information_held_out": float(held_out[1].mutual_information.mean()),
+        "judged": {
+            name: {part: judgement(one, pixels) for part, one in zip(("own", "held_out"), both, strict=True)}
+            for name, both in judges.items()
+        },
+        "contrast": contrast(pixels) / real.contrast,
         "realism": real.compare(real.seen(pixels)),
     }
+
+
+def judgement(estimator, pixels):
+    """What one estimator says of images."""
+    members = estimator.members(pixels)
+    agreement = estimator.agreement(pixels)
+    return {
+        "acd": acd(members.mean(axis=0)),
+        "acd_of_members": float(np.abs(members - 0.5).mean()),
+        "variance": float(agreement.variance.mean()),
+        "mutual_information": float(agreement.mutual_information.mean()),
+    }
+
+
+def contrast(images):
+    """Mean over images (n, C, H, W) of the standard deviation of their pixels: low for faint ones."""
+    return float(images.reshape(len(images), -1).std(axis=1, dtype=np.float64).mean())
 
 
 def ratios(sets):
@@ -412,7 +478,12 @@ def keep(folder, sets, train, classes):
     folder.mkdir(parents=True, exist_ok=True)
     for name, made in sets.items():
         images = assemble_companion(train, classes, made, name=name, seed=0)
-        save_npz(images, folder / f"{name.replace(', ', '_')}.npz")
+        save_npz(images, folder / f"{as_file(name)}.npz")
+
+
+def as_file(name):
+    """The name of a set as that of a file."""
+    return name.replace(",", "").replace(" ", "_")
 
 
 def unit(pixels):

@@ -40,6 +40,12 @@ def test_a_file_of_predictions(run, tmp_path: Path) -> None:
     assert printed.code == 0 and "absolute hubris  0.7193" in printed.out and "at most 0.9724" in printed.out
 
 
+def test_the_scores_of_a_file_are_kept_where_asked(run, tmp_path: Path) -> None:
+    file = write(tmp_path / "p.csv", p=[0.1, 0.5, 0.9])
+    found = run("hubris", file, "--json", "--out", tmp_path / "out").json()
+    assert json.loads((tmp_path / "out" / "hubris.json").read_text()) == found
+
+
 @pytest.mark.parametrize(("predictions", "value"), [([0.5] * 4, 0), ([0, 1, 1, 0], 0.972366), ([0.9] * 4, 0.851269)])
 def test_anchors(run, tmp_path: Path, predictions: list[float], value: float) -> None:
     found = run("hubris", write(tmp_path / "p.csv", p=predictions), "--json").json()
@@ -104,6 +110,8 @@ def test_votes_and_smoothing(run, tmp_path: Path) -> None:
         (["nowhere.csv"], "There is no file nowhere.csv"),
         (["p.csv", "--models", "a.onnx"], "Give either"),
         (["p.csv", "--votes"], "name one with --reference"),
+        (["p.csv", "--dataset", "digits"], "are for --models"),
+        (["p.csv", "--classes", "3,8"], "are for --models"),
         (["p.csv", "--reference", "q"], "a column 'q' is needed"),
         (["--models", "a.onnx"], "Say with --dataset"),
         (["--models", "a.onnx", "--dataset", "digits", "--compat"], "for a file of predictions"),

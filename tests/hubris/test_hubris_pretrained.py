@@ -102,3 +102,24 @@ def test_the_recipes_are_arguments_of_train() -> None:
     model = vit(num_classes=10, input_shape=digits.shape)
     settings = pretrained.FROM_SCRATCH.as_kwargs() | {"epochs": 1}
     assert len(train(model, digits.images, digits.labels, **settings, device="cpu").rows) == 1
+
+
+def test_the_preprocessing_of_cached_weights_is_found_by_their_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps({"image_mean": [0.5] * 3, "image_std": [0.5] * 3}))
+    asked = []
+
+    def cached_file(name: str, file: str, **options: object) -> str:
+        asked.append((name, options))
+        return str(tmp_path / file)
+
+    monkeypatch.setattr(transformers.utils, "cached_file", cached_file)
+    found = pretrained._beside(transformers, "google/vit-base-patch16-224", {"local_files_only": True})
+    mean, std, size = pretrained._preprocessing(found, transformers.ViTConfig())
+    assert (mean, std, size) == ((0.5,) * 3, (0.5,) * 3, 224)
+    assert asked == [("google/vit-base-patch16-224", {"local_files_only": True})]
+    monkeypatch.undo()
+    nothing = pretrained._beside(transformers, str(tmp_path / "elsewhere"), {"local_files_only": True})
+    assert nothing is None
+    assert pretrained._preprocessing(nothing, transformers.ViTConfig())[0] == pretrained.IMAGENET_MEAN

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,11 +9,13 @@ from typer.testing import CliRunner
 
 from secondguess import UserError
 from secondguess.cli.app import app
-from secondguess.cli.companion import _forget
+from secondguess.cli.companion import _features, _forget
 from secondguess.data import ImageSet, load_images, save_npz
 from secondguess.stress.ambiguous import AmbiGAN, AmbiguityEstimator
 from secondguess.stress.ambiguous import ambigan as ambigan_module
-from secondguess.stress.ambiguous.companion import Rejection
+from secondguess.stress.ambiguous.ambigan import estimator_for
+from secondguess.stress.ambiguous.companion import Reality, Rejection, draw_companion
+from secondguess.stress.ambiguous.gan_losses import Target
 from secondguess.stress.ambiguous.gan_networks import Architecture
 from secondguess.stress.ambiguous.gan_selection import Candidate, choose, pareto_front, search
 from secondguess.stress.ambiguous.gan_step import Recipe
@@ -104,6 +107,68 @@ def test_realism_rejects_images_unlike_either_class(trained):
     assert share < loose == 1
 
 
+def test_faint_images_are_not_real():
+    data = shapes()
+    reality, classes = Reality.of(data, (2, 0)), (2, 0)
+    wide = np.full((len(data), 2), [1.0, 0.0])  # those of class 2 should pass for class 2
+    own = data.labels == 2
+    bright = reality.accepts(data.images[:], wide, classes)
+    assert bright[own].mean() > 0.9 > 0.1 > bright[~own].mean()
+    for pale in (data.images[:] * np.float32(0.3), data.images[:] * np.float32(0.3) + np.float32(0.5)):
+        assert not reality.accepts(pale, wide, classes).any()
+
+
+def test_many_equally_likely_classes_are_compared_with_too():
+    rng = np.random.default_rng(0)
+    images = rng.uniform(0, 0.2, (300, 1, 8, 8)).astype(np.float32)
+    labels = np.arange(300) % 6
+    for image, label in zip(images, labels, strict=True):
+        image[0, label] += 0.7
+    data = ImageSet.from_arrays(images, labels, layout="NCHW")
+    accepted = Reality.of(data, tuple(range(6))).accepts(images, np.full((300, 6), 1 / 6), tuple(range(6)))
+    assert accepted.mean() < 0.1  # plain images of one class cannot pass for all six
+
+
+def test_realism_needs_real_images(trained):
+    maker, gan = trained
+    with pytest.raises(UserError, match="give real images"):
+        draw_companion(gan.generator(maker.recipe, "cpu"), gan.estimator, Target(2, (0.5, 0.5)), 5)
+
+
+def test_the_default_judges_can_agree_and_the_papers_are_the_papers():
+    ours, papers = estimator_for("agreement", (1, 0)), estimator_for("ambigan", (1, 0))
+    assert (ours.subsets, ours.calibrated, papers.subsets, papers.calibrated) == ("batch", True, "disjoint", False)
+    assert papers.settings() == AmbiguityEstimator((1, 0)).settings()
+    assert estimator_for("agreement", (1, 0), subsets="disjoint").subsets == "disjoint"
+    for method in ("agreement", "ambigan", "gasten", "gasten2"):
+        maker = make(method=method)
+        found = (maker.combine, maker.alpha, maker.variance)
+        assert found == (("guarded", 4.0, 0.01) if method == "agreement" else ("sum", 1.0, 0.1))
+    told = make(combine="sum", alpha=0.0, variance=0.3)
+    assert (told.combine, told.alpha, told.variance) == ("sum", 0.0, 0.3)
+
+
+def test_who_rejects_less_trains_nothing_again(tmp_path, monkeypatch):
+    make(epochs=(1, 1), folder=tmp_path, rejection=Rejection(0.4, 0.6, realism=False)).generate(shapes(90), 5)
+    monkeypatch.setattr(AmbiguityEstimator, "fit", None)
+    monkeypatch.setattr("secondguess.stress.ambiguous.gan_training._epoch", None)
+    made = make(epochs=(1, 1), folder=tmp_path, rejection=Rejection.nothing()).generate(shapes(90), 5)
+    assert len(made.images) == 5
+
+
+def test_a_grid_measures_realism_without_the_classes_where_there_are_others(monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        "secondguess.hubris.train_extractor", lambda train, **options: asked.append(options["leave_out"])
+    )
+    three, two = shapes(90, classes=3), shapes(90)
+    choices = SimpleNamespace(seed=0, device="cpu")
+    four = ImageSet.from_arrays(three.images[:], np.arange(90) % 4, layout="NCHW")
+    for train, classes in ((four, (2, 0)), (three, (2, 0)), (two, (2, 0))):
+        _features(train, classes, choices)
+    assert asked == [(2, 0), (), ()]
+
+
 def test_a_set_that_falls_short_says_why(trained):
     _, gan = trained
     strict = make(rejection=Rejection(0.02, None, realism=False, draws=1))
@@ -190,7 +255,9 @@ def test_a_search_trains_stage_1_once_and_equal_ratios_once(monkeypatch):
 
     monkeypatch.setattr(ambigan_module, "train_stage", counting)
     flat = lambda images: images.reshape(len(images), -1)[:, ::9].astype(np.float64)  # noqa: E731
-    found = search(make(epochs=(1, 1)), shapes(90), flat, alphas=(0.5, 1.0), variances=(0.1, 0.2), images=50)
+    found = search(
+        make(epochs=(1, 1), combine="sum"), shapes(90), flat, alphas=(0.5, 1.0), variances=(0.1, 0.2), images=50
+    )
     assert begun.count(True) == 1 and begun.count(False) == 3
     assert [(one.alpha, one.variance) for one in found] == [(0.5, 0.1), (0.5, 0.2), (1.0, 0.1), (1.0, 0.2)]
     assert found[0].acd == found[3].acd and all(one.frechet > 0 for one in found)
@@ -200,7 +267,7 @@ def test_a_search_trains_stage_1_once_and_equal_ratios_once(monkeypatch):
     ("options", "message"),
     [
         ({"method": "magic"}, "There is no method 'magic'"),
-        ({"combine": "both"}, "combine is 'both'"),
+        ({"combine": "both"}, "combine is 'both'; it must be one of sum, alternate, guarded"),
         ({"alpha": -1}, "alpha=-1"),
         ({"epochs": (0, 5)}, "stage 1 needs an epoch"),
     ],
@@ -260,7 +327,7 @@ def test_the_command_writes_a_set(tmp_path):
 
 def test_the_command_searches_a_grid(tmp_path):
     save_npz(shapes(60), tmp_path / "shapes.npz")
-    options = ["--dataset", str(tmp_path / "shapes.npz"), "--classes", "upper,left", "--count", "5", "--grid", "--json"]
+    options = ["--dataset", str(tmp_path / "shapes.npz"), "--classes", "2,left", "--count", "5", "--grid", "--json"]
     options += ["--members", "2", "--estimator-epochs", "1", "--epochs", "1,1", "--filters", "2", "--no-reject"]
     result = run(*options, "--collapse", "0", "--device", "cpu", "--out", str(tmp_path / "out"))
     assert result.exit_code == 0, result.output
@@ -284,6 +351,7 @@ def test_beginning_anew_forgets_what_was_trained_and_nothing_else(tmp_path):
     ("options", "message"),
     [
         (["--classes", "upper,lower"], "There is no class 'lower'"),
+        (["--classes", "0,4"], "There is no class '4'"),
         (["--preset", "huge"], "There is no preset 'huge'"),
         (["--classes", "upper,left", "--epochs", "7"], "--epochs is '7'"),
         (["--classes", "upper,left", "--r", "many"], "'many' is not a number"),

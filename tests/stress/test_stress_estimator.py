@@ -44,6 +44,31 @@ def trained() -> AmbiguityEstimator:
     return maker.fit(bars())
 
 
+def test_calibration_divides_the_logits_of_overconfident_members():
+    options = {"members": 4, "epochs": 40, "batch_size": 16, "lr": 0.05, "device": "cpu"}
+    data = bars(60)
+    noisy = ImageSet.from_arrays(
+        data.images[:], np.where(np.arange(60) % 5 == 0, 1 - data.labels, data.labels), layout="NCHW"
+    )
+    plain, calm = (AmbiguityEstimator((0, 1), calibrated=yes, **options).fit(noisy) for yes in (False, True))
+    images = noisy.images[:]
+    logits = [np.log(one.members(images)) - np.log1p(-one.members(images)) for one in (plain, calm)]
+    temperatures = np.median(logits[0] / logits[1], axis=1)
+    np.testing.assert_allclose(logits[0], temperatures[:, None] * logits[1], rtol=1e-3, atol=1e-4)
+    assert (temperatures > 1 - 1e-4).all() and temperatures.max() > 1.05
+    rows, which = balanced_rows(noisy, (0, 1), 0)
+    held_out = np.random.default_rng([0, 1]).permutation(len(rows))[: len(rows) // 6]
+    for member, temperature in enumerate(temperatures):
+        z = torch.from_numpy(logits[0][member, rows[held_out]])
+
+        def loss(t: float, z: torch.Tensor = z) -> float:
+            first = torch.from_numpy((which[held_out] == 0).astype(float))
+            return float(functional.binary_cross_entropy_with_logits(z / t, first))
+
+        assert temperature > 19.9 or loss(temperature) <= loss(temperature * 1.05) + 1e-6
+        assert temperature < 1.001 or loss(temperature) <= loss(temperature / 1.05) + 1e-6
+
+
 def test_the_published_members_have_the_published_sizes():
     channels = ambiguity_members(32, 50)
     assert [sum(len(widths) == depth for widths in channels) for depth in (2, 3, 4)] == [11, 21, 18]

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from typing import get_args
+
 import numpy as np
 import pytest
 import torch
 
 from secondguess.stress.ambiguous.estimator_members import FoldedMembers, MemberNetworks
-from secondguess.stress.ambiguous.gan_losses import Target
+from secondguess.stress.ambiguous.gan_losses import Combine, Target
 from secondguess.stress.ambiguous.gan_networks import Architecture
 from secondguess.stress.ambiguous.gan_step import Ambiguity, Recipe
 from secondguess.stress.ambiguous.gan_training import RealImages, Watch, fresh, train_stage
@@ -21,7 +23,7 @@ def judge_on(device: str) -> FoldedMembers:
     return FoldedMembers(members, dense=device == "cuda").to(device)
 
 
-def trained(**recipe):
+def trained(combine="alternate", **recipe):
     device = torch.device("cuda", 0)
     pixels = torch.from_numpy(np.random.default_rng(0).uniform(-1, 1, (64, *SHAPE)).astype(np.float32)).to(device)
     data = RealImages(pixels, torch.arange(64, device=device), "noise")
@@ -29,12 +31,13 @@ def trained(**recipe):
     start = fresh(SHAPE, Architecture(8, 8, 2), recipe, seed=0)
     options = {"target": Target(2, (0.5, 0.5)), "watch": Watch(collapse=0)}
     first = train_stage(start, data, recipe, 2, **options)
-    ambiguity = Ambiguity(judge_on("cuda"), combine="alternate")
+    ambiguity = Ambiguity(judge_on("cuda"), combine=combine)
     return train_stage(first, data, recipe, 2, ambiguity=ambiguity, **options).weights
 
 
-def test_a_recorded_iteration_is_the_iteration():
-    recorded, plain = trained(graphs=True), trained(graphs=False)
+@pytest.mark.parametrize("combine", get_args(Combine))
+def test_a_recorded_iteration_is_the_iteration(combine):
+    recorded, plain = trained(combine, graphs=True), trained(combine, graphs=False)
     for name, value in plain.items():
         torch.testing.assert_close(recorded[name], value, atol=1e-3, rtol=1e-2)
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from secondguess import UserError
-from secondguess.stress.ambiguous.gan_losses import Target, ambiguity_loss, confusion, target_distance
+from secondguess.stress.ambiguous.gan_losses import Target, ambiguity_loss, confusion, guarded, target_distance
 
 HALF = torch.tensor([[0.5, 0.5]])
 
@@ -87,3 +87,36 @@ def test_a_dial_draws_another_target_for_every_image(classes):
 def test_bad_targets(r):
     with pytest.raises(UserError, match="r is"):
         Target.parse(r, 2)
+
+
+def gradients(seed: int = 0) -> list[torch.Tensor]:
+    """Of realism, of ambiguity, and the images."""
+    return list(torch.randn(3, 5, 2, 4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)))
+
+
+def test_a_guarded_step_never_changes_brightness_or_contrast_for_the_sake_of_doubt():
+    realism, ambiguity, images = gradients()
+    wish = (guarded(realism, ambiguity, images, alpha=1e9) - realism).flatten(1)
+    flat = images.flatten(1)
+    for direction in (torch.ones_like(flat), flat):
+        torch.testing.assert_close(
+            (wish * direction).sum(dim=1), torch.zeros(5, dtype=torch.float64), atol=1e-9, rtol=0
+        )
+    # What is left is the nearest such gradient: least squares without the two directions, image by image.
+    for index in range(5):
+        basis = torch.stack([torch.ones(32, dtype=torch.float64), flat[index]], dim=1)
+        asked = ambiguity[index].flatten()
+        fitted = basis @ torch.linalg.lstsq(basis, asked[:, None]).solution[:, 0]
+        torch.testing.assert_close(wish[index], asked - fitted)
+
+
+def test_a_guarded_step_lets_no_image_shout_down_realism():
+    realism, ambiguity, images = gradients()
+    loudest = float(realism.flatten(1).norm(dim=1).mean())
+    for alpha in (0.0, 0.5, 2.0):
+        wish = guarded(realism, 1000 * ambiguity, images, alpha) - realism
+        torch.testing.assert_close(wish.flatten(1).norm(dim=1), torch.full((5,), alpha * loudest, dtype=torch.float64))
+    small = guarded(realism, 1e-6 * ambiguity, images, 1.0) - realism
+    assert 0 < small.flatten(1).norm(dim=1).max() < 1e-4
+    plain = guarded(realism, ambiguity, torch.zeros_like(images), 1.0)
+    assert torch.isfinite(plain).all()

@@ -62,6 +62,7 @@ def run(
         "stage 1": None,
         "stage 2, sum": Ambiguity(judge, combine="sum"),
         "stage 2, alternate": Ambiguity(judge, combine="alternate"),
+        "stage 2, guarded": Ambiguity(judge, combine="guarded"),
     }
     stages: list[dict[str, Any]] = []
     with (progress or Silent()).task("Timing", len(works) + 2) as advance:

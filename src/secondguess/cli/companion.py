@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from secondguess.data import ImageSet
     from secondguess.stress.ambiguous.ambigan import AmbiGAN
 
-__all__ = ["Choices", "make_companion"]
+__all__ = ["Choices", "class_numbers", "make_companion"]
 
 SHOWN = 128  # images on the sheet of samples
 STEPS = 5  # rows of the sheet of a dial
@@ -45,15 +45,19 @@ PRESETS = {"paper": Preset(None, (100, 50), 200), "small": Preset(24, (30, 15), 
 
 @dataclass(frozen=True)
 class Choices:
-    """The options of the command, under their own names; None in `tolerance` and `disagreement` rejects nothing."""
+    """The options of the command, under their own names.
+
+    None in `tolerance` and `disagreement` rejects nothing; None in `alpha` and `variance`, and "auto" in `combine` and
+    `subsets`, is what suits the method.
+    """
 
     data: str
     classes: str
     method: str
     r: str
     combine: str
-    alpha: float
-    variance: float
+    alpha: float | None
+    variance: float | None
     grid: bool
     preset: str
     epochs: str | None
@@ -89,7 +93,8 @@ def make_companion(choices: Choices, count: int, out: Path, progress: Progress) 
         _forget(kept)
     maker = _maker(choices, train, kept)
     if choices.grid:
-        candidates = search(maker, train, _features(train, choices), seed=choices.seed, progress=progress)
+        features = _features(train, maker.classes or (), choices)
+        candidates = search(maker, train, features, seed=choices.seed, progress=progress)
         best = choose(candidates)
         maker.alpha, maker.variance = best.alpha, best.variance
         made = maker.generate(train, count, seed=choices.seed, progress=progress, trained=best.trained)
@@ -108,12 +113,21 @@ def make_companion(choices: Choices, count: int, out: Path, progress: Progress) 
     return made.card
 
 
-def _features(train: ImageSet, choices: Choices) -> Callable[[NDArray[np.float32]], NDArray[np.float64]]:
-    """What the last layer of a small classifier of the data sees."""
-    from secondguess.data import ImageSet
-    from secondguess.hubris.features import features, train_extractor
+def _features(
+    train: ImageSet, classes: tuple[int, ...], choices: Choices
+) -> Callable[[NDArray[np.float32]], NDArray[np.float64]]:
+    """What the last layer of a small classifier sees: of the other classes where there are two or more, else of all.
 
-    extractor = train_extractor(train, seed=choices.seed, device=choices.device)
+    A classifier of the very classes keeps them apart, and finds whatever lies between them far from all real images.
+    """
+    import numpy as np
+
+    from secondguess.data import ImageSet
+    from secondguess.hubris import features, train_extractor
+
+    others = np.setdiff1d(train.labels[train.labels >= 0], classes)
+    left_out = classes if len(others) >= 2 else ()
+    extractor = train_extractor(train, leave_out=left_out, seed=choices.seed, device=choices.device)
     return lambda images: features(ImageSet.from_arrays(images, layout="NCHW"), extractor)
 
 
@@ -128,7 +142,7 @@ def _forget(folder: Path) -> None:
 
 def _maker(choices: Choices, train: ImageSet, folder: Path) -> AmbiGAN:
     from secondguess._device import pick_device
-    from secondguess.stress.ambiguous import AmbiGAN, AmbiguityEstimator
+    from secondguess.stress.ambiguous.ambigan import AmbiGAN, estimator_for
     from secondguess.stress.ambiguous.companion import Rejection
     from secondguess.stress.ambiguous.gan_networks import Architecture
     from secondguess.stress.ambiguous.gan_step import Recipe
@@ -138,7 +152,7 @@ def _maker(choices: Choices, train: ImageSet, folder: Path) -> AmbiGAN:
         raise UserError(f"There is no preset {choices.preset!r}; there is auto, {' and '.join(PRESETS)}.")
     named = "paper" if pick_device(choices.device).type == "cuda" else "small"
     preset = PRESETS[named if choices.preset == "auto" else choices.preset]
-    classes = _classes(choices.classes, train)
+    classes = class_numbers(choices.classes, train)
     architecture = Architecture.for_shape(train.shape)
     if filters := choices.filters or preset.filters:
         architecture = replace(architecture, filters=filters)
@@ -147,17 +161,18 @@ def _maker(choices: Choices, train: ImageSet, folder: Path) -> AmbiGAN:
     return AmbiGAN(
         classes,
         method=choices.method,  # type: ignore[arg-type]
-        combine=choices.combine,  # type: ignore[arg-type]
+        combine=None if choices.combine == "auto" else choices.combine,  # type: ignore[arg-type]
         alpha=choices.alpha,
         variance=choices.variance,
         r="dial" if choices.r == "dial" else _target(choices.r),
         epochs=_epochs(choices.epochs, preset),
         architecture=architecture,
         recipe=Recipe(batch_size=choices.batch_size, lr=choices.lr),
-        estimator=AmbiguityEstimator(
+        estimator=estimator_for(
+            choices.method,  # type: ignore[arg-type]
             classes,
             members=choices.members,
-            subsets=choices.subsets,  # type: ignore[arg-type]
+            **({} if choices.subsets == "auto" else {"subsets": choices.subsets}),
             epochs=choices.estimator_epochs or preset.estimator_epochs,
             seed=choices.seed,
             device=choices.device,
@@ -169,13 +184,16 @@ def _maker(choices: Choices, train: ImageSet, folder: Path) -> AmbiGAN:
     )
 
 
-def _classes(text: str, train: ImageSet) -> tuple[int, ...]:
-    places = {name: index for index, name in enumerate(train.class_names)}
-    names = listed(text)
-    for name in names:
-        if name not in places:
-            raise UserError(f"There is no class {name!r}; the classes are: {', '.join(train.class_names[:10])}.")
-    return tuple(places[name] for name in names)
+def class_numbers(text: str, images: ImageSet) -> tuple[int, ...]:
+    """Classes separated by commas, by name, or by number where no class has that name."""
+    places = {name: index for index, name in enumerate(images.class_names)}
+    found = []
+    for part in listed(text):
+        place = places.get(part, int(part) if part.isdecimal() else -1)
+        if not 0 <= place < images.num_classes:
+            raise UserError(f"There is no class {part!r}; the classes are: {', '.join(images.class_names[:20])}.")
+        found.append(place)
+    return tuple(found)
 
 
 def _target(text: str) -> float | list[float]:

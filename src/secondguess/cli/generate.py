@@ -94,9 +94,13 @@ def companion(
     method: Annotated[str, typer.Option(help="agreement, ambigan, gasten or gasten2.")] = "agreement",
     count: Annotated[int, typer.Option(min=1, help="How many images.")] = 5000,
     r: Annotated[str, typer.Option("--r", help="Target probability of the first class, or dial.")] = "0.5",
-    combine: Annotated[str, typer.Option(help="sum (the paper), or alternate (its authors' code).")] = "sum",
-    alpha: Annotated[float, typer.Option(help="Weight of the ambiguity, or norm its gradient is clipped to.")] = 1.0,
-    variance: Annotated[float, typer.Option(help="Of the Gaussian likelihood.")] = 0.1,
+    combine: Annotated[
+        str, typer.Option(help="guarded (ours), sum (the paper), alternate (its authors' code), or auto.")
+    ] = "auto",
+    alpha: Annotated[
+        float | None, typer.Option(help="How much ambiguity counts; see the documentation. [default: the method's]")
+    ] = None,
+    variance: Annotated[float | None, typer.Option(help="Of the Gaussian likelihood. [default: the method's]")] = None,
     grid: Annotated[bool, typer.Option("--grid", help="Try the paper's alphas and variances, choose one.")] = False,
     preset: Annotated[str, typer.Option(help="paper, small, or auto: paper on a GPU, small elsewhere.")] = "auto",
     epochs: Annotated[str | None, typer.Option(help="Of stage 1 and stage 2, e.g. 100,50. [default: preset]")] = None,
@@ -105,7 +109,7 @@ def companion(
     lr: Annotated[float, typer.Option(help="Learning rate of the GAN.")] = 2e-4,
     members: Annotated[int, typer.Option(min=1, help="Networks of the ambiguity estimator.")] = 50,
     estimator_epochs: Annotated[int | None, typer.Option(min=1, help="[default: preset]")] = None,
-    subsets: Annotated[str, typer.Option(help="What its members see: disjoint or batch.")] = "disjoint",
+    subsets: Annotated[str, typer.Option(help="What its members see: disjoint, batch, or auto.")] = "auto",
     tolerance: Annotated[float, typer.Option(help="Reject images farther than this from the target.")] = 0.1,
     disagreement: Annotated[float, typer.Option(help="Reject above this mutual information, in nats.")] = 0.2,
     realism: Annotated[bool, typer.Option(help="Reject images that nobody would call either class.")] = True,

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from secondguess._files import make_folder, write_json, write_text
+from secondguess.cli.companion import class_numbers
 from secondguess.cli.options import (
     BatchSize,
     Channels,
@@ -94,7 +96,7 @@ def hubris(
     output: Output = "auto",
     batch_size: BatchSize = 256,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Folder for hubris.json, .csv and .png; none without it.")
+        Path | None, typer.Option("--out", "-o", help="Folder for hubris.json and, with --models, .csv and .png.")
     ] = None,
     seed: Seed = 0,
     device: Device = "auto",
@@ -121,7 +123,11 @@ def hubris(
     if (predictions is None) == (models is None):
         raise UserError("Give either a file of predictions, or --models with --dataset.")
     if predictions is not None:
+        if dataset is not None or classes is not None or companion != GENERATED:
+            raise UserError("--dataset, --companion and --classes are for --models, not for a file of predictions.")
         found = _scored(predictions, reference or CONSTANT, votes, smoothing, compat, seed)
+        if out is not None:
+            write_json(make_folder(out) / "hubris.json", found.to_json())
         print_json(found.to_json()) if json else _print_scores(found)
         return
     from secondguess.data import load
@@ -211,7 +217,6 @@ def _generated(
 
 
 def _keep(table: HubrisTable, out: Path | None) -> None:
-    from secondguess._files import make_folder, write_json, write_text
     from secondguess.hubris.picture import save_picture
 
     if out is not None:
@@ -225,14 +230,7 @@ def _classes(text: str | None, images: ImageSet) -> tuple[int, int] | None:
     """Two classes by name, or by number where no class has that name."""
     if text is None:
         return None
-    places = {name: index for index, name in enumerate(images.class_names)}
-    found = []
-    for part in listed(text):
-        number = int(part) if part.isdigit() else -1
-        place = places.get(part, number)
-        if not 0 <= place < images.num_classes:
-            raise UserError(f"There is no class {part!r}; the classes are {', '.join(images.class_names[:20])}.")
-        found.append(place)
+    found = class_numbers(text, images)
     if len(set(found)) != 2 or len(found) != 2:
         raise UserError(f"--classes is {text!r}; give two different classes, such as 9,8.")
     return found[0], found[1]

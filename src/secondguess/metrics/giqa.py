@@ -89,7 +89,7 @@ def relative_giqa(
         seed: of the mixtures' initialisation and the resamples.
     """
     first, second = check_features(real, generated, least=components)
-    unseen, _ = check_features(held_out, first, least=2)
+    unseen, _ = check_features(held_out, second, least=2)
     of_real, of_generated = (_mixture(rows, components, seed) for rows in (first, second))
     own = of_real.score_samples(unseen)
 

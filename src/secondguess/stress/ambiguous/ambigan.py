@@ -14,6 +14,9 @@ Teixeira, Gomes, Soares, van Rijn, "Hubris benchmarking with AmbiGANs" (2025), f
 | `ambigan`   | estimator      | Gaussian likelihood, of mean | Teixeira et al. 2025    |
 | `agreement` | estimator      | Gaussian, of every member    | ours, the default       |
 
+Ours also differs in the judges and in the step, so that it is possible to make them all hesitate, and not possible by
+fading: members see all images in turn and are calibrated (`estimator_for`), and steps are guarded (`gan_losses.py`).
+
 Beyond the paper: any number of classes, a target r other than 1/2, a dial (`r="dial"`: the generator is told another r
 for every image and learns all of them), rejection of images, restarts after a collapse, and a search over alpha and the
 variance from one stage 1 (`gan_selection.py`).
@@ -27,9 +30,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-import numpy as np
 from torch import nn
 
 from secondguess._device import pick_device
@@ -37,17 +39,22 @@ from secondguess._progress import Progress
 from secondguess.data import ImageSet
 from secondguess.errors import UserError
 from secondguess.stress.ambiguous.base import AmbiguousGenerator, AmbiguousImages
-from secondguess.stress.ambiguous.companion import Rejection, assemble_companion, companion_card, draw_companion
-from secondguess.stress.ambiguous.estimator import AmbiguityEstimator, balanced_rows
+from secondguess.stress.ambiguous.companion import (
+    Reality,
+    Rejection,
+    assemble_companion,
+    companion_card,
+    draw_companion,
+)
+from secondguess.stress.ambiguous.estimator import AmbiguityEstimator
 from secondguess.stress.ambiguous.gan_losses import Combine, LossName, Target
 from secondguess.stress.ambiguous.gan_networks import Architecture, Gan
 from secondguess.stress.ambiguous.gan_step import Ambiguity, Recipe
 from secondguess.stress.ambiguous.gan_training import Collapsed, RealImages, Snapshot, Watch, fresh, train_stage
 from secondguess.stress.ambiguous.gasten import ClassifierJudge, small_judge
-from secondguess.stress.ambiguous.realism import Realism
 from secondguess.training._examples import derive_seed
 
-__all__ = ["METHODS", "AmbiGAN", "Method", "TrainedGan"]
+__all__ = ["METHODS", "AmbiGAN", "Method", "TrainedGan", "estimator_for"]
 
 Method = Literal["agreement", "ambigan", "gasten", "gasten2"]
 METHODS: dict[str, LossName] = {
@@ -57,6 +64,19 @@ METHODS: dict[str, LossName] = {
     "gasten2": "gaussian",
 }
 ATTEMPTS = 3
+GUARDED, UNGUARDED = (4.0, 0.01), (1.0, 0.1)  # alpha and variance if nothing is said
+
+
+def estimator_for(method: Method, classes: Sequence[int], **options: Any) -> AmbiguityEstimator:
+    """An untrained estimator: for `agreement` of members that can agree, calibrated and trained on all images in turn.
+
+    Args:
+        method: who will judge by it; the paper's estimator for its methods.
+        classes: the labels it tells apart.
+        **options: parameters of `AmbiguityEstimator`, which go before those of the method.
+    """
+    ours: dict[str, Any] = {"subsets": "batch", "calibrated": True} if method == "agreement" else {}
+    return AmbiguityEstimator(classes, **(ours | options))
 
 
 @dataclass(frozen=True)
@@ -87,15 +107,17 @@ class AmbiGAN(AmbiguousGenerator):
     Args:
         classes: the labels between which images are made, two or more; the two most alike if left out.
         method: who judges, and by which loss.
-        combine: `"sum"` of the losses, or `"alternate"` steps on them.
+        combine: `"sum"` of the losses, `"alternate"` steps on them, or a `"guarded"` step; guarded for `agreement` and
+            the sum for all others if left out.
         alpha: weight of the ambiguity (`"sum"`), or norm to which its gradient is clipped (`"alternate"`); 0.5 to 1.5
-            in the paper.
-        variance: v of the Gaussian likelihood; 0.01 and 0.1 in the paper.
+            in the paper. Bound of its gradient in units of that of realism (`"guarded"`). 4 if guarded and 1 if not,
+            if left out.
+        variance: v of the Gaussian likelihood; 0.01 and 0.1 in the paper. 0.01 if guarded and 0.1 if not, if left out.
         r: target probability of the first class, targets of all classes, or `"dial"`.
         epochs: of stage 1 and stage 2; 100 and 50 in the paper.
         architecture: sizes of the networks; those of the paper if left out, which want a GPU.
         recipe: how to train them.
-        estimator: an estimator of the same classes, trained or not; one as in the paper if left out.
+        estimator: an estimator of the same classes, trained or not; see `estimator_for` if left out.
         classifier: for `gasten` and `gasten2`, a module that gives logits of all classes; a small one is trained if
             left out.
         rejection: which images are thrown away.
@@ -111,9 +133,9 @@ class AmbiGAN(AmbiguousGenerator):
         classes: Sequence[int] | None = None,
         *,
         method: Method = "agreement",
-        combine: Combine = "sum",
-        alpha: float = 1.0,
-        variance: float = 0.1,
+        combine: Combine | None = None,
+        alpha: float | None = None,
+        variance: float | None = None,
         r: float | Literal["dial"] | Sequence[float] = 0.5,
         epochs: tuple[int, int] = (100, 50),
         architecture: Architecture | None = None,
@@ -127,15 +149,20 @@ class AmbiGAN(AmbiguousGenerator):
     ) -> None:
         if method not in METHODS:
             raise UserError(f"There is no method {method!r}; there is {', '.join(METHODS)}.")
-        if combine not in ("sum", "alternate"):
-            raise UserError(f"combine is {combine!r}; it must be 'sum' or 'alternate'.")
+        combine = combine or ("guarded" if method == "agreement" else "sum")
+        if combine not in get_args(Combine):
+            raise UserError(f"combine is {combine!r}; it must be one of {', '.join(get_args(Combine))}.")
+        usual = GUARDED if combine == "guarded" else UNGUARDED
+        alpha, variance = usual[0] if alpha is None else alpha, usual[1] if variance is None else variance
         if alpha < 0 or variance <= 0 or min(epochs) < 0 or epochs[0] < 1:
             raise UserError(
                 f"alpha={alpha}, variance={variance} and epochs={epochs} were given; alpha must not be negative, the "
                 "variance must be positive, and stage 1 needs an epoch."
             )
         self.classes = None if classes is None else tuple(int(label) for label in classes)
-        self.method, self.combine, self.alpha, self.variance, self.r = method, combine, alpha, variance, r
+        self.method: Method = method
+        self.combine: Combine = combine
+        self.alpha, self.variance, self.r = alpha, variance, r
         self.epochs, self.architecture, self.recipe = epochs, architecture, recipe or Recipe()
         self.estimator, self.classifier = estimator, classifier
         self.rejection, self.watch = rejection or Rejection(), watch or Watch()
@@ -170,7 +197,7 @@ class AmbiGAN(AmbiguousGenerator):
             Target.parse(self.r, len(classes)),
             count,
             rejection=self.rejection,
-            realism=Realism(_only(train, classes), seed=seed) if self.rejection.realism else None,
+            reality=Reality.of(train, classes, seed=seed) if self.rejection.realism else None,
             seed=derive_seed(seed, 11),
             progress=progress,
         )
@@ -216,14 +243,16 @@ class AmbiGAN(AmbiguousGenerator):
             ambiguity=ambiguity,
             progress=progress,
         )
-        key = [data.fingerprint, estimator.settings(), self._settings(train), stage1.epoch, seed]
+        settings = self._settings(train)
+        del settings["rejection"]  # who rejects less wants no other training
+        key = [data.fingerprint, estimator.settings(), settings, stage1.epoch, seed]
         stage2, more = self._attempts(stage, lambda _: stage1, "stage2", key, seed)
         return TrainedGan(stage1, stage2, estimator, (tries, more))
 
     def fit_estimator(self, train: ImageSet, *, seed: int = 0, progress: Progress | None = None) -> AmbiguityEstimator:
         """The estimator: the one given, trained if it is not yet, or a new one; or the one in the folder."""
         classes = self._classes(train)
-        estimator = self.estimator or AmbiguityEstimator(classes, seed=seed, device=self.device)
+        estimator = self.estimator or estimator_for(self.method, classes, seed=seed, device=self.device)
         if estimator.classes != classes:
             raise UserError(f"The estimator knows the classes {estimator.classes}, not {classes}; give one that does.")
         if estimator.is_fitted:
@@ -304,10 +333,6 @@ class AmbiGAN(AmbiguousGenerator):
 def best_of(estimator: AmbiguityEstimator) -> dict[str, float]:
     """Validation loss and accuracy of the epoch that counts."""
     return min(estimator.history, key=lambda row: row["validation_loss"]) if estimator.history else {}
-
-
-def _only(train: ImageSet, classes: tuple[int, ...]) -> ImageSet:
-    return train.take(np.unique(balanced_rows(train, classes, 0)[0]))
 
 
 def _digest(parts: list[Any]) -> str:

@@ -6,8 +6,10 @@ rejected if
 
 * it misses the target:          half the sum of abs(p_k - t_k) > `tolerance`       (abs(p - r) for two classes)
 * the members disagree:          I > `disagreement`
-* it does not look real:         it is farther from the real images of a class it should pass for (t_k >= 1/4) than 95 %
-                                 of held-out real images of that class are (`realism.py`)
+* it does not look real:         it is farther from the real images of a class it should pass for (t_k >= 1 / 2K) than
+                                 95 % of held-out real images of that class are (`realism.py`)
+* it is too faint:               its contrast, the standard deviation of its pixels, is lower than that of 99 % of the
+                                 real images: few classifiers tell the classes of a faint image, nor does a person
 
 The papers reject nothing. The soft label is p, which the target only aims at; the columns of the set are
 
@@ -39,9 +41,10 @@ from secondguess.stress.ambiguous.gan_networks import Gan
 from secondguess.stress.ambiguous.gan_training import samples
 from secondguess.stress.ambiguous.realism import Realism
 
-__all__ = ["Companion", "Rejection", "assemble_companion", "companion_card", "draw_companion"]
+__all__ = ["Companion", "Reality", "Rejection", "assemble_companion", "companion_card", "draw_companion"]
 
-PASSES_FOR = 0.25  # target probability from which an image should be able to pass for a class
+BLOCK = 1000  # images at a time
+FAINT = 0.01  # share of the real images that count as too faint
 Floats = NDArray[np.float64]
 
 
@@ -65,6 +68,39 @@ class Rejection:
     def nothing(cls) -> Rejection:
         """Keep everything, as the papers do."""
         return cls(None, None, realism=False, draws=1)
+
+
+@dataclass(frozen=True)
+class Reality:
+    """What real images of the classes are like.
+
+    Attributes:
+        realism: distances to them, which do not see how faint an image is.
+        contrast: the least standard deviation of the pixels of an image.
+    """
+
+    realism: Realism
+    contrast: float
+
+    @classmethod
+    def of(cls, train: ImageSet, classes: tuple[int, ...], *, seed: int = 0) -> Reality:
+        """From the images of `train` that belong to the classes."""
+        own = train.take(np.flatnonzero(np.isin(train.labels, classes)))
+        contrasts = np.concatenate([_contrast(images) for images, _ in own.batches(BLOCK)])
+        return cls(Realism(own, seed=seed), float(np.quantile(contrasts, FAINT)))
+
+    def accepts(self, images: NDArray[np.float32], target: Floats, classes: tuple[int, ...]) -> NDArray[np.bool_]:
+        """Whether each image (n,) could be real for every class that it should pass for.
+
+        Args:
+            images: (n, C, H, W) in [0, 1].
+            target: (n, K); an image should pass for a class with at least half of an equal share.
+            classes: the K labels.
+        """
+        fine = _contrast(images) >= self.contrast
+        for column, label in enumerate(classes):
+            fine &= (target[:, column] < 0.5 / len(classes)) | (self.realism.distance(images, label) <= 1.0)
+        return fine
 
 
 @dataclass(frozen=True)
@@ -105,7 +141,7 @@ def draw_companion(
     count: int,
     *,
     rejection: Rejection | None = None,
-    realism: Realism | None = None,
+    reality: Reality | None = None,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Companion:
@@ -117,11 +153,13 @@ def draw_companion(
         target: what they should say.
         count: how many images.
         rejection: which to throw away.
-        realism: the comparison with real images; needed if `rejection` asks for it.
+        reality: what to compare with; needed if `rejection` asks for realism.
         seed: of the noise.
         progress: where to report.
     """
     rejection = rejection or Rejection()
+    if rejection.realism and reality is None:
+        raise UserError("To reject images that do not look real, give real images with reality=Reality.of(...).")
     kept: list[tuple[NDArray[np.uint8], Floats, Floats, Floats, Floats]] = []
     passed = {"on_target": 0, "agreed": 0, "realistic": 0, "accepted": 0}
     drawn, distance = 0, 0.0
@@ -134,7 +172,9 @@ def draw_companion(
             checks = {
                 "on_target": _within(target_distance(mean, goal), rejection.tolerance),
                 "agreed": _within(agreement.mutual_information, rejection.disagreement),
-                "realistic": _passes(unit, goal, estimator.classes, realism if rejection.realism else None),
+                "realistic": np.ones(len(unit), dtype=bool)
+                if reality is None or not rejection.realism
+                else reality.accepts(unit, goal, estimator.classes),
             }
             checks["accepted"] = checks["on_target"] & checks["agreed"] & checks["realistic"]
             for name, fine in checks.items():
@@ -219,15 +259,9 @@ def _within(values: Floats, largest: float | None) -> NDArray[np.bool_]:
     return np.ones(len(values), dtype=bool) if largest is None else np.asarray(values <= largest)
 
 
-def _passes(
-    images: NDArray[np.float32], target: Floats, classes: tuple[int, ...], realism: Realism | None
-) -> NDArray[np.bool_]:
-    """Whether each image (n,) could be real for every class that it should pass for."""
-    fine = np.ones(len(images), dtype=bool)
-    if realism is not None:
-        for column, label in enumerate(classes):
-            fine &= (target[:, column] < PASSES_FOR) | (realism.distance(images, label) <= 1.0)
-    return fine
+def _contrast(images: NDArray[np.float32]) -> Floats:
+    """Standard deviation (n,) of the pixels of each image."""
+    return np.asarray(images.reshape(len(images), -1).std(axis=1, dtype=np.float64))
 
 
 def _spelt(passed: dict[str, int], drawn: int) -> str:

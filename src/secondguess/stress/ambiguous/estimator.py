@@ -19,6 +19,9 @@ Departures from the published estimator:
 * `subsets="disjoint"` (default) gives every member images that no other member ever sees, as the paper says. The
   published code cuts each shuffled batch into pieces, one for each member, so that after some epochs everybody has
   seen almost everything: `subsets="batch"`. It sets a 51st piece aside that nothing uses; we do not.
+* `calibrated=True` divides each member's logits by a temperature of its own, at least 1, that suits the held-out
+  images best. A network that has learnt a few hundred images by heart is too sure of all others; fifty such networks
+  quarrel about images that honest ones would merely doubt.
 * More than two classes: members end in a softmax over them; variance is then half the sum over the classes, which for
   two classes is the one above.
 * A batch that does not divide evenly leaves a few images out, others in each epoch.
@@ -45,6 +48,7 @@ from secondguess.errors import UserError
 from secondguess.stress.ambiguous.estimator_members import FoldedMembers, MemberNetworks, fitting_depth
 from secondguess.training._examples import derive_seed
 from secondguess.training._run import deterministic
+from secondguess.training.temperature import fit_temperature
 from secondguess.zoo.small import ambiguity_members
 
 __all__ = ["Agreement", "AmbiguityEstimator", "Subsets", "agreement_of", "balanced_rows"]
@@ -80,6 +84,7 @@ class AmbiguityEstimator:
         epochs: 200 in the published settings; the epoch with the lowest validation loss of the mean counts.
         batch_size: images a step of all members together; 800 in the published settings.
         lr: of Adam; 1e-3 in the published settings.
+        calibrated: whether members are made as unsure as they should be, once trained; not so in the paper.
         seed: of initial weights, of the split and of the order.
         device: where to train and to compute.
     """
@@ -94,6 +99,7 @@ class AmbiguityEstimator:
         epochs: int = 200,
         batch_size: int = 800,
         lr: float = 1e-3,
+        calibrated: bool = False,
         seed: int = 0,
         device: str = "auto",
     ) -> None:
@@ -108,7 +114,7 @@ class AmbiguityEstimator:
             )
         self.classes, self.count, self.architectures = tuple(int(label) for label in classes), members, architectures
         self.subsets, self.epochs, self.batch_size = subsets, epochs, batch_size
-        self.lr, self.seed, self.device = lr, seed, device
+        self.lr, self.calibrated, self.seed, self.device = lr, calibrated, seed, device
         self.history: list[dict[str, float]] = []
         self._networks: MemberNetworks | None = None
         self._folded: FoldedMembers | None = None
@@ -140,6 +146,7 @@ class AmbiguityEstimator:
             "epochs": self.epochs,
             "batch_size": self.batch_size,
             "lr": self.lr,
+            "calibrated": self.calibrated,
             "seed": self.seed,
         }
 
@@ -164,6 +171,9 @@ class AmbiguityEstimator:
         networks = self._untrained(train.shape, seeds).to(device)
         with deterministic():
             self._train(networks, images, where, targets, learn, held_out, progress or Silent())
+            if self.calibrated:
+                checked = torch.from_numpy(held_out).to(device)
+                networks.cool(_temperatures(networks.eval(), images, where[checked], targets[checked]))
         self._networks, self._folded = networks.eval(), None
         return self
 
@@ -320,6 +330,17 @@ def _losses(logits: Tensor, targets: Tensor) -> Tensor:
         return functional.binary_cross_entropy_with_logits(logits[..., 0], first, reduction="none")
     flat = functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
     return flat.reshape(targets.shape)
+
+
+@torch.no_grad()
+def _temperatures(networks: MemberNetworks, images: Tensor, rows: Tensor, targets: Tensor) -> list[float]:
+    """What each member's logits should be divided by, at least 1: few held-out images show no member to be humble."""
+    folded = FoldedMembers(networks, dense=images.device.type == "cuda").to(images.device)
+    logits = torch.cat([folded.logits(images[part]) for part in torch.split(rows, BLOCK)], dim=1).cpu().numpy()
+    if logits.shape[-1] == 1:
+        logits = np.concatenate([logits, np.zeros_like(logits)], axis=-1)
+    truth = targets.cpu().numpy()
+    return [max(1.0, fit_temperature(one, truth)) for one in logits]
 
 
 @torch.no_grad()

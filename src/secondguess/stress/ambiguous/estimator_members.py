@@ -117,6 +117,15 @@ class MemberNetworks(nn.Module):
         self._exchange(index, module, into_module=True)
         return module.eval()
 
+    @torch.no_grad()
+    def cool(self, temperatures: Sequence[float]) -> None:
+        """Divide each member's logits by its temperature, for good."""
+        for place, member in enumerate(self.order):
+            last = len(self.channels[member]) - 1
+            row = place - self.alive[last + 1]
+            for name in ("head", "offset"):
+                self._get(name, last)[row] /= temperatures[member]
+
     def _put(self, index: int, module: nn.Module) -> None:
         """Take over the weights of an ordinary module."""
         self._exchange(index, module, into_module=False)
@@ -184,6 +193,10 @@ class FoldedMembers(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Probabilities (M, n, K) of images (n, C, H, W) in [0, 1]; one logit gives K = 2, the first class first."""
+        return probabilities(self.logits(images))
+
+    def logits(self, images: Tensor) -> Tensor:
+        """Logits (M, n, outputs) of images (n, C, H, W) in [0, 1]."""
         x = images * 2 - 1
         left = []
         for level, (alive, staying) in enumerate(pairwise(self.alive)):
@@ -195,7 +208,7 @@ class FoldedMembers(nn.Module):
             x = functional.max_pool2d(functional.relu(x), 2)
             if staying < alive:
                 left.append(_heads(x, alive, staying, _tensor(self, f"head{level}"), _tensor(self, f"offset{level}")))
-        return probabilities(torch.cat(left[::-1]).index_select(0, _tensor(self, "places")))
+        return torch.cat(left[::-1]).index_select(0, _tensor(self, "places"))
 
 
 def probabilities(logits: Tensor) -> Tensor:

@@ -12,6 +12,15 @@ with the variance v. Since mean (p_m - r)^2 = (p - r)^2 + variance of the p_m, t
 members' disagreement: an image that half of the members are sure of either way costs nothing in the second row and the
 maximum in the third. log(v)/2 has no gradient.
 
+Every one of them can be cheated: an image so faint that no judge sees anything in it leaves all of them undecided. The
+third, which asks the most, is cheated first. So ours comes with a guard (`guarded`), which looks at the gradients of
+both losses at the images G(z), g of realism and a of ambiguity, and goes on with g + a', where for each image
+
+    a' = a without its parts along the image itself and along a constant, shortened to alpha mean |g| if it is longer.
+
+The first two directions are contrast and brightness: nobody is made to hesitate by fading. The bound, of which the mean
+is over the batch, keeps the judges from drowning the discriminator, whatever the variance.
+
 For K classes, with targets t: half the sum over the classes of abs(p_k - t_k) or (p_k - t_k)^2, which is the above for
 K = 2.
 """
@@ -29,10 +38,11 @@ from torch import Tensor
 
 from secondguess.errors import UserError
 
-__all__ = ["Combine", "LossName", "Target", "ambiguity_loss", "confusion", "target_distance"]
+__all__ = ["Combine", "LossName", "Target", "ambiguity_loss", "confusion", "guarded", "target_distance"]
 
 LossName = Literal["confusion", "gaussian", "agreement"]
-Combine = Literal["sum", "alternate"]
+Combine = Literal["sum", "alternate", "guarded"]
+TINY = 1e-12
 DIALLED = (0.05, 0.95)  # the targets a dial is trained on: at 0 and 1 nothing is ambiguous
 
 
@@ -99,6 +109,26 @@ def ambiguity_loss(name: LossName, members: Tensor, target: Tensor, variance: fl
 def confusion(members: Tensor, target: Tensor) -> Tensor:
     """Confusion distance (n,) of the members' mean from targets (n, K); abs(p - r) for two classes."""
     return (members.mean(dim=0) - target).abs().sum(dim=-1) / 2
+
+
+def guarded(realism: Tensor, ambiguity: Tensor, images: Tensor, alpha: float) -> Tensor:
+    """The gradient (n, C, H, W) of realism at images plus what is let through of that of ambiguity, g + a'.
+
+    Args:
+        realism: gradient (n, C, H, W) of the generator's own loss at the images.
+        ambiguity: that of the ambiguity loss.
+        images: the images (n, C, H, W).
+        alpha: how long the second may be, in units of the mean norm of the first.
+    """
+    flat = images.flatten(1)
+    contrast = flat - flat.mean(dim=1, keepdim=True)
+    wish = ambiguity.flatten(1)
+    wish = wish - wish.mean(dim=1, keepdim=True)
+    share = (wish * contrast).sum(dim=1, keepdim=True) / contrast.square().sum(dim=1, keepdim=True).clamp_min(TINY)
+    wish = wish - share * contrast
+    bound = alpha * realism.flatten(1).norm(dim=1).mean()
+    wish = wish * (bound / wish.norm(dim=1, keepdim=True).clamp_min(TINY)).clamp_max(1)
+    return realism + wish.reshape(realism.shape)
 
 
 def target_distance(mean: np.ndarray, target: np.ndarray) -> np.ndarray:

@@ -34,6 +34,7 @@ from secondguess.training._examples import derive_seed
 __all__ = ["Candidate", "choose", "pareto_front", "search"]
 
 ALPHAS, VARIANCES = (0.5, 1.0, 1.5), (0.01, 0.1)  # the paper's grid
+GUARDED_ALPHAS, GUARDED_VARIANCES = (2.0, 4.0, 8.0), (0.002, 0.01)  # of guarded steps, whose alpha is another thing
 Features = Callable[[NDArray[np.float32]], NDArray[np.float64]]
 
 
@@ -63,8 +64,8 @@ def search(
     train: ImageSet,
     features: Features,
     *,
-    alphas: Sequence[float] = ALPHAS,
-    variances: Sequence[float] = VARIANCES,
+    alphas: Sequence[float] | None = None,
+    variances: Sequence[float] | None = None,
     images: int = 2048,
     seed: int = 0,
     stage1: Snapshot | None = None,
@@ -78,13 +79,16 @@ def search(
         maker: everything but alpha and variance.
         train: labelled images.
         features: images (n, C, H, W) in [0, 1] -> (n, d), in whose space the Fréchet distance is taken.
-        alphas: to try.
-        variances: to try.
+        alphas: to try; the paper's if left out, or our own for guarded steps.
+        variances: to try, likewise.
         images: how many images are measured; 2,048 in the paper.
         seed: of everything random.
         stage1: where every stage 2 starts; it is trained if left out.
         progress: where to report.
     """
+    guarded = maker.combine == "guarded"
+    alphas = (GUARDED_ALPHAS if guarded else ALPHAS) if alphas is None else alphas
+    variances = (GUARDED_VARIANCES if guarded else VARIANCES) if variances is None else variances
     if not alphas or not variances:
         raise UserError("The grid is empty; give at least one alpha and one variance.")
     base = copy.copy(maker)

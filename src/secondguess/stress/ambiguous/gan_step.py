@@ -4,14 +4,16 @@ Discriminator, then generator, each with noise of its own (Goodfellow et al. 201
 
     D:  mean softplus(-D(x)) + mean softplus(D(G(z)))           G:  mean softplus(-D(G(z)))
 
-In stage 2 the generator's loss has a second part, A = `ambiguity_loss`, in one of two ways:
+In stage 2 the generator's loss has a second part, A = `ambiguity_loss`, in one of three ways:
 
 * `"sum"`, the paper's equation: one step on  L_G + alpha A;
 * `"alternate"`, the authors' code: a step on A alone with the gradient clipped to norm alpha, then one on L_G clipped
-  to norm 1, from the same noise. Alpha is then no weight but a threshold, and G takes two steps for one of D.
+  to norm 1, from the same noise. Alpha is then no weight but a threshold, and G takes two steps for one of D;
+* `"guarded"`, ours: one step on both gradients at the images, that of A without whatever would make them fainter, and
+  no longer than alpha times that of L_G (`gan_losses.py`).
 
 The gradient of G is clipped to norm 1 in stage 1 too, that of D never. Adam with betas (0, 0.999). With alpha = 0
-`"sum"` is stage 1, `"alternate"` is not: Adam's second moments decay on a gradient of zero.
+`"sum"` and `"guarded"` are stage 1, `"alternate"` is not: Adam's second moments decay on a gradient of zero.
 
 Departure: real and generated images pass through D in one batch. D has no batch normalisation, so that this differs
 from two passes only in the number of power iterations.
@@ -32,7 +34,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from secondguess.stress.ambiguous.gan_losses import Combine, LossName, ambiguity_loss, confusion
+from secondguess.stress.ambiguous.gan_losses import Combine, LossName, ambiguity_loss, confusion, guarded
 from secondguess.stress.ambiguous.gan_networks import Gan, to_unit
 
 __all__ = ["Ambiguity", "Recipe", "Step", "adam"]
@@ -70,7 +72,7 @@ class Ambiguity:
         judge: images (n, C, H, W) in [0, 1] -> probabilities (M, n, K), frozen and differentiable.
         loss: which one.
         combine: with the generator's own.
-        alpha: weight, or threshold of the gradient's norm.
+        alpha: weight, or threshold of the gradient's norm, which is that of realism if guarded.
         variance: v.
     """
 
@@ -155,16 +157,22 @@ class Step:
         real = self.images.index_select(0, self.rows)
         d_loss = self._train_discriminator(real, self.noise[0], self._dial(0))
         noise, dial, target = self.noise[1], self._dial(1), self.targets[1]
+        combine = self.ambiguity.combine if self.ambiguity is not None else None
+        alpha = self.ambiguity.alpha if self.ambiguity is not None else 0.0
         judged = None
-        if self.ambiguity is not None and self.ambiguity.combine == "alternate":
+        if combine == "alternate":
             loss, judged = self._ambiguity(self._generate(noise, dial), target)
-            self._update("generator", loss, self.ambiguity.alpha * self.recipe.clip)
-        fake = self._generate(noise, dial)
-        g_loss = functional.softplus(-self._judge_real(fake)).mean()
-        total = g_loss
-        if self.ambiguity is not None and self.ambiguity.combine == "sum":
+            self._update("generator", loss, alpha * self.recipe.clip)
+        made = self._generate(noise, dial)
+        fake = made.detach().requires_grad_() if combine == "guarded" else made
+        total = g_loss = functional.softplus(-self._judge_real(fake)).mean()
+        if combine == "sum":
             loss, judged = self._ambiguity(fake, target)
-            total = g_loss + self.ambiguity.alpha * loss
+            total = g_loss + alpha * loss
+        elif combine == "guarded":
+            loss, judged = self._ambiguity(fake, target)
+            realism, doubt = (torch.autograd.grad(one, fake)[0] for one in (g_loss, loss))
+            total = (made * guarded(realism, doubt, fake.detach(), alpha)).sum()  # has this gradient at the images
         self._update("generator", total, self.recipe.clip)
         self._measure(d_loss, g_loss, judged, target)
 

@@ -226,12 +226,14 @@ def samples(gan: Gan, count: int, target: Target, *, seed: int) -> Iterator[tupl
     gan.eval()
     # Noise is drawn on the processor: a graph may be recorded for the device's own generator.
     generator = torch.Generator().manual_seed(seed)
-    for start in range(0, count, DRAWN):
-        noise = torch.randn(DRAWN, gan.architecture.latent, generator=generator)[: count - start].to(device)
-        wanted = target.draw((DRAWN,), generator)[: count - start].to(device)
-        dial = wanted[:, : gan.architecture.targets] if gan.architecture.dial else None
-        yield to_unit(gan.generator(noise, dial)), wanted
-    gan.train(was_training)
+    try:
+        for start in range(0, count, DRAWN):
+            noise = torch.randn(DRAWN, gan.architecture.latent, generator=generator)[: count - start].to(device)
+            wanted = target.draw((DRAWN,), generator)[: count - start].to(device)
+            dial = wanted[:, : gan.architecture.targets] if gan.architecture.dial else None
+            yield to_unit(gan.generator(noise, dial)), wanted
+    finally:  # also for a caller who has seen enough
+        gan.train(was_training)
 
 
 @torch.no_grad()
