@@ -93,7 +93,7 @@ class Keys:
 
     @property
     def ticket(self) -> str:
-        """The value of the cookie. Not the token: cookies know no ports, so other servers on this machine get to see it."""
+        """The value of the cookie: not the token, since cookies know no ports and other local servers see this one."""
         return hmac.new(self.token.encode(), b"cookie", hashlib.sha256).hexdigest()
 
     def link(self, port: int) -> str:
