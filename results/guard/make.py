@@ -28,11 +28,17 @@ from secondguess.data import load_images
 from secondguess.guard.cascade import fit_cascade
 from secondguess.guard.jury import Jury, recommended
 from secondguess.guard.panel import fit_panel
-from secondguess.guard.rehearsal import HELD_OUT_ATTACKS, LEARNT_ATTACKS, held_out_corruptions, learnt_corruptions
+from secondguess.guard.rehearsal import (
+    HELD_OUT_ATTACKS,
+    LEARNT_ATTACKS,
+    held_out_corruptions,
+    invalid_images,
+    learnt_corruptions,
+)
 from secondguess.guard.thresholds import Calibration, Threshold, realised_rate
 from secondguess.guard.verdicts import OF_STRESS, TROUBLES
 from secondguess.metrics import auroc, wilson
-from secondguess.stress import Adversarial, Corrupted, Invalid
+from secondguess.stress import Adversarial, Corrupted
 from secondguess.stress.ambiguous import AmbiGuess
 from secondguess.stress.corruptions import FASHION_MNIST_C, MNIST_C
 from secondguess.supervisors import make
@@ -87,12 +93,12 @@ def one_run(number, model, data, kept, fresh, arguments):
         "learn ambiguous": fresh,
         "learn corrupted": Corrupted(learnt_corruptions()).make(learn, seed=number),
         "learn adversarial": fooling.take(fooled),
-        "learn invalid": Invalid().make(learn, seed=number),
+        "learn invalid": invalid_images(learn, seed=number),
         "ambiguous": kept,
         "adversarial": adversarial,
         "corrupted": Corrupted(corruptions).make(judged, seed=number + 100),
         "invalid": arguments.other_images,
-        "invalid, known sorts": Invalid().make(judged, seed=number + 100),
+        "invalid, known sorts": invalid_images(judged, seed=number + 100),
     }
     training = mixed(data.train, load_images(arguments.kept / "training.npz"), arguments.fit_images, number)
     jury = Jury(recommended(classifier))

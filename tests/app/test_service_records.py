@@ -203,3 +203,37 @@ def test_what_is_shown_of_a_database_holds_no_secret() -> None:
     assert public_name("postgresql://me:se@cret@db:5432/records?password=secret") == "postgresql://db:5432/records"
     assert public_name("postgresql:///records?host=/tmp") == "postgresql:///records"
     assert public_name("a@b/records.sqlite") == "a@b/records.sqlite"
+
+
+class Flaky(Sqlite):
+    """A database whose connection somebody else may end."""
+
+    lost = False
+
+    @property
+    def _is_lost(self) -> bool:
+        return self.lost
+
+    def _connect(self) -> sqlite3.Connection:
+        self.lost = False
+        return super()._connect()
+
+
+def test_a_reader_connects_again_but_never_within_a_transaction(tmp_path: Path) -> None:
+    base = Flaky(tmp_path / "some.sqlite")
+    base.run("CREATE TABLE numbers (number INTEGER)")
+    base._connection.close()
+    base.lost = True
+    assert base.rows("SELECT COUNT(*) FROM numbers") == [(0,)]
+
+    def loses() -> None:
+        with base.transaction():
+            base.run("INSERT INTO numbers VALUES (1)")
+            base._connection.close()
+            base.lost = True
+            base.rows("SELECT COUNT(*) FROM numbers")
+
+    with pytest.raises(DatabaseFailed, match="closed"):
+        loses()
+    assert base.rows("SELECT COUNT(*) FROM numbers") == [(0,)]
+    base.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import random
 import signal
 import socket
@@ -99,6 +101,22 @@ def test_a_thousand_malformed_requests_are_the_callers_fault(start: Callable[...
     code, said = server.end()
     assert grown < GROWTH, f"{grown:.0f} MiB more"
     assert (code, said) == (ENDED, "")
+
+
+@pytest.mark.parametrize(("token", "status"), [(TOKEN, 413), ("wrong", 401)])
+def test_a_caller_who_listens_only_after_sending_hears_why(
+    start: Callable[..., Server], tmp_path: Path, token: str, status: int
+) -> None:
+    server = start(tmp_path / "records.sqlite")
+    line = http.client.HTTPConnection(server.address.removeprefix("http://"), timeout=20)
+    for size in (20_000_000, 100):  # the connection is still good for another request
+        line.request("POST", "/predict", b"x" * size, {"Authorization": f"Bearer {token}", "Content-Type": "image/png"})
+        answer = line.getresponse()
+        detail = json.loads(answer.read())["detail"]
+        expected = status if size > 100 or status == 401 else 422
+        assert answer.status == expected, detail
+        assert detail.endswith(".")
+    line.close()
 
 
 def test_half_a_request_is_given_up(start: Callable[..., Server], tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from secondguess import Classifier, Dataset, load, train
 from secondguess.data import ImageSet
 from secondguess.guard import Guard, Rehearsal, rehearse
 from secondguess.guard.fitting import part
+from secondguess.stress import Invalid
 
 RATE = 0.05
 
@@ -68,6 +69,6 @@ def guard(digits: Dataset, classifier: Classifier, rehearsal: Rehearsal) -> Guar
 
 
 @pytest.fixture(scope="session")
-def strangers(rehearsal: Rehearsal) -> ImageSet:
-    """Images that are no digits."""
-    return rehearsal.test["invalid"].head(40)
+def strangers(digits: Dataset) -> ImageSet:
+    """Photographs, textures and shuffled digits, which are no digits."""
+    return Invalid().make(part(digits.train, digits.test, seed=0, most=None).calibrate, seed=1).head(40)

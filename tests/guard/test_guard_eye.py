@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 import pytest
 
 import tiny_models
 from secondguess import Classifier, Needs, Trace
+from secondguess.errors import UserError
 from secondguess.guard.eye import Eye
 from secondguess.guard.jury import Jury
 from secondguess.guard.quick import quick_mdsa
+from secondguess.observation import Observation
 from secondguess.supervisors import make
 
 SHAPE = (1, 8, 8)
@@ -64,21 +64,48 @@ def test_a_model_that_somebody_trains_is_put_back_into_eval_mode(images: np.ndar
     assert not model.training
 
 
-@pytest.mark.parametrize("options", [{}, {"shrinkage": 0.3}, {"per_class": False}, {"squared": True, "shrinkage": 0}])
-def test_the_quick_score_of_one_image_is_the_score(options: dict, images: np.ndarray) -> None:
-    classifier = Classifier(tiny_models.seeded(tiny_models.TinyCNN))
-    many = np.random.default_rng(1).random((120, 1, 8, 8), dtype=np.float32)
-    supervisor = make("mdsa", layers=Trace("conv", "mean"), **options)[0]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        supervisor.fit(classifier.observe(many, supervisor.needs))
-        seen = classifier.observe(images, supervisor.needs)
-        expected = supervisor.score(seen)
-        quick = quick_mdsa(supervisor)
-        single = [quick(seen.take(np.array([row])))[0] for row in range(len(images))]
-    assert np.isfinite(expected).any()
-    assert single == pytest.approx(expected.tolist(), rel=1e-5)
-    assert quick(seen).tolist() == expected.tolist()
+def observed(rng: np.random.Generator, n: int, width: int) -> Observation:
+    """Traces whose variances fall over seven orders of magnitude, of three classes."""
+    probabilities = np.eye(3)[np.arange(n) % 3] * 0.7 + 0.1
+    scales = np.geomspace(1e2, 1e-5, width)
+    turn = np.linalg.qr(np.random.default_rng(0).normal(size=(width, width)))[0]
+    traces = ((rng.normal(size=(n, width)) * scales) @ turn + 3).astype(np.float32)
+    return Observation(probabilities, traces={Trace(): traces})
+
+
+@pytest.mark.parametrize("options", [{}, {"shrinkage": 0.003}, {"per_class": False}, {"squared": True, "shrinkage": 0}])
+@pytest.mark.parametrize(("width", "count"), [(8, 300), (96, 150), (96, 2000)])
+def test_the_quick_score_is_the_score(options: dict, width: int, count: int) -> None:
+    rng = np.random.default_rng(1)
+    supervisor = make("mdsa", **options)[0].fit(observed(rng, count, width))
+    seen = observed(rng, 90, width)
+    quick, expected = quick_mdsa(supervisor), supervisor.score(seen)
+    single = [quick(seen.take(np.array([row])))[0] for row in range(len(seen))]
+    assert single == pytest.approx(expected.tolist(), rel=1e-4)
+    assert quick(seen) == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("shrinkage", [0, 0.1])
+def test_a_broken_trace_is_infinitely_far_away_and_leaves_the_others_alone(shrinkage: float) -> None:
+    rng = np.random.default_rng(1)
+    supervisor = make("mdsa", shrinkage=shrinkage)[0].fit(observed(rng, 300, 40))
+    seen = observed(rng, 9, 40)
+    before = quick_mdsa(supervisor)(seen)
+    seen.traces[Trace()][0, 3], seen.traces[Trace()][4, 0] = np.nan, np.inf
+    quick = quick_mdsa(supervisor)
+    assert np.flatnonzero(np.isinf(quick(seen))).tolist() == [0, 4]
+    assert np.delete(quick(seen), [0, 4]) == pytest.approx(np.delete(before, [0, 4]), rel=1e-6)
+    assert quick(seen.take(np.array([0])))[0] == quick(seen.take(np.array([4])))[0] == np.inf
+
+
+def test_what_the_quick_score_does_not_know_is_left_to_the_supervisor() -> None:
+    rng = np.random.default_rng(1)
+    supervisor = make("mdsa")[0].fit(observed(rng, 300, 40).take(np.arange(300)[np.arange(300) % 3 != 2]))
+    quick, seen = quick_mdsa(supervisor), observed(rng, 3, 40)
+    with pytest.warns(UserWarning, match="belong to a class"):
+        assert np.isinf(quick(seen)).tolist() == [False, False, True]
+    with pytest.raises(UserError, match="traces of 40 neurons, but these have 41"):
+        quick(observed(rng, 3, 41))
 
 
 def test_supervisors_of_one_name_are_told_apart_by_their_layers() -> None:

@@ -94,6 +94,10 @@ def test_an_exported_guard_judges_alike_without_torch(
     assert told["probabilities"] == pytest.approx(expected.probabilities, abs=1e-5)
     assert np.abs(told["p"] - expected.p_values).max() < 0.02
     assert np.mean(told["actions"] == np.array(expected.actions)) > 0.98
+    alone = Runtime(tmp_path / "exported")  # the Gaussians of all classes but one have nothing to measure
+    assert np.concatenate([alone.judge(image).scores for image in images[:30]]) == pytest.approx(
+        told["scores"][:30], rel=1e-6, abs=1e-6
+    )
 
 
 @pytest.mark.slow

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import warnings
 
+import numpy as np
 import pytest
 
-from secondguess import Classifier, Dataset, UserError
+from secondguess import Classifier, Dataset, ImageSet, UserError
 from secondguess.errors import MissingExtra
 from secondguess.guard import Guard, rehearse
+from secondguess.guard.rehearsal import invalid_images
+from secondguess.guard.silhouettes import silhouettes
 from secondguess.stress import Adversarial, Invalid
 from secondguess.stress.ambiguous import AmbiGuess
 
@@ -63,3 +66,30 @@ def test_the_recommended_guard_learns_from_generated_stress(classifier: Classifi
     assert len(guard._bench.jury) == 13
     assert set(guard.report.seen) == {"ambiguous", "corrupted", "adversarial", "invalid"}
     assert guard.report.verdict_accuracy > 0.4
+
+
+def test_silhouettes_are_things_before_the_background_of_the_nominal_images() -> None:
+    colours = np.array([0.2, 0.5, 0.9], dtype=np.float32)[:, None, None]
+    nominal = ImageSet.from_arrays(np.tile(colours, (60, 1, 24, 20)), np.arange(60) % 3, layout="NCHW")
+    made = silhouettes(nominal, seed=3)
+    images = made.materialise()
+    assert images.shape == (60, 3, 24, 20)
+    assert images.min() >= 0 and images.max() <= 1
+    assert (made.labels == -1).all()
+    untouched = (np.abs(images - colours) < 1e-3).all(axis=1)  # (n, H, W)
+    assert untouched[:, [0, 0, -1, -1], [0, -1, 0, -1]].mean() > 0.8
+    assert untouched[:, 12, 10].mean() < 0.3
+    assert 0.2 < untouched.mean() < 0.8
+    assert (made.images[np.array([7, 3])] == images[[7, 3]]).all()
+    assert (silhouettes(nominal, seed=4).materialise() != images).mean() > 0.2
+
+
+def test_every_other_invalid_image_is_a_silhouette(digits: Dataset) -> None:
+    made = invalid_images(digits.test.head(61), seed=0)
+    sources = made.columns["source"]
+    assert len(made) == 61
+    assert (sources[0::2] == "silhouettes").all()
+    assert set(sources[1::2]) == {"photos", "textures", "shuffled"}
+    mixed, cut_out = Invalid().make(digits.test.head(61), seed=0), silhouettes(digits.test.head(61), seed=0)
+    assert (made.materialise()[1::2] == mixed.materialise()[:30]).all()
+    assert (made.materialise()[0::2] == cut_out.materialise()[:31]).all()

@@ -249,6 +249,13 @@ def test_auto_builds_a_network_for_images_of_that_size(shape: tuple[int, int, in
     assert model(torch.zeros(2, *shape)).shape == (2, 7)
 
 
+def test_members_are_trained_by_the_recipe_of_their_architecture() -> None:
+    large = Plan(epochs=3).recipe((3, 64, 64))
+    assert (large["lr"], large["weight_decay"], large["decay"]) == (1e-4, 0.02, "convolutions")
+    assert (large["epochs"], large["batch_size"]) == (3, 128)
+    assert Plan().recipe((1, 28, 28))["lr"] == 1e-3
+
+
 def test_bad_input_is_refused(seen: Observation) -> None:
     with pytest.raises(UserError, match="An ensemble of 1 was asked for; it takes two or more members to disagree"):
         EnsembleMeanSoftmax(members=1)

@@ -1,8 +1,10 @@
 """What a guard costs over the bare model, and what the service holds.
 
 The guard is the softmax and MDSA over the last layer but one, on digits of 28 x 28. Overhead: `guard.judge` against the
-forward pass of the same torch module, in turns, for images that come alone and in batches. Service: the command
-`secondguess guard serve` in a process of its own, called by a third one at a steady rate.
+forward pass of the same torch module, in turns, for images that come alone and in batches; and the same for the guard
+that was exported together with its model and runs in ONNX Runtime, where that is installed: what changes for somebody
+who replaces the torch module by it. Service: the command `secondguess guard serve` in a process of its own, called by a
+third one at a steady rate.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from numpy.typing import NDArray
 
 from secondguess._progress import Progress, Silent
 from secondguess._versions import versions
-from secondguess.errors import UserError, require
+from secondguess.errors import MissingExtra, UserError, require
 
 if TYPE_CHECKING:
     from torch import nn
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["run"]
 
 Images = NDArray[np.float32]
+Judge = Callable[[Images], Any]
 
 ARCHITECTURE, DATA = "simple_cnn", "mnist5k"
 SUPERVISORS = ("max_softmax", "mdsa")
@@ -60,13 +63,15 @@ def run(
 
     Returns:
         `{"overhead": [{"batch", "bare_ms", "guard_ms", "overhead", "median_overhead", "target", "met"}, ...],
-        "service": {...} or None, ...}`.
+        "exported": the same, or None without ONNX, "service": {...} or None, ...}`.
     """
     progress = progress or Silent()
     with tempfile.TemporaryDirectory(prefix="secondguess-bench-") as name:
         folder = Path(name)
         guard, model, images = _prepared(folder, progress)
-        rows = [_overhead(guard, model, images, batch, repeats, progress) for batch in OVERHEADS]
+        rows = [_overhead(guard.judge, model, images, batch, repeats, progress) for batch in OVERHEADS]
+        exported = _exported(guard, folder / "exported")
+        others = exported and [_overhead(exported, model, images, batch, repeats, progress) for batch in OVERHEADS]
         held = _service(folder, requests, seconds, progress) if service else None
     return {
         "model": ARCHITECTURE,
@@ -75,6 +80,7 @@ def run(
         "cores": os.cpu_count(),
         "versions": versions(),
         "overhead": rows,
+        "exported": others,
         "service": held,
     }
 
@@ -113,8 +119,22 @@ def _write_pictures(images: Images, folder: Path) -> None:
         Image.fromarray(np.rint(image[0] * 255).astype(np.uint8)).save(folder / f"{number:04}.png")
 
 
+def _exported(guard: Guard, folder: Path) -> Judge | None:
+    """How the exported guard judges, with as many threads as torch has; None where ONNX is not installed."""
+    import torch
+
+    from secondguess.guard.onnx_export import export_onnx
+
+    try:
+        from secondguess.guard.runtime import Runtime
+
+        return Runtime(export_onnx(guard, folder), threads=torch.get_num_threads()).judge
+    except MissingExtra:
+        return None
+
+
 def _overhead(
-    guard: Guard, model: nn.Module, images: Images, batch: int, repeats: int, progress: Progress
+    judge: Judge, model: nn.Module, images: Images, batch: int, repeats: int, progress: Progress
 ) -> dict[str, Any]:
     import torch
 
@@ -127,7 +147,7 @@ def _overhead(
 
     def guarded() -> None:
         for part in parts:
-            guard.judge(part)
+            judge(part)
 
     times: dict[str, list[float]] = {"bare": [], "guard": []}
     works: dict[str, Callable[[], None]] = {"bare": bare, "guard": guarded}

@@ -242,11 +242,12 @@ def guard(
 
 def _print_guard(result: dict[str, Any]) -> None:
     say(f"{' + '.join(result['supervisors'])} over {result['model']}, {result['cores']} cores")
-    for row in result["overhead"]:
-        say(
-            f"  batch {row['batch']:<4} bare {row['bare_ms']:8.3f} ms   guarded {row['guard_ms']:8.3f} ms   "
-            f"overhead {row['overhead']:+.1%} (median {row['median_overhead']:+.1%}; target {row['target']:.0%})"
-        )
+    for how, rows in (("guarded", result["overhead"]), ("exported", result["exported"] or [])):
+        for row in rows:
+            say(
+                f"  batch {row['batch']:<4} bare {row['bare_ms']:8.3f} ms   {how:<8} {row['guard_ms']:8.3f} ms   "
+                f"overhead {row['overhead']:+.1%} (median {row['median_overhead']:+.1%}; target {row['target']:.0%})"
+            )
     if (held := result["service"]) is not None:
         say(
             f"  service    {held['requests']:,} requests at {held['rate']:g} a second   {held['errors']} errors   "

@@ -113,7 +113,8 @@ def serve(
         else:
             say(f"Predictions at {address}/predict; how to ask: {address}/")
             say(f"Token: {shown or f'in {token_file}'}")
-            say(f"Records: {public_name(kept)}; look at them with secondguess guard watch")
+            place = guard if records is None else public_name(kept)
+            say(f"Records: {public_name(kept)}; look at them: secondguess guard watch {place}")
         sys.stdout.flush()  # somebody may read it from a pipe
 
     run(service, listening, announce=announce)

@@ -25,7 +25,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -83,33 +84,41 @@ class Panel:
         if self.rule != "learnt":
             ones = np.full((len(scores), len(self.troubles)), 1 / len(self.troubles))
             return -np.log(RULES[self.rule](self.p_values(scores))), ones
-        logits = self._logits(scores)
-        kinds = logits[:, 1:]
-        top = kinds.max(axis=1)
-        odds = np.log(np.exp(kinds - top[:, None]).sum(axis=1)) + top - logits[:, 0]
-        chances = np.exp((kinds - top[:, None]) / self.temperature)
-        return odds + self._unheard_of(scores), chances / chances.sum(axis=1, keepdims=True)
+        limited = _limited(scores)
+        logits = self._logits(limited)
+        top = logits[:, 1:].max(axis=1, keepdims=True)
+        kinds = logits[:, 1:] - top
+        odds = np.log(np.exp(kinds).sum(axis=1)) + (top - logits)[:, 0]
+        chances = np.exp(kinds / self.temperature)
+        return odds + self._unheard_of(limited), chances / chances.sum(axis=1, keepdims=True)
 
     def p_values(self, scores: Floats) -> Floats:
         """The conformal p-value (n, m) of each score among the references."""
         r = len(self.references)
         below = np.empty(scores.shape)
-        for column in range(scores.shape[1]):
-            below[:, column] = np.searchsorted(self.references[:, column], _limited(scores[:, column]))
+        for column, (values, own) in enumerate(zip(_limited(scores).T, self._columns, strict=True)):
+            below[:, column] = own.searchsorted(values)
         return (1 + r - below) / (r + 1)
 
-    def _unheard_of(self, scores: Floats) -> Floats:
+    @cached_property
+    def _columns(self) -> list[Floats]:
+        """The references of each supervisor, lying together: a search through every m-th number is slow."""
+        return list(np.ascontiguousarray(self.references.T))
+
+    @cached_property
+    def _ranks(self) -> Floats:
+        return np.arange(1.0, len(self.references) + 1)
+
+    def _unheard_of(self, limited: Floats) -> Floats:
         """max(0, -log(m min p)), (n,), with p interpolated between the references."""
         r, m = self.references.shape
-        ranks = np.arange(1.0, r + 1)
-        highest = np.zeros(len(scores))
-        for column in range(m):
-            rank = np.interp(_limited(scores[:, column]), self.references[:, column], ranks, left=0.0)
-            np.maximum(highest, rank, out=highest)
+        highest = np.zeros(len(limited))
+        for values, own in zip(limited.T, self._columns, strict=True):
+            np.maximum(highest, np.interp(values, own, self._ranks, left=0.0), out=highest)
         return np.maximum(0.0, -np.log(m * (1 + r - highest) / (r + 1)))
 
-    def _logits(self, scores: Floats) -> Floats:
-        hidden = _features(scores, self.centre, self.spread) @ self.weights_in + self.bias_in
+    def _logits(self, limited: Floats) -> Floats:
+        hidden = _features(limited, self.centre, self.spread) @ self.weights_in + self.bias_in
         np.maximum(hidden, 0.0, out=hidden)
         return np.asarray(hidden @ self.weights_out + self.bias_out)
 
@@ -156,12 +165,12 @@ def fit_panel(nominal: Floats, troubles: Mapping[Kind, Floats], *, rule: Rule = 
     )
     if rule != "learnt":
         return plain
-    groups = [_features(one, centre, spread) for one in (finite, *troubles.values())]
-    return Panel(**{**vars(plain), **_train(groups, seed)})
+    groups = [_features(_limited(one), centre, spread) for one in (finite, *troubles.values())]
+    return replace(plain, **_train(groups, seed))
 
 
-def _features(scores: Floats, centre: Floats, spread: Floats) -> Floats:
-    return np.arcsinh((_limited(scores) - centre) / spread)
+def _features(limited: Floats, centre: Floats, spread: Floats) -> Floats:
+    return np.arcsinh((limited - centre) / spread)
 
 
 def _limited(scores: Floats) -> Floats:

@@ -5,7 +5,8 @@
 | ambiguous   | every other pair of classes            | the pairs between                                       |
 | corrupted   | every other corruption                 | the corruptions between                                 |
 | adversarial | fgsm, pgd                              | bim, deepfool                                           |
-| invalid     | photos, textures, shuffled images      | the same sorts, made of other images with another seed  |
+| invalid     | photos, textures, shuffled images, and | the same sorts, made of other images with another seed  |
+|             | `silhouettes` for every other image    |                                                         |
 
 What is reported of a guard is thus what it does about sorts of trouble that it has not met, as far as they can be made.
 
@@ -23,13 +24,15 @@ import numpy as np
 
 from secondguess._progress import Progress, Silent
 from secondguess.errors import MissingExtra, UserError
+from secondguess.guard.silhouettes import silhouettes
 from secondguess.stress import CORRUPTIONS, Adversarial, Corrupted, Invalid, StressSet
+from secondguess.stress.generated import alternate
 
 if TYPE_CHECKING:
     from secondguess.classifier import Classifier
     from secondguess.data import ImageSet
 
-__all__ = ["Rehearsal", "held_out_corruptions", "learnt_corruptions", "rehearse"]
+__all__ = ["Rehearsal", "held_out_corruptions", "invalid_images", "learnt_corruptions", "rehearse"]
 
 Ambiguity = Literal["ambiguess", "blend"]
 LEARNT_ATTACKS, HELD_OUT_ATTACKS = ("fgsm", "pgd"), ("bim", "deepfool")
@@ -97,7 +100,7 @@ def rehearse(
             _fooled(Adversarial(LEARNT_ATTACKS, limit=attacked), learn, train, classifier, seed, progress),
             _fooled(Adversarial(HELD_OUT_ATTACKS, limit=attacked), test, train, classifier, seed + 1, progress),
         ),
-        "invalid": lambda: (Invalid().make(learn, seed=seed), Invalid().make(test, seed=seed + 1)),
+        "invalid": lambda: (invalid_images(learn, seed=seed), invalid_images(test, seed=seed + 1)),
     }
     made: dict[str, tuple[ImageSet, ImageSet]] = {}
     notes: list[str] = []
@@ -115,6 +118,24 @@ def rehearse(
             made[kind] = _ambiguous(train, len(learn) + len(test), "blend", seed, device, progress or Silent())
     return Rehearsal(
         {kind: two[0] for kind, two in made.items()}, {kind: two[1] for kind, two in made.items()}, tuple(notes)
+    )
+
+
+def invalid_images(nominal: ImageSet, *, seed: int) -> ImageSet:
+    """Images of no class: `silhouettes`, and the mix of `secondguess.stress.Invalid`, in turns."""
+    from secondguess.data import ImageSet
+
+    count = len(nominal)
+    mixed = Invalid().make(nominal, seed=seed)
+    parts = (silhouettes(nominal, seed=seed), mixed.take(np.arange(count) % len(mixed)))
+    rows = np.arange(count) // 2
+    sources = np.where(np.arange(count) % 2, parts[1].columns["source"][rows], parts[0].columns["source"][rows])
+    return ImageSet.from_source(
+        alternate([part.images for part in parts], count),
+        np.full(count, -1, dtype=np.int64),
+        class_names=nominal.class_names,
+        columns={"source": sources},
+        name=f"invalid {nominal.name}",
     )
 
 

@@ -1,8 +1,8 @@
 """The scores of supervisors as torch modules, so that they can be exported to ONNX.
 
 Each module computes what its supervisor's `_score` computes, from the probabilities (n, K), the logits (n, K) and the
-traces (n, d), all in double precision. The formulas are explained where the supervisors are; here they are in the terms
-of a graph: no loops over images, and every class is measured for every image before the predicted one is picked.
+traces (n, d), in double precision where `quick` does not say otherwise. The formulas are explained where the
+supervisors are; here they are in the terms of a graph, without loops over images.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from torch import nn
 
 from secondguess.errors import UserError
 from secondguess.guard.jury import Jury
+from secondguess.guard.quick import prepared
 from secondguess.observation import GRID_WIDTH, Trace
 from secondguess.supervisors._traces import chosen_traces
 from secondguess.supervisors.base import Supervisor
-from secondguess.supervisors.surprise._whitening import unpack
 
 __all__ = ["EXPORTABLE", "Scores", "reduce_trace"]
 
@@ -114,38 +114,34 @@ class _OfTraces(nn.Module, ABC):
 
 
 class _Mdsa(_OfTraces):
-    position: torch.Tensor
+    """As `quick` computes it: each class measures the images that were predicted as it, and no others."""
 
     def __init__(self, supervisor: Any) -> None:
         super().__init__(supervisor)
         self.per_class, self.squared = supervisor.per_class, supervisor.squared or supervisor.compat is not None
-        self.gaussians = list(zip(unpack(supervisor.state()), supervisor.shrinkages_.tolist(), strict=True))
-        position = np.full(max(supervisor.fitted_classes_, int(supervisor.classes_.max()) + 1), -1)
-        known = [one.rank > 0 for one, _ in self.gaussians]
-        position[supervisor.classes_[known]] = np.flatnonzero(known)
-        self.keep(position=position)
-        for number, (one, _) in enumerate(self.gaussians):
-            self.keep(**{f"mean{number}": one.mean, f"factor{number}": one.factor, f"value{number}": one.eigenvalues})
+        self.wholes: dict[int, float] = {}
+        for label, one in prepared(supervisor).items():
+            self.wholes[label] = one.whole
+            arrays: dict[str, NDArray[Any]] = {"mean": one.mean, "fine": one.fine.T, "coarse": one.coarse.T}
+            self.keep(**{f"{name}{label}": array for name, array in arrays.items()})
 
     def measure(self, x: torch.Tensor, seen: Seen) -> torch.Tensor:
-        squares = torch.stack([self._square(x, number) for number in range(len(self.gaussians))], dim=1)
-        predictions = seen["probabilities"].argmax(1)
-        place = self.position[predictions if self.per_class else torch.zeros_like(predictions)]
-        own = squares.gather(1, place.clamp_min(0)[:, None])[:, 0]
-        own = torch.where(place < 0, torch.full_like(own, torch.inf), own)
-        return own if self.squared else own.sqrt()
+        if self.per_class:
+            squares = torch.full_like(x[:, 0], torch.inf)
+            predictions = seen["probabilities"].argmax(1)
+            for label in self.wholes:
+                rows = (predictions == label).nonzero()[:, 0]
+                squares = squares.scatter(0, rows, self._squares(x[rows], label))
+        else:
+            squares = self._squares(x, 0) if self.wholes else torch.full_like(x[:, 0], torch.inf)
+        return squares if self.squared else squares.sqrt()
 
-    def _square(self, x: torch.Tensor, number: int) -> torch.Tensor:
-        mean, factor = getattr(self, f"mean{number}"), getattr(self, f"factor{number}")
-        share = self.gaussians[number][1]
-        centred = x - mean
-        whitened = (centred @ factor).square()
-        if share == 0:
-            return whitened.sum(1)
-        values = getattr(self, f"value{number}")
-        floor = share * values.sum() / len(mean)
-        excess = values * (1 / floor - 1 / ((1 - share) * values + floor))
-        return (centred.square().sum(1) / floor - whitened @ excess).clamp_min(0)
+    def _squares(self, x: torch.Tensor, label: int) -> torch.Tensor:
+        centred = x - getattr(self, f"mean{label}")
+        fine, coarse = getattr(self, f"fine{label}"), getattr(self, f"coarse{label}")
+        found = (centred @ fine).square().sum(1) + (centred.float() @ coarse).double().square().sum(1)
+        whole = self.wholes[label]
+        return (whole * centred.square().sum(1) - found).clamp_min(0) if whole else found
 
 
 class _RelativeMahalanobis(_OfTraces):

@@ -71,10 +71,11 @@ def decide(
         troubles: the t kinds, one or more.
         sure: the probability from which one kind is enough.
     """
-    codes = np.array([KINDS.index(kind) for kind in troubles], dtype=np.int8)
-    verdicts = np.full((len(alarms), 2), (KINDS.index("nominal"), NOBODY), dtype=np.int8)
-    rows = np.flatnonzero(alarms)
-    if len(rows):
+    verdicts = np.empty((len(alarms), 2), dtype=np.int8)
+    verdicts[:] = KINDS.index("nominal"), NOBODY
+    if alarms.any():
+        codes = np.array([KINDS.index(kind) for kind in troubles], dtype=np.int8)
+        rows = np.flatnonzero(alarms)
         order = np.argsort(-probabilities[rows], axis=1, kind="stable")
         verdicts[rows, 0] = codes[order[:, 0]]
         if len(codes) > 1:

@@ -63,10 +63,21 @@ class Plan:
         """What makes a member from its seed, for images (C, H, W) and K classes."""
         from secondguess import zoo
 
-        name, side = self.architecture, min(shape[1:])
-        if name == "auto":
-            name = "icos_b" if side < SMALL else "simple_cnn" if side <= MEDIUM else "cats_dogs_cnn"
+        name = self.chosen(shape)
         return lambda seed: zoo.make(name, num_classes=num_classes, input_shape=shape, seed=seed)
+
+    def recipe(self, shape: tuple[int, int, int]) -> dict[str, Any]:
+        """How members are trained: as the architecture's own recipe says, but for epochs and batch size."""
+        from secondguess import zoo
+
+        recipe = zoo.describe(self.chosen(shape)).recipe.as_kwargs(fleet=True)
+        return recipe | {"epochs": self.epochs, "batch_size": self.batch_size}
+
+    def chosen(self, shape: tuple[int, int, int]) -> str:
+        """The architecture for images (C, H, W)."""
+        side = min(shape[1:])
+        fitting = "icos_b" if side < SMALL else "simple_cnn" if side <= MEDIUM else "cats_dogs_cnn"
+        return fitting if self.architecture == "auto" else self.architecture
 
 
 class DeepEnsemble:
@@ -203,8 +214,7 @@ def _train(plan: Plan, images: ImageSource, labels: NDArray[np.int64], num_class
         plan.members,
         images if len(known) == len(labels) else ViewSource(images, known),
         labels[known],
-        epochs=plan.epochs,
-        batch_size=plan.batch_size,
+        **plan.recipe(images.shape),
         seed=plan.seed,
         device=plan.device,
     )

@@ -179,6 +179,8 @@ async def _answered(service: Service, request: Request) -> Response:
         _check_token(request, service.token)
         return JSONResponse(await service.predict(request))
     except Refused as refused:
+        if refused.status != 408:  # whoever was too slow is not waited for again
+            await service.door.drain(request)
         headers = {"retry-after": RETRY} if refused.status == 503 else {}
         headers |= {"www-authenticate": "Bearer"} if refused.status == 401 else {}
         return JSONResponse({"detail": refused.sentence}, refused.status, headers)

@@ -48,11 +48,14 @@ class Database(ABC):
 
     def __init__(self) -> None:
         self._turn = threading.RLock()
+        self._begun = False  # whether a transaction is open, which must not go on over another connection
         self._connection = self._connect()
 
     def rows(self, query: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """What a query finds."""
         with self._turn, self._failing():
+            if not self._begun:
+                self._revive()
             return list(self._connection.execute(self._spoken(query), values).fetchall())
 
     def run(self, statement: str, values: Sequence[object] = ()) -> None:
@@ -70,6 +73,7 @@ class Database(ABC):
         """All of the block or nothing of it; one writer at a time, so that numbers grow in the order of commits."""
         with self._turn:
             self._revive()
+            self._begun = True
             try:
                 for statement in self.begin:
                     self.run(statement)
@@ -79,6 +83,8 @@ class Database(ABC):
                 with suppress(*self.errors):
                     self._connection.execute("ROLLBACK")
                 raise
+            finally:
+                self._begun = False
 
     def close(self) -> None:
         """Let go of it."""

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from starlette.requests import ClientDisconnect
 
 from secondguess.errors import UserError
 
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
 __all__ = ["Doorkeeper", "Limits", "Refused"]
+
+DRAIN_BYTES, DRAIN_SECONDS = 64 << 20, 10.0  # of a refused request that are waited for
 
 
 class Refused(Exception):
@@ -103,6 +107,22 @@ class Doorkeeper:
         except TimeoutError:
             seconds = f"{self.limits.seconds:g}"
             raise Refused(408, f"The request did not arrive within {seconds} seconds; send it faster.") from None
+
+    async def drain(self, request: Request) -> None:
+        """Let the rest of a refused request arrive and drop it, so that its caller, who is still sending, can listen.
+
+        Closing the connection at once would reset it, and the answer would be lost. A caller who waits to be told to
+        go on (`Expect: 100-continue`) has sent nothing, and neither endless nor slow ones are listened to for long.
+        """
+        if request.headers.get("expect", "").lower() == "100-continue":
+            return
+        dropped = 0
+        with suppress(TimeoutError, ClientDisconnect, RuntimeError):  # the last: nothing is left to read
+            async with asyncio.timeout(min(DRAIN_SECONDS, self.limits.seconds)):
+                async for part in request.stream():
+                    dropped += len(part)
+                    if dropped > DRAIN_BYTES:
+                        return
 
     def _too_long(self) -> Refused:
         return Refused(

@@ -14,6 +14,7 @@ from secondguess.audit.sections import (
     accuracy,
     ambiguity,
     calibration,
+    confident_errors,
     deploy,
     gallery,
     label_free,
@@ -44,6 +45,7 @@ SECTIONS: tuple[Section, ...] = (
     ambiguity,
     overconfidence,
     supervisors,
+    confident_errors,
     label_free,
     deploy,
 )
