@@ -109,7 +109,7 @@ def test_the_report_is_readable(browser: Any, audited: AuditResult, size: tuple[
     assert page.evaluate("[...document.querySelectorAll('table')].filter(one => !one.closest('.scroll')).length") == 0
     assert page.locator("h1").count() == 1
     assert page.locator("h2").all_inner_texts()[:2] == ["In short", "What was audited"]
-    assert page.locator("svg.chart").count() == 3
+    assert page.locator("svg.chart").count() > 3
     assert page.evaluate(
         "[...document.querySelectorAll('svg.chart')].every(one => one.getBoundingClientRect().width > 200)"
     )

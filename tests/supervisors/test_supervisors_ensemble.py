@@ -89,8 +89,9 @@ def test_members_that_are_handed_in_are_asked(kind: Any, seen: Observation) -> N
 @pytest.mark.parametrize("kind", KINDS)
 def test_trained_members_score_by_the_formula(kind: Any, seen: Observation) -> None:
     assert seen.images is not None
+    plan = Plan(**QUICK)
     fleet = secondguess.training.train_fleet(
-        Plan(**QUICK).builder((1, 8, 8), 4), 3, seen.images, LABELS, epochs=2, batch_size=40, device="cpu"
+        plan.builder((1, 8, 8), 4), 3, seen.images, LABELS, **plan.recipe((1, 8, 8)), device="cpu"
     )
     logits = fleet.predict(seen.images, device="cpu").astype(np.float64)
     answers = np.exp(logits) / np.exp(logits).sum(axis=2, keepdims=True)

@@ -72,7 +72,7 @@ def run(context: Context) -> Findings:
     table = [_row(study, method) for method in study.outcomes]
     table.sort(key=lambda row: -float(row["matched_lift"]["pooled"]))
     return Findings(
-        numbers=_numbers(context, pool, study, table),
+        numbers=_numbers(context, study, table),
         summary=[("Confidently wrong", _words(table, len(rows), mistakes))],
         view=about
         | {
@@ -137,13 +137,13 @@ def _pooled(row: Mapping[str, Any], measure: str) -> float:
     return float(row[measure]["pooled"])
 
 
-def _numbers(context: Context, pool: Pool, study: SearchStudy, table: Sequence[Mapping[str, Any]]) -> dict[str, Number]:
+def _numbers(context: Context, study: SearchStudy, table: Sequence[Mapping[str, Any]]) -> dict[str, Number]:
     """`confident_errors.SEARCH.MEASURE`, and how many mistakes there are to be found."""
     measured = {"mistakes": float(study.pool_errors), "pool_sdr": study.pool_sdr}
     for row in table:
         measured |= {f"{row['name']}.{measure}": _pooled(row, measure) for measure in MEASURES}
         measured |= {f"{row['name']}.errors_at_{queries}": found["mean"] for queries, found in row["errors"].items()}
-    return {f"{NAME}.{name}": context.number(value, pool.images) for name, value in measured.items()}
+    return {f"{NAME}.{name}": context.number(value) for name, value in measured.items()}
 
 
 def _found(pool: Pool, labels: NDArray[np.int64], whole: SearchStudy, method: str) -> Iterator[dict[str, Any]]:
