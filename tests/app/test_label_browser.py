@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 import re
 import signal
 import threading
@@ -17,6 +16,7 @@ import numpy as np
 import pytest
 from label_house import Server, make_pool
 
+from in_browser import MARKS, assert_readable, launched
 from secondguess.app.access import Guarded, Keys
 from secondguess.app.labelling import Labelling
 from secondguess.app.pictures import Album
@@ -27,40 +27,9 @@ from secondguess.data import load_images
 from secondguess.report.pictures import data_uri
 from secondguess.search.chance import RandomSearch
 
-CHROMIUM = Path("/usr/bin/chromium")
-REQUIRED = os.environ.get("SECONDGUESS_REQUIRE_BROWSER") == "1"
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(
-        not CHROMIUM.exists() and not REQUIRED,
-        reason=f"no browser at {CHROMIUM}: install chromium to check the labelling page in one",
-    ),
-]
+pytestmark = MARKS
 
 READY = "n => document.getElementById('bar').value === n && !document.body.hasAttribute('aria-busy')"
-
-# The lowest contrast after WCAG 2 of all visible text against what it stands on; 4.5 is wanted, disabled buttons apart.
-CONTRAST = """() => {
-  const paint = Object.assign(document.createElement('canvas'), {width: 1, height: 1})
-    .getContext('2d', {willReadFrequently: true});
-  const luminance = colours => {
-    colours.forEach(colour => { paint.fillStyle = colour; paint.fillRect(0, 0, 1, 1); });
-    const [r, g, b] = [...paint.getImageData(0, 0, 1, 1).data].map(v => v / 255)
-      .map(v => v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4);
-    return .2126 * r + .7152 * g + .0722 * b;
-  };
-  const contrast = element => {
-    const papers = ['white'];
-    for (let at = element; at; at = at.parentElement) papers.splice(1, 0, getComputedStyle(at).backgroundColor);
-    const [paper, ink] = [luminance(papers), luminance([...papers, getComputedStyle(element).color])];
-    return (Math.max(paper, ink) + .05) / (Math.min(paper, ink) + .05);
-  };
-  return [...document.querySelectorAll('body *')]
-    .filter(element => element.checkVisibility() && !element.closest('svg, :disabled'))
-    .filter(element => [...element.childNodes].some(node => node.nodeType === 3 && node.data.trim()))
-    .map(element => [contrast(element), element.innerText]);
-}"""
 
 UNNAMED = """() => [...document.querySelectorAll('button, input, img:not([hidden])')]
   .filter(one => !(one.innerText || one.alt || one.ariaLabel || one.labels?.length || one.querySelector('img')))
@@ -69,13 +38,7 @@ UNNAMED = """() => [...document.querySelectorAll('button, input, img:not([hidden
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    assert CHROMIUM.exists(), f"SECONDGUESS_REQUIRE_BROWSER is set, but there is no browser at {CHROMIUM}"
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
-        yield started
-        started.close()
+    yield from launched()
 
 
 class Person:
@@ -240,8 +203,7 @@ def test_the_page_is_readable_and_named(browser: Any, tmp_path: Path) -> None:
                 person.wait(labelled + more)
             page.get_by_role("img", name="Discovery ratio").wait_for()
             assert page.evaluate("document.documentElement.scrollWidth") <= width
-            faint = [found for found in page.evaluate(CONTRAST) if found[0] < 4.5]
-            assert faint == []
+            assert_readable(page, skip="svg, :disabled")
             for heading in ("The image", "Which class is it?", "Why this image", "Discovery ratio", "Errors found"):
                 assert page.get_by_role("heading", name=heading, exact=True).count() == 1
             assert page.get_by_role("heading", level=1).inner_text() == "What do you see?"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,57 +11,19 @@ import pytest
 import uvicorn
 from watch_house import fill
 
+from in_browser import MARKS, assert_readable, launched
 from secondguess.app.access import Guarded, Keys
 from secondguess.app.server import listen
 from secondguess.app.service.records import Records
 from secondguess.app.watch.routes import watch_app
 from secondguess.app.watch.stream import Watch
 
-CHROMIUM = Path("/usr/bin/chromium")
-REQUIRED = os.environ.get("SECONDGUESS_REQUIRE_BROWSER") == "1"
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(
-        not CHROMIUM.exists() and not REQUIRED,
-        reason=f"no browser at {CHROMIUM}: install chromium to check the watch page in one",
-    ),
-]
-
-# The contrast after WCAG 2, (lighter + .05) / (darker + .05), of every element with text of its own.
-CONTRAST = """() => {
-  const paint = Object.assign(document.createElement('canvas'), {width: 1, height: 1})
-    .getContext('2d', {willReadFrequently: true});
-  const luminance = colours => {
-    paint.clearRect(0, 0, 1, 1);
-    colours.forEach(colour => { paint.fillStyle = colour; paint.fillRect(0, 0, 1, 1); });
-    const [r, g, b] = [...paint.getImageData(0, 0, 1, 1).data].map(v => v / 255)
-      .map(v => v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4);
-    return .2126 * r + .7152 * g + .0722 * b;
-  };
-  const speaks = one => [...one.childNodes].some(node => node.nodeType === 3 && node.data.trim());
-  return [...document.querySelectorAll('body *')]
-    .filter(one => !one.closest('[hidden], svg title') && speaks(one))
-    .map(one => {
-      const papers = [];
-      for (let at = one; at; at = at.parentElement) papers.unshift(getComputedStyle(at).backgroundColor);
-      const style = getComputedStyle(one);
-      const [paper, ink] = [luminance(papers), luminance([...papers, one.closest('svg') ? style.fill : style.color])];
-      const contrast = (Math.max(paper, ink) + .05) / (Math.min(paper, ink) + .05);
-      return [contrast, one.tagName + ': ' + one.textContent.slice(0, 40)];
-    });
-}"""
+pytestmark = MARKS
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    assert CHROMIUM.exists(), f"SECONDGUESS_REQUIRE_BROWSER is set, but there is no browser at {CHROMIUM}"
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
-        yield started
-        started.close()
+    yield from launched()
 
 
 @pytest.fixture
@@ -129,8 +90,7 @@ def test_a_change_is_told_and_shown(
     page.locator("summary").click()
     assert page.locator("#numbers tbody tr").count() >= 40
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    contrasts = page.evaluate(CONTRAST)
-    assert len(contrasts) > 100 and [one for one in contrasts if one[0] < 4.5] == []
+    assert_readable(page, skip="svg title", least=100)
     assert events == []
     page.context.close()
 

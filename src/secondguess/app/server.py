@@ -9,7 +9,7 @@ import threading
 import webbrowser
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from secondguess._files import write_json
 from secondguess.app.access import Guarded, Keys
@@ -18,7 +18,7 @@ from secondguess.errors import UserError
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-__all__ = ["listen", "serve"]
+__all__ = ["listen", "run", "serve"]
 
 HOST = "127.0.0.1"
 PATIENCE = 3  # seconds that a request under way is given when the server is stopped
@@ -55,27 +55,43 @@ def serve(
         announce: called with the link once the page can be opened.
         browser: whether to open it in the browser.
     """
-    import uvicorn
-
     port = int(listening.getsockname()[1])
     link = keys.link(port)
+
+    def ready() -> None:
+        announce(link)
+        if browser:  # in a thread, since a browser in the terminal returns only when it is closed
+            threading.Thread(target=webbrowser.open, args=(link,), daemon=True).start()
+
+    run(Guarded(app, keys, port), listening, ready=ready, patience=PATIENCE, lifespan="off", proxy_headers=False)
+
+
+def run(app: ASGIApp, listening: socket.socket, *, ready: Callable[[], None], patience: int, **options: Any) -> None:
+    """Run an application until Ctrl-C or a termination signal, then close the socket.
+
+    Args:
+        app: the application.
+        listening: where it is asked.
+        ready: called once requests are answered.
+        patience: seconds that requests under way are given at the end.
+        **options: further ones of `uvicorn.Config`.
+    """
+    import uvicorn
 
     class Announcing(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
-            announce(link)
-            if browser:  # in a thread, since a browser in the terminal returns only when it is closed
-                threading.Thread(target=webbrowser.open, args=(link,), daemon=True).start()
+            if self.started:
+                ready()
 
     config = uvicorn.Config(
-        Guarded(app, keys, port),
+        app,
         log_level="warning",
         access_log=False,  # it would print the token
         server_header=False,
-        lifespan="off",
         ws="none",
-        proxy_headers=False,
-        timeout_graceful_shutdown=PATIENCE,
+        timeout_graceful_shutdown=patience,
+        **options,
     )
     try:
         Announcing(config).run(sockets=[listening])

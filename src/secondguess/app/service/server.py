@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from secondguess.app.server import HOST, listen
+from secondguess.app.server import run as run_app
 from secondguess.app.service.api import Service, service_app
 from secondguess.errors import UserError
 
@@ -59,7 +60,7 @@ def bind(host: str, port: int, *, exposed: bool = False) -> socket.socket:
         exposed: whether other machines may call; the token then travels as plain text unless a proxy encrypts it.
     """
     if host in (HOST, "localhost"):
-        return _prompt(listen(port))
+        return listen(port)
     if not exposed:
         raise UserError(
             f"--host {host} would let other machines call the service; add --exposed if that is meant, and put a proxy "
@@ -67,14 +68,10 @@ def bind(host: str, port: int, *, exposed: bool = False) -> socket.socket:
         )
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        return _prompt(socket.create_server((host, port), family=family, backlog=128))
+        listening = socket.create_server((host, port), family=family, backlog=128)
     except OSError as error:
         raise UserError(f"{host}:{port} cannot be used ({error.strerror or error}); give another address.") from error
-
-
-def _prompt(listening: socket.socket) -> socket.socket:
-    """Without this the body of an answer waits up to 40 ms for the caller to acknowledge its head."""
-    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # for the reason given in `app.server`
     return listening
 
 
@@ -86,32 +83,15 @@ def run(service: Service, listening: socket.socket, *, announce: Callable[[str],
         listening: what `bind` gave; it is closed at the end.
         announce: called with the address once requests are answered.
     """
-    import uvicorn
-
     # It writes a line for every form that it cannot read; the caller is told, and that is enough.
     logging.getLogger("python_multipart").setLevel(logging.ERROR)
     host, port = listening.getsockname()[:2]
     address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-    class Announcing(uvicorn.Server):
-        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            await super().startup(sockets)
-            if self.started:
-                announce(address)
-
-    config = uvicorn.Config(
+    run_app(
         service_app(service),
-        log_level="warning",
-        access_log=False,
-        server_header=False,
+        listening,
+        ready=lambda: announce(address),
+        patience=PATIENCE,
         lifespan="on",
-        ws="none",
         timeout_keep_alive=30,
-        timeout_graceful_shutdown=PATIENCE,
     )
-    try:
-        Announcing(config).run(sockets=[listening])
-    except KeyboardInterrupt:
-        pass  # that is how a person stops it
-    finally:
-        listening.close()
