@@ -110,9 +110,9 @@ def test_the_gallery_begins_with_the_proudest_answer(page: str, net: nn.Module, 
     surer = np.abs(p - 0.5) >= np.abs(r - 0.5)
     worst = int(np.argmax(np.where(surer, kl, -kl)))
     gallery = page[page.index("Where it is most overconfident") :]
-    card = re.search(
-        r'class="truth">(\d) (\d+)%, (\d) (\d+)%</span><br>\s*model: <span class="wrong">\d (\d+)%, \d (\d+)%', gallery
-    )
+    shares = r"(\d): (\d+)%, (\d): (\d+)%"
+    said = r"\d: (\d+)%, \d: (\d+)%"
+    card = re.search(f'class="truth">{shares}</span><br>\\s*model says<br><span class="wrong">{said}', gallery)
     assert card is not None
     assert [int(card[1]), int(card[3])] == [made.columns["class_1"][worst], made.columns["class_2"][worst]]
     assert [float(card[2]), float(card[5])] == pytest.approx([100 * r[worst], 100 * p[worst]], abs=0.51)

@@ -6,6 +6,7 @@ model after temperature scaling, which needs no ambiguous image, and clean image
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ NAME = "overconfidence"
 TITLE = "Overconfidence"
 
 SHOWN = 24
+OF_PAIRS = 4  # at least, if there are so many
 RESAMPLES = 200  # of each interval; more would make the section dearer than its numbers
 
 
@@ -84,13 +86,20 @@ def _chart(row: ModelRow) -> Any:
 
 
 def _gallery(companion: CompanionSet, row: ModelRow, observation: Observation) -> list[dict[str, Any]]:
-    """The images on which the model is surest beyond what their labels allow."""
+    """The images on which the model is surest beyond what their labels allow, of several pairs of classes."""
     scores = row.ambiguous.main.scores
     names = observation.class_names
-    cards = []
-    for place in np.argsort(-scores, kind="stable")[:SHOWN]:
-        if scores[place] <= 0:
+    cards: list[dict[str, Any]] = []
+    # Images of one pair look alike; where there are many pairs, no single one fills the gallery.
+    most = -(-SHOWN // min(OF_PAIRS, len(np.unique(np.sort(companion.pairs, axis=1), axis=0))))
+    taken: Counter[frozenset[int]] = Counter()
+    for place in np.argsort(-scores, kind="stable"):
+        if scores[place] <= 0 or len(cards) == SHOWN:
             break
+        pair = frozenset(companion.pairs[place].tolist())
+        taken[pair] += 1
+        if taken[pair] > most:
+            continue
         first, second = (names[k] for k in companion.pairs[place])
         answer = float(row.answers[place])
         dial = None if companion.dial is None else float(companion.dial[place])
