@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -208,11 +209,13 @@ def test_the_benchmark_prints_what_it_measured(run: Any, monkeypatch: pytest.Mon
 
     def measured(**options: Any) -> dict[str, Any]:
         asked.update(options)
-        return {"supervisors": ["max_softmax", "mdsa"], "model": "m", "cores": 2, "overhead": [row], "service": held}
+        rows = {"overhead": [row], "exported": [row | {"guard_ms": 0.21, "overhead": 0.05}]}
+        return {"supervisors": ["max_softmax", "mdsa"], "model": "m", "cores": 2, **rows, "service": held}
 
     monkeypatch.setattr(bench, "run", measured)
     text = run("bench", "guard", "--seconds", "3", "--quiet")
     assert asked["seconds"] == 3 and asked["requests"] == 200
-    assert "overhead +15.0% (median +16.0%; target 20%)" in text.out
+    assert re.search(r"guarded +0.230 ms +overhead \+15.0% \(median \+16.0%; target 20%\)", text.out)
+    assert re.search(r"exported +0.210 ms +overhead \+5.0%", text.out)
     assert "600 requests at 200 a second   0 errors   p50 4.0 ms   p99 20.0 ms (target 100)" in text.out
     assert run("bench", "guard", "--json").json()["service"] == held

@@ -92,9 +92,11 @@ def test_spectral_normalisation_is_that_of_torch(kernel):
 
 
 def test_power_iterations_find_the_largest_singular_value():
-    layer = SpectralConv2d(3, 5, 4, 2)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)  # how fast they converge depends on the gap between the two largest
+        layer = SpectralConv2d(3, 5, 4, 2)
     with torch.no_grad():
-        for _ in range(60):
+        for _ in range(500):
             weight = layer.normalised()
     assert torch.linalg.matrix_norm(weight.flatten(1), 2) == pytest.approx(1, abs=1e-4)
 
