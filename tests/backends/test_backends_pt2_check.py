@@ -287,7 +287,8 @@ def test_free_text_may_hold_anything(tmp_path: Path, members: dict[str, bytes]) 
     def annotate(document: Any) -> None:
         document["graph_module"]["graph"]["nodes"][0]["metadata"]["stack_trace"] = "x = f('\"')\n"
 
-    Classifier(write(tmp_path / "good.pt2", members | {MODEL: edited(members[MODEL], annotate)}))
+    opened = Classifier(write(tmp_path / "good.pt2", members | {MODEL: edited(members[MODEL], annotate)}))
+    assert "probabilities" in opened.gives
 
 
 @pytest.mark.parametrize("length", [0, 100, 5000, -100])

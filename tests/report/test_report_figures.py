@@ -173,7 +173,8 @@ def test_latent_space_shades_the_cells_that_weigh_something() -> None:
     ],
 )
 def test_odd_latent_spaces_can_be_drawn(changes: dict[str, Any]) -> None:
-    defusedxml.ElementTree.fromstring(a_latent_space(**changes))
+    drawn = defusedxml.ElementTree.fromstring(a_latent_space(**changes))
+    assert drawn.get("role") == "img" and drawn.get("aria-label")
 
 
 def test_large_sets_are_thinned_out() -> None:

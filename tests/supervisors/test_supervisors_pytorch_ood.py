@@ -137,12 +137,16 @@ def loader(images: NDArray[np.float32], labels: NDArray[np.int64]) -> DataLoader
     return DataLoader(TensorDataset(torch.from_numpy(images), torch.from_numpy(labels)), batch_size=32)
 
 
+def assert_kept(check: Any, supervisor: FromPytorchOOD) -> None:
+    """One check of the contract, which raises where it is not kept."""
+    nominal, suspicious = (example_observation(supervisor.needs, 60, seed=s, suspicious=bool(s)) for s in (0, 1))
+    assert check(checks._Kit(supervisor, nominal, suspicious, np.arange(60) % 4)) is None
+
+
 @pytest.mark.parametrize("detector", [Centre(), LogitNorm()])
 @pytest.mark.parametrize("check", KEPT)
 def test_a_wrapped_detector_keeps_the_contract(check: Any, detector: Any) -> None:
-    supervisor = FromPytorchOOD(detector)
-    nominal, suspicious = (example_observation(supervisor.needs, 60, seed=s, suspicious=bool(s)) for s in (0, 1))
-    check(checks._Kit(supervisor, nominal, suspicious, np.arange(60) % 4))
+    assert_kept(check, FromPytorchOOD(detector))
 
 
 def test_what_a_detector_reads_is_found_out() -> None:
@@ -223,9 +227,8 @@ def test_ours_agree_with_theirs(name: str, ood: ModuleType, both: tuple[Observat
 def test_their_detectors_keep_our_contract(name: str, ood: ModuleType) -> None:
     kind = getattr(ood.detector, name)
     supervisor = FromPytorchOOD(kind(None, k=5) if name == "KNN" else kind(None))
-    nominal, suspicious = (example_observation(supervisor.needs, 60, seed=s, suspicious=bool(s)) for s in (0, 1))
     for check in KEPT:
-        check(checks._Kit(supervisor, nominal, suspicious, np.arange(60) % 4))
+        assert_kept(check, supervisor)
 
 
 def test_a_mistake_of_theirs_is_a_sentence_of_ours(ood: ModuleType, both: tuple[Observation, Observation]) -> None:

@@ -31,32 +31,34 @@ def train() -> Observation:
 
 
 @pytest.fixture
-def test() -> Observation:
+def queries() -> Observation:
     return some(90, 2)
 
 
-def test_the_score_is_the_mahalanobis_distance_to_the_predicted_class(train: Observation, test: Observation) -> None:
-    scores = MDSA().fit(train).score(test)
-    for index in range(len(test)):
-        own = train.trace(Trace())[train.predictions == test.predictions[index]].astype(np.float64)
-        wanted = mahalanobis(test.trace(Trace())[index], own.mean(axis=0), np.linalg.inv(np.cov(own.T)))
+def test_the_score_is_the_mahalanobis_distance_to_the_predicted_class(train: Observation, queries: Observation) -> None:
+    scores = MDSA().fit(train).score(queries)
+    for index in range(len(queries)):
+        own = train.trace(Trace())[train.predictions == queries.predictions[index]].astype(np.float64)
+        wanted = mahalanobis(queries.trace(Trace())[index], own.mean(axis=0), np.linalg.inv(np.cov(own.T)))
         assert scores[index] == pytest.approx(wanted, rel=1e-9)
 
 
-def test_one_gaussian_for_all(train: Observation, test: Observation) -> None:
-    matrix, queries = (one.trace(Trace()).astype(np.float64) for one in (train, test))
-    wanted = EmpiricalCovariance().fit(matrix).mahalanobis(queries)
-    np.testing.assert_allclose(GlobalMDSA(squared=True, ddof=0).fit(train).score(test), wanted, rtol=1e-8)
-    np.testing.assert_array_equal(GlobalMDSA().fit(train).score(test), MDSA(per_class=False).fit(train).score(test))
+def test_one_gaussian_for_all(train: Observation, queries: Observation) -> None:
+    matrix, rows = (one.trace(Trace()).astype(np.float64) for one in (train, queries))
+    wanted = EmpiricalCovariance().fit(matrix).mahalanobis(rows)
+    np.testing.assert_allclose(GlobalMDSA(squared=True, ddof=0).fit(train).score(queries), wanted, rtol=1e-8)
+    np.testing.assert_array_equal(
+        GlobalMDSA().fit(train).score(queries), MDSA(per_class=False).fit(train).score(queries)
+    )
 
 
-def test_compat_has_the_values_of_dnn_tip_on_double_precision_traces(train: Observation, test: Observation) -> None:
+def test_compat_has_the_values_of_dnn_tip_on_double_precision_traces(train: Observation, queries: Observation) -> None:
     """dnn-tip: scikit-learn's covariance by class (divided by n, pseudo-inverse), squared distances."""
-    scores = MDSA(compat="dnn-tip").fit(train).score(test)
+    scores = MDSA(compat="dnn-tip").fit(train).score(queries)
     for label in range(3):
         model = EmpiricalCovariance().fit(train.trace(Trace())[train.predictions == label].astype(np.float64))
-        rows = test.predictions == label
-        wanted = model.mahalanobis(test.trace(Trace())[rows].astype(np.float64))
+        rows = queries.predictions == label
+        wanted = model.mahalanobis(queries.trace(Trace())[rows].astype(np.float64))
         np.testing.assert_allclose(scores[rows], wanted, rtol=1e-8)
 
 
@@ -94,19 +96,19 @@ def test_wide_layers_are_computed_in_mixed_precision() -> None:
     np.testing.assert_allclose(scores, wanted, rtol=1e-5)
 
 
-def test_a_large_offset_does_not_hurt(train: Observation, test: Observation) -> None:
-    shifted = [observed(one.trace(Trace()).astype(np.float64) + 1e6, one.predictions) for one in (train, test)]
-    np.testing.assert_allclose(MDSA().fit(shifted[0]).score(shifted[1]), MDSA().fit(train).score(test), rtol=1e-6)
+def test_a_large_offset_does_not_hurt(train: Observation, queries: Observation) -> None:
+    shifted = [observed(one.trace(Trace()).astype(np.float64) + 1e6, one.predictions) for one in (train, queries)]
+    np.testing.assert_allclose(MDSA().fit(shifted[0]).score(shifted[1]), MDSA().fit(train).score(queries), rtol=1e-6)
 
 
-def test_dead_and_duplicated_neurons_change_nothing(train: Observation, test: Observation) -> None:
+def test_dead_and_duplicated_neurons_change_nothing(train: Observation, queries: Observation) -> None:
     def spoilt(observation: Observation) -> Observation:
         trace = observation.trace(Trace())
         return observed(np.column_stack([trace, trace[:, 1], np.full(len(trace), 0.1)]), observation.predictions)
 
     supervisor = MDSA().fit(spoilt(train))
     assert set(supervisor.ranks().values()) == {6}
-    np.testing.assert_allclose(supervisor.score(spoilt(test)), MDSA().fit(train).score(test), rtol=1e-6)
+    np.testing.assert_allclose(supervisor.score(spoilt(queries)), MDSA().fit(train).score(queries), rtol=1e-6)
 
 
 def test_few_traces_are_shrunk_as_ledoit_and_wolf_do() -> None:
@@ -130,14 +132,14 @@ def test_shrunk_distances_grow_off_the_subspace_of_few_traces() -> None:
     np.testing.assert_allclose(grown, 100 / (LedoitWolf().fit(traces).shrinkage_ * traces.var(axis=0).mean()))
 
 
-def test_a_given_share_is_taken_and_many_traces_are_left_alone(train: Observation, test: Observation) -> None:
+def test_a_given_share_is_taken_and_many_traces_are_left_alone(train: Observation, queries: Observation) -> None:
     assert MDSA().fit(train).shrinkages_.tolist() == [0, 0, 0]
-    scores = MDSA(shrinkage=0.3).fit(train).score(test)
+    scores = MDSA(shrinkage=0.3).fit(train).score(queries)
     for index in range(10):
-        own = train.trace(Trace())[train.predictions == test.predictions[index]].astype(np.float64)
+        own = train.trace(Trace())[train.predictions == queries.predictions[index]].astype(np.float64)
         spread = np.cov(own.T)
         shrunk = 0.7 * spread + 0.3 * np.trace(spread) / 6 * np.eye(6)
-        wanted = mahalanobis(test.trace(Trace())[index], own.mean(axis=0), np.linalg.inv(shrunk))
+        wanted = mahalanobis(queries.trace(Trace())[index], own.mean(axis=0), np.linalg.inv(shrunk))
         assert scores[index] == pytest.approx(wanted, rel=1e-9)
     with pytest.raises(UserError, match="a share from 0 to 1, not 2"):
         MDSA(shrinkage=2)
@@ -173,24 +175,24 @@ def test_unseen_classes_and_single_rows_score_inf_with_a_warning(train: Observat
     assert np.isfinite(scores[0])
 
 
-def test_a_query_that_is_not_finite_scores_inf(train: Observation, test: Observation) -> None:
-    broken = test.trace(Trace()).copy()
+def test_a_query_that_is_not_finite_scores_inf(train: Observation, queries: Observation) -> None:
+    broken = queries.trace(Trace()).copy()
     broken[3, 1], broken[4, 0] = np.nan, np.inf
-    scores = MDSA().fit(train).score(observed(broken, test.predictions))
+    scores = MDSA().fit(train).score(observed(broken, queries.predictions))
     assert (scores[[3, 4]] == np.inf).all()
     assert np.isfinite(np.delete(scores, [3, 4])).all()
 
 
-def test_memory_maps_and_permutations_change_nothing(tmp_path: Path, train: Observation, test: Observation) -> None:
+def test_memory_maps_and_permutations_change_nothing(tmp_path: Path, train: Observation, queries: Observation) -> None:
     np.save(tmp_path / "train.npy", train.trace(Trace()))
     mapped = observed(np.load(tmp_path / "train.npy", mmap_mode="r"), train.predictions)
     shuffled = train.take(np.random.default_rng(0).permutation(len(train)))
-    wanted = MDSA().fit(train).score(test)
-    np.testing.assert_array_equal(MDSA().fit(mapped).score(test), wanted)
-    np.testing.assert_allclose(MDSA().fit(shuffled).score(test), wanted, rtol=1e-9)
+    wanted = MDSA().fit(train).score(queries)
+    np.testing.assert_array_equal(MDSA().fit(mapped).score(queries), wanted)
+    np.testing.assert_allclose(MDSA().fit(shuffled).score(queries), wanted, rtol=1e-9)
 
 
-def test_ragged_ranks_survive_saving(tmp_path: Path, train: Observation, test: Observation) -> None:
+def test_ragged_ranks_survive_saving(tmp_path: Path, train: Observation, queries: Observation) -> None:
     traces = train.trace(Trace()).copy()
     traces[train.predictions == 1, 2:4] = 0.5
     traces[train.predictions == 2] = 1.0
@@ -199,17 +201,17 @@ def test_ragged_ranks_survive_saving(tmp_path: Path, train: Observation, test: O
     supervisor.save(tmp_path / "mdsa.safetensors")
     loaded = MDSA.load(tmp_path / "mdsa.safetensors")
     assert loaded.ranks() == supervisor.ranks()
-    some = test.take(np.flatnonzero(test.predictions < 2))
+    some = queries.take(np.flatnonzero(queries.predictions < 2))
     np.testing.assert_array_equal(loaded.score(some), supervisor.score(some))
 
 
-def test_bad_input_is_refused(train: Observation, test: Observation) -> None:
+def test_bad_input_is_refused(train: Observation, queries: Observation) -> None:
     with pytest.raises(UserError, match="compat must be one of None, 'dnn-tip', not 'sadl'"):
         MDSA(compat="sadl")  # type: ignore[arg-type]
     with pytest.raises(UserError, match="ddof must be one of 0, 1, not 2"):
         MDSA(ddof=2)
     with pytest.raises(UserError, match="fitted on traces of 6 neurons, but these have 2"):
-        MDSA().fit(train).score(observed(test.trace(Trace())[:, :2], test.predictions))
+        MDSA().fit(train).score(observed(queries.trace(Trace())[:, :2], queries.predictions))
 
 
 @pytest.mark.parametrize("kind", [MDSA, GlobalMDSA])

@@ -25,8 +25,8 @@ from secondguess.cli.options import (
     SkipBad,
     Std,
     Weights,
-    numbers,
-    pixels,
+    loading_for,
+    open_classifier,
     print_json,
     progress_for,
     say,
@@ -104,7 +104,6 @@ def estimate(
 
     `secondguess estimate --model m.onnx --train photos/train --validation photos/val --operation incoming/ --watch`
     """
-    from secondguess.classifier import Classifier
     from secondguess.cli.desk import make_desk
     from secondguess.cli.incoming import holds_images
     from secondguess.data import load_images
@@ -117,11 +116,8 @@ def estimate(
         raise UserError(f"--watch needs a folder into which images arrive, but --operation {operation} is none.")
     arriving = watch or holds_images(Path(operation))
     progress = progress_for(quiet=quiet or json)
-    options = {"output": output, "batch_size": batch_size, "device": device}
-    classifier = Classifier(model, weights=weights, mean=numbers(mean), std=numbers(std), **options)  # type: ignore[arg-type]
-    shape = classifier.input_shape
-    loading: dict[str, Any] = {"fit": fit, "skip_bad": skip_bad}
-    loading |= {"size": pixels(size) or (shape and shape[1:]), "channels": channels or (shape and shape[0])}
+    classifier = open_classifier(model, weights, mean, std, output, batch_size, device)
+    loading = loading_for(classifier.input_shape, size, channels, fit, skip_bad=skip_bad)
     if not arriving:
         load_images(operation, **loading)  # a mistyped name is told before the work begins
     folder = operation if arriving else None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from secondguess.cli import guard_service
-from secondguess.cli.guard_options import Folder, Model, loading_for, open_classifier, open_guard
+from secondguess.cli.guard_options import Folder, Model, open_guard
 from secondguess.cli.options import (
     BatchSize,
     Channels,
@@ -25,6 +25,8 @@ from secondguess.cli.options import (
     Std,
     Weights,
     listed,
+    loading_for,
+    open_classifier,
     print_json,
     progress_for,
     say,
@@ -106,7 +108,7 @@ def fit(
     from secondguess.guard import Guard
 
     classifier = open_classifier(model, weights, mean, std, output, batch_size, device)
-    loading = loading_for(classifier, size, channels, fit, skip_bad=skip_bad)
+    loading = loading_for(classifier.input_shape, size, channels, fit, skip_bad=skip_bad)
     images = _training(train, loading)
     nominal = None if calibration is None else load_images(calibration, **loading)
     classifier.class_names = classifier.class_names or images.class_names

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from secondguess.cli.guard_options import Folder, Model, loading_for, open_classifier, open_guard
+from secondguess.cli.guard_options import Folder, Model, open_guard
 from secondguess.cli.options import (
     BatchSize,
     Debug,
@@ -19,6 +19,8 @@ from secondguess.cli.options import (
     Output,
     Std,
     Weights,
+    loading_for,
+    open_classifier,
     print_json,
     say,
 )
@@ -201,5 +203,6 @@ def _estimator(classifier: Classifier, validation: str) -> Any:
     from secondguess.data import load_images
 
     return estimator_for(
-        classifier, load_images(validation, **loading_for(classifier, None, None, "stretch", skip_bad=False))
+        classifier,
+        load_images(validation, **loading_for(classifier.input_shape, None, None, "stretch", skip_bad=False)),
     )

@@ -24,8 +24,8 @@ from secondguess.cli.options import (
     SkipBad,
     Std,
     listed,
+    loading_for,
     numbers,
-    pixels,
     print_json,
     progress_for,
     say,
@@ -141,8 +141,7 @@ def hubris(
     options = {"output": output, "batch_size": batch_size, "device": device}
     opened = _opened(listed(models or ""), options | {"mean": numbers(mean), "std": numbers(std)})
     shape = next((one.input_shape for one in opened if one.input_shape), None)
-    loading: dict[str, Any] = {"fit": fit, "skip_bad": skip_bad}
-    loading |= {"size": pixels(size) or (shape and shape[1:]), "channels": channels or (shape and shape[0])}
+    loading = loading_for(shape, size, channels, fit, skip_bad=skip_bad)
     real = load(dataset, **loading)
     loading |= {"size": real.test.shape[1:], "channels": real.test.shape[0]}
     pair, dial = _classes(classes, real.test), reference or "auto"

@@ -26,8 +26,8 @@ from secondguess.cli.options import (
     Std,
     Weights,
     listed,
-    numbers,
-    pixels,
+    loading_for,
+    open_classifier,
     print_json,
     progress_for,
     say,
@@ -141,15 +141,11 @@ def label(
     for module in ("fastapi", "uvicorn"):
         require(module, "app")
     from secondguess.app.store import Store
-    from secondguess.classifier import Classifier
     from secondguess.search.registry import get_search
 
     progress = progress_for(quiet=quiet or json)
-    options = {"output": output, "batch_size": batch_size, "device": device}
-    classifier = Classifier(model, weights=weights, mean=numbers(mean), std=numbers(std), **options)  # type: ignore[arg-type]
-    shape = classifier.input_shape
-    loading: dict[str, Any] = {"fit": fit, "skip_bad": skip_bad}
-    loading |= {"size": pixels(size) or (shape and shape[1:]), "channels": channels or (shape and shape[0])}
+    classifier = open_classifier(model, weights, mean, std, output, batch_size, device)
+    loading = loading_for(classifier.input_shape, size, channels, fit, skip_bad=skip_bad)
     found = _named(classifier, images, classes, data, loading)
     store = Store(out)
     try:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from secondguess._progress import Progress, for_terminal
 from secondguess.errors import UserError
+
+if TYPE_CHECKING:
+    from secondguess.classifier import Classifier
 
 __all__ = [
     "BatchSize",
@@ -29,7 +32,9 @@ __all__ = [
     "Std",
     "Weights",
     "listed",
+    "loading_for",
     "numbers",
+    "open_classifier",
     "pixels",
     "print_json",
     "progress_for",
@@ -99,6 +104,24 @@ def numbers(text: str) -> list[float]:
 def listed(text: str) -> list[str]:
     """What is separated by commas."""
     return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def open_classifier(
+    model: str, weights: Path | None, mean: str, std: str, output: str, batch_size: int, device: str
+) -> Classifier:
+    """The model that the options describe."""
+    from secondguess.classifier import Classifier
+
+    options: dict[str, Any] = {"output": output, "batch_size": batch_size, "device": device}
+    return Classifier(model, weights=weights, mean=numbers(mean), std=numbers(std), **options)
+
+
+def loading_for(
+    shape: tuple[int, int, int] | None, size: str | None, channels: int | None, fit: str, *, skip_bad: bool
+) -> dict[str, Any]:
+    """How images are loaded: as the options say, else in the shape (C, H, W) that the model takes, where it tells."""
+    sides = pixels(size) or (shape and shape[1:])
+    return {"fit": fit, "skip_bad": skip_bad, "size": sides, "channels": channels or (shape and shape[0])}
 
 
 def print_json(value: Any) -> None:
