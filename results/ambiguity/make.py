@@ -18,71 +18,37 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from secondguess import Classifier, ImageSet, load, train_fleet, zoo
+from secondguess import load
 from secondguess._progress import Lines
 from secondguess._versions import versions
 from secondguess.data import save_npz
-from secondguess.metrics import ambiguity
-from secondguess.stress.ambiguous import AmbiGuess
-from secondguess.stress.ambiguous.pairs import choose_pairs
+from secondguess.stress.saving import sheet_png
+from secondguess.studies import get
+from secondguess.studies.papers.ambiguity import RECORDED
+from secondguess.studies.tasks.ambiguity import draw_ambiguous, measure, train_autoencoders, train_classifiers
 
-
-def generate(data, trained, arguments, *, realism):
-    """The training and the test set of ambiguous images."""
-    settings = {"pairs": "all", "autoencoders": arguments.autoencoders, "realism": realism}
-    test = AmbiGuess(delta_max=0.25, **settings).generate(data.train, arguments.test, seed=1, trained=trained)
-    training = AmbiGuess(delta_max=0.4, **settings).generate(data.train, arguments.train, seed=2, trained=trained)
-    return training, test
+GENERATION = get("ambiguity-table1").scale["generation"]
+METRICS = ("nominal_accuracy", *RECORDED.values())
 
 
 def fleet_on(data, extra, arguments, *, soft=False):
     """SimpleCNNs trained on nominal images plus `extra`, with hard labels drawn from the soft ones, or with these."""
-    pixels, labels = data.train.images[:], data.train.labels
-    classes = len(data.class_names)
-    if extra is not None:
-        pixels = np.concatenate([pixels, extra.images[:]])
-        labels = np.concatenate([labels, extra.labels])
-    if soft:
-        labels = np.concatenate([np.eye(classes)[data.train.labels], extra.soft_labels])
     began = time.perf_counter()
-    fleet = train_fleet(
-        lambda seed: zoo.make("simple_cnn", num_classes=classes, seed=seed),
-        arguments.seeds,
-        pixels,
-        labels,
-        epochs=arguments.epochs,
-        batch_size=128,
-        lr=1e-3,
-        seed=0,
-    )
+    how = {"members": arguments.seeds, "epochs": arguments.epochs, "seed": 0}
+    fleet = train_classifiers(data.train, "simple_cnn", extra, soft=soft, **how)
     say(f"{len(fleet)} models trained in {time.perf_counter() - began:.0f} s")
     return fleet
 
 
 def rows_of(fleet, training, data, test):
     """One row for every member of a fleet."""
-    return [
-        {"member": number, "training": training, **measure(Classifier(model, batch_size=1000), data.test, test)}
-        for number, model in enumerate(fleet)
-    ]
-
-
-def measure(classifier, nominal_images, ambiguous_images):
-    """Accuracy on nominal images, and the metrics on ambiguous ones."""
-    nominal, ambiguous = classifier.observe(nominal_images), classifier.observe(ambiguous_images)
-    return {
-        "nominal_accuracy": float((nominal.predictions == nominal_images.labels).mean()),
-        **_metrics(ambiguous.probabilities, ambiguous_images),
-    }
-
-
-def _metrics(probabilities, test: ImageSet):
-    return {
-        "top_1": ambiguity.top_k_accuracy(probabilities, test.labels, 1).value,
-        "top_2": ambiguity.top_k_accuracy(probabilities, test.labels, 2).value,
-        "top_pair": ambiguity.top_pair_accuracy(probabilities, test.soft_labels).value,
-        "entropy_bits": ambiguity.mean_entropy(probabilities),
-    }
+    rows = []
+    for number, model in enumerate(fleet):
+        found = measure(model, data.test, test)
+        ambiguous = {key: found["ambiguous"][column] for column, key in RECORDED.items()}
+        about = {"member": number, "training": training, "nominal_accuracy": found["nominal"]["top-1"]}
+        rows.append(about | ambiguous)
+    return rows
 
 
 def main():
@@ -90,9 +56,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--autoencoders", type=int, default=20)
-    parser.add_argument("--train", type=int, default=20_000)
-    parser.add_argument("--test", type=int, default=10_000)
+    parser.add_argument("--autoencoders", type=int, default=GENERATION["autoencoders"])
+    parser.add_argument("--train", type=int, default=GENERATION["train"])
+    parser.add_argument("--test", type=int, default=GENERATION["test"])
     parser.add_argument("--epochs", type=int, default=15)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--soft", action="store_true", help="train on the soft labels of the ambiguous images too")
@@ -100,10 +66,8 @@ def main():
     arguments = parser.parse_args()
     data = load(arguments.data)
     began = time.perf_counter()
-    pairs = choose_pairs(data.train, "all")
-    trained = AmbiGuess(pairs="all", autoencoders=arguments.autoencoders).train(
-        data.train, pairs, seed=0, progress=Lines(every=30)
-    )
+    generation = GENERATION | {key: getattr(arguments, key) for key in ("autoencoders", "train", "test")}
+    trained = train_autoencoders(data.train, generation, seed=0, progress=Lines(every=30))
     training_seconds = time.perf_counter() - began
     clean = fleet_on(data, None, arguments)
     record = {
@@ -116,11 +80,12 @@ def main():
     }
     for name, realism in (("realism", True), ("as_published", False)):
         began = time.perf_counter()
-        training, test = generate(data, trained, arguments, realism=realism)
+        training, test = draw_ambiguous(data.train, trained, generation, realism=realism, seed=0)
         seconds = time.perf_counter() - began
         say(f"{name}: {seconds:.0f} s, {[test.card[key] for key in ('images', 'final_filter_share', 'notes')]}")
         if realism:
-            (arguments.out.parent / f"{arguments.out.stem}_sheet.png").write_bytes(_sheet(test.images))
+            sheet = sheet_png(test.images, by=("class_1", "class_2"))
+            (arguments.out.parent / f"{arguments.out.stem}_sheet.png").write_bytes(sheet)
         fleets = {"clean": clean, "mixed": fleet_on(data, training.images, arguments)}
         if realism and arguments.soft:
             fleets["mixed, soft labels"] = fleet_on(data, training.images, arguments, soft=True)
@@ -164,14 +129,6 @@ def say(what):
     sys.stdout.write(f"{what}\n")
     sys.stdout.flush()
 
-
-def _sheet(images):
-    from secondguess.stress.saving import sheet_png
-
-    return sheet_png(images, by=("class_1", "class_2"))
-
-
-METRICS = ("nominal_accuracy", "top_1", "top_2", "top_pair", "entropy_bits")
 
 if __name__ == "__main__":
     main()

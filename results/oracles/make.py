@@ -7,10 +7,9 @@ The study of ICOS (Guerriero et al. 2023) on its three networks for MNIST: train
 0..255, 2,500 for validation, 30 times 20,000 drawn from the other 39,500. Networks and what they and the oracles say
 about every image are kept in `work`; from then on all draws, swaps and mixes are a matter of rows.
 
-Swapped labels: a network trained and validated on labels with a and b swapped is the same network with two outputs
-exchanged, and so are the tree and the layers' densities. So outputs are exchanged instead of training again; the
-verdicts of pixel rules, forest, SelfChecker and cross-referencing stay what they are, and only what compares with the
-outside world changes: input rules, and the truth. The true label of an ambiguous image is drawn from its soft label.
+Networks, oracles, verdicts and swapped labels are those of the studies (`secondguess/studies/tasks/oracles.py`); this
+adds the estimators of accuracy, mixtures with corrupted and ambiguous images, and other class frequencies. The true
+label of an ambiguous image is drawn from its soft label.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ import numpy as np
 import torch
 from safetensors.torch import load_model, save_model
 
-from secondguess import Classifier, ImageSet, Needs, Observation, Trace, load, zoo
+from secondguess import ImageSet, Needs, Observation, load, zoo
 from secondguess._versions import versions
 from secondguess.accuracy import AverageConfidence, OraclePasses, RulesAndConfidence, standard_estimators
 from secondguess.data import load_images
@@ -37,17 +36,24 @@ from secondguess.metrics.friedman import friedman
 from secondguess.metrics.misjudged import misjudged
 from secondguess.oracles import Evidence, Oracle, Verdicts
 from secondguess.oracles.cross_reference import CrossReference
-from secondguess.oracles.icos import CRITERIA, Icos, InputRules, PixelRules
-from secondguess.oracles.icos.features import feature_matrix
+from secondguess.oracles.icos import Icos, InputRules
 from secondguess.oracles.icos.forest import grow_forest, votes
-from secondguess.oracles.selfchecker import SelfChecker
 from secondguess.stress import Corrupted
-from secondguess.training import train
+from secondguess.studies.papers.oracles import NETWORKS, SCALE, SWAPS
+from secondguess.studies.tasks.oracles import (
+    classifier_of,
+    objections_of,
+    selfchecker_of,
+    split,
+    swapped,
+    train_network,
+    verdicts,
+)
+from secondguess.studies.tasks.score_estimators import Remembered
 
-NETWORKS = ("icos_a", "icos_b", "icos_c")
-TRAINING, VALIDATION, DRAWN = 28_000, 2_500, 20_000
+TRAINING, VALIDATION, DRAWN = (SCALE[key] for key in ("training", "validation", "drawn"))
 SETS = ("nominal", "corrupted", "ambiguous")
-SWAPS = {"labels 2/7 swapped": (2, 7), "labels 5/6 swapped": (5, 6), "labels 6/8 swapped": (6, 8)}
+SWAPPED = {f"labels {classes} swapped": pair for classes, pair in SWAPS.items()}
 # How many images of each set a draw has.
 MIXES = {
     "no shift": (20_000, 0, 0),
@@ -59,8 +65,12 @@ MIXES = {
     "all ambiguous": (0, 0, 5_000),
 }
 PRIOR = "class frequencies"
-COLUMNS = ("no shift", *SWAPS, *list(MIXES)[1:], PRIOR)
-WIDEST = 512  # layers with more numbers an image (B's 9,216 and C's 5,880) have no density worth the name
+COLUMNS = ("no shift", *SWAPPED, *list(MIXES)[1:], PRIOR)
+OBJECTIONS = ("pixel_rules", "forest", "criterion_2", "criterion_3", "selfchecker")
+JUDGES = (
+    "icos_fine", "icos_equal", "icos_without_input_rules", "icos_fine_criterion_2", "icos_fine_criterion_3",
+    "input_rules_fine", "input_rules_equal", "pixel_rules", "forest", "selfchecker", "cross_reference",
+)  # fmt: skip
 FOLDS = 5
 
 
@@ -73,42 +83,16 @@ def partitions(name):
 RULES = {"fine": partitions("fine"), "equal": partitions("equal")}
 
 
-def split(data):
-    """Training, validation and operation, as the authors split: unstratified, both times with scikit-learn's seed 0."""
-    from sklearn.model_selection import train_test_split
-
-    images = ImageSet.from_arrays(
-        np.concatenate([data.train.materialise(), data.test.materialise()]),
-        np.concatenate([data.train.labels, data.test.labels]),
-        class_names=data.train.class_names,
-        layout="NCHW",
-    )
-    training, rest = train_test_split(np.arange(len(images)), train_size=TRAINING, random_state=0)
-    validation, operation = train_test_split(rest, train_size=VALIDATION, random_state=0)
-    return [images.take(rows) for rows in (training, validation, operation)]
-
-
 def trained(name, training, seed, work):
     """A network, trained on pixels from 0 to 255 or read from the folder."""
-    model, path = zoo.make(name, seed=seed), work / f"{name}_{seed}.safetensors"
+    path = work / f"{name}_{seed}.safetensors"
     if path.exists():
+        model = zoo.make(name, seed=seed)
         load_model(model, path)
         return model.eval()
-    recipe = zoo.describe(name).recipe.as_kwargs()
-    train(model, training.materialise() * 255, training.labels, **recipe, seed=seed, device="cpu")
+    model = train_network(name, training, seed=seed, device="cpu")
     save_model(model, path)
     return model
-
-
-def activations(classifier):
-    """What SelfChecker looks at: every activation and pooling, flattened where that is narrow."""
-    traces = []
-    for layer in classifier.layers():
-        if layer.kind in ("ReLU", "Tanh", "MaxPool2d", "AvgPool2d"):
-            traces.append(Trace(layer.name, "mean"))
-        elif layer.kind == "Flatten" and layer.shape[0] <= WIDEST:
-            traces.append(Trace(layer.name))
-    return tuple(traces)
 
 
 def looked_at(name, seed, sets, work):
@@ -120,8 +104,8 @@ def looked_at(name, seed, sets, work):
     clock = Clock()
     model = trained(name, sets["training"], seed, work)
     clock("training")
-    classifier = Classifier(model, std=1 / 255, class_names=sets["training"].class_names, input_shape=(1, 28, 28))
-    checker = SelfChecker(activations(classifier), device="cpu")
+    classifier = classifier_of(model, sets["training"])
+    checker = selfchecker_of(classifier, device="cpu")
     seen = {key: Evidence.of(classifier, images, checker.needs | Needs(logits=True)) for key, images in sets.items()}
     training, validation = seen.pop("training"), seen["validation"]
     clock()
@@ -135,12 +119,7 @@ def looked_at(name, seed, sets, work):
     for key, evidence in seen.items():
         found[f"{key}/logits"] = evidence.observation.logits
         found[f"{key}/probabilities"] = evidence.observation.probabilities
-        masks = icos.violations(evidence).masks
-        found[f"{key}/pixel_rules"], found[f"{key}/forest"] = masks["training data"], masks["algorithm"]
-        values = feature_matrix(evidence, icos.features)
-        for criterion in (2, 3):
-            rules = PixelRules(icos.tree_, **CRITERIA[criterion])
-            found[f"{key}/criterion_{criterion}"] = rules.violated(values, evidence.predictions) >= 0
+        found |= {f"{key}/{what}": mask for what, mask in objections_of(icos, evidence).items()}
         clock()
         found[f"{key}/selfchecker"] = checker.judge(evidence).judged_wrong
         clock(f"selfchecker_judge_{len(evidence)}")
@@ -191,24 +170,13 @@ class Recorded(Oracle):
         return Verdicts.make(operation.images.columns[self.name])
 
 
-class Remembered:
-    """A model whose predictions are in a column of the images."""
-
-    def __init__(self, name):
-        self.name = name
-
-    def observe(self, images):
-        """Certain about what it once predicted."""
-        return Observation(np.eye(10)[images.columns[self.name]])
-
-
 def evidence_on(names, name, looks, labels):
     """What a network said about some sets, in one: the pixels play no part any more."""
     found = {
         key: np.concatenate([looks[name][f"{one}/{key}"] for one in names])
-        for key in ("logits", "probabilities", "pixel_rules", "forest", "criterion_2", "criterion_3", "selfchecker")
+        for key in ("logits", "probabilities", *OBJECTIONS)
     }
-    columns = {key: found[key] for key in found.keys() - {"logits", "probabilities"}}
+    columns = {key: found[key] for key in OBJECTIONS}
     for other in looks.keys() - {name}:
         columns[other] = np.concatenate([looks[other][f"{one}/probabilities"].argmax(axis=1) for one in names])
     labels = np.concatenate([labels[one] for one in names])
@@ -221,19 +189,16 @@ def evidence_on(names, name, looks, labels):
 
 
 def judged(evidence):
-    """The evidence with ICOS's verdicts, which depend on what input rules make of the predictions."""
-    columns = dict(evidence.images.columns)
-    others = columns["pixel_rules"] | columns["forest"]
-    for name, rules in RULES.items():
-        columns[f"input_rules_{name}"] = rules.violated(evidence) >= 0
-        columns[f"icos_{name}"] = columns[f"input_rules_{name}"] | others
-    return Evidence(evidence.observation, replace(evidence.images, columns=columns))
+    """The evidence with everybody's verdicts, of which some depend on labels or on what other networks predict."""
+    columns = evidence.images.columns
+    others = [columns[name] for name in NETWORKS if name in columns]
+    found = verdicts(evidence.labels, evidence.predictions, columns, others)
+    return Evidence(evidence.observation, replace(evidence.images, columns=columns | found))
 
 
 def exchanged(evidence, pair, labels=False):
     """The evidence on networks with two outputs exchanged; the labels with them where those were swapped too."""
-    order = np.arange(10)
-    order[list(pair)] = order[list(pair)][::-1]
+    order = swapped(pair)
     seen, images = evidence.observation, evidence.images
     columns = {key: order[values] if key in NETWORKS else values for key, values in images.columns.items()}
     images = replace(images, columns=columns)
@@ -274,27 +239,11 @@ def panel(name):
 
 def detection(draws):
     """Rates of everybody who judges single predictions, means over the draws."""
-    judges = {
-        "icos_fine": lambda c: c["icos_fine"],
-        "icos_equal": lambda c: c["icos_equal"],
-        "icos_without_input_rules": lambda c: c["pixel_rules"] | c["forest"],
-        "icos_fine_criterion_2": lambda c: c["input_rules_fine"] | c["criterion_2"] | c["forest"],
-        "icos_fine_criterion_3": lambda c: c["input_rules_fine"] | c["criterion_3"] | c["forest"],
-        "input_rules_fine": lambda c: c["input_rules_fine"],
-        "input_rules_equal": lambda c: c["input_rules_equal"],
-        "pixel_rules": lambda c: c["pixel_rules"],
-        "forest": lambda c: c["forest"],
-        "selfchecker": lambda c: c["selfchecker"],
-        "cross_reference": None,
-    }
     table = {}
-    for name, judge in judges.items():
+    for name in JUDGES:
         rows = []
         for evidence in draws:
-            columns = evidence.images.columns
-            referees = [other for other in NETWORKS if other in columns]
-            verdicts = judge(columns).astype(int) if judge else CrossReference(referees).judge(evidence).wrong
-            found = misjudged(verdicts, evidence.correct)
+            found = misjudged(evidence.images.columns[name].astype(int), evidence.correct)
             off = found.estimated_accuracy - evidence.correct.mean()
             rows.append((found.tpr, found.fpr, found.f1, off, abs(off), found.undecided / found.n))
         keys = ("tpr", "fpr", "f1", "bias", "mae", "undecided")
@@ -310,7 +259,7 @@ def one_network(name, looks, labels, arguments):
     rows, table = [], {}
     for place, column in enumerate(COLUMNS):
         began = time.perf_counter()
-        pair = SWAPS.get(column)
+        pair = SWAPPED.get(column)
         known = exchanged(validation, pair, labels=True) if pair else validation
         pool = exchanged(everything, pair) if pair else everything
         estimators = [one.fit(known) for one in panel(name)]
@@ -441,7 +390,7 @@ def main():
     began = time.perf_counter()
     arguments.work.mkdir(parents=True, exist_ok=True)
     data = load(arguments.data)
-    training, validation, operation = split(data)
+    training, validation, operation = split(data, TRAINING, VALIDATION)
     ambiguous = load_images(arguments.ambiguous)
     chance = np.random.default_rng(0).random((len(ambiguous), 1))
     truth = (ambiguous.soft_labels.cumsum(axis=1) < chance).sum(axis=1).clip(max=9)

@@ -3,12 +3,14 @@
     python results/search/make.py cats_dogs_25k_64_webp.npz --out cats_dogs.json --keep kept/cats_dogs
     python results/search/make.py mnist.npz --biased 3 --out mnist.json --keep kept/mnist
     python results/search/make.py --kept kept/cats_dogs --out cats_dogs.json   # search again, without training
+    python results/search/make.py cats_dogs_25k_64_webp.npz --unpack cats_dogs.npz   # for every other command
 
 Cats and dogs: the network and recipe of the paper, trained on the training half without its 30 % darkest cats, a tenth
 held out, calibrated by temperature scaling on it. Other data: `simple_cnn`, trained without the brightest 60 % of one
 class. Of all test images predicted with a confidence above 0.65 the distance to another decision is measured by the
 default attack (decisions only) and by the gradient attack; then every search is simulated on random parts of the pool.
-Several models give the honest error bar: the repetitions of one pool overlap.
+Several models give the honest error bar: the repetitions of one pool overlap. All of this is the task of
+`secondguess study run search-figure4`; here models and pools can be kept, and every point of the curves.
 """
 
 from __future__ import annotations
@@ -20,37 +22,27 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import reduce
 from pathlib import Path
 
 import numpy as np
 
-from secondguess import Classifier, ImageSet, Needs, load, zoo
+from secondguess import Classifier, ImageSet, load
 from secondguess._versions import versions
-from secondguess.search import Distances, Pool, measure_distances, simulate
-from secondguess.supervisors import make as make_supervisors
+from secondguess.data import Dataset
+from secondguess.search import Distances, Pool
+from secondguess.search.pool import TAU
+from secondguess.studies.tasks.search import SUBJECTS, biased, calibrated, make_pool, search_pool
 
-TAU = 0.65
 SCORES = ("knn", "mdsa", "relative_mahalanobis")
-METHODS = {
-    "random": ("random", {}),
-    "low_confidence": ("low_confidence", {}),
-    "adversarial_distance": ("adversarial_distance", {}),
-    "adversarial_distance_raw": ("adversarial_distance", {"log": False}),
-    "bandit": ("bandit", {}),
-    "bandit_published": ("bandit", {"variant": "published", "elbow": "published"}),
-    "coverage": ("coverage", {}),
-    "coverage_published": ("coverage", {"variant": "bw_published", "elbow": "published"}),
-    "facility": ("facility", {}),
-    "adaptive": ("adaptive", {}),
-}
 GOAL = 50
-PATHS = ("data", "out", "keep", "kept")
+PATHS = ("data", "out", "keep", "kept", "unpack")
 MAKING = ("models", "epochs", "biased", "attack", "queries", "supervisors", "limit", "no_search")  # not of a search
+SEARCHING = ("replications", "subset", "budget", "seed", "jobs")
+COLUMNS = ("mae", "l2", "linf", "queries", "failed")
 
 
-def cats_and_dogs(path):
-    """Training images without the darkest 30 % of cats, test images, the architecture and the classes in question."""
+def unpacked(path):
+    """Cats and dogs from the file in which they are packed: WebP images one after another, and where each begins."""
     from PIL import Image
 
     with np.load(path, allow_pickle=False) as file:
@@ -62,68 +54,24 @@ def cats_and_dogs(path):
 
     with ThreadPoolExecutor() as workers:
         pixels = np.stack(list(workers.map(decode, range(len(labels)))))
-    images = ImageSet.from_arrays(
-        pixels, labels, class_names=("cat", "dog"), columns={"luma": luma}, name="cats and dogs"
-    )
-    dark = luma < np.quantile(luma[~is_test & (labels == 0)], 0.3)
-    training = images.take(~is_test & ~(dark & (labels == 0)))
-    return training, images.take(is_test), "cats_dogs_cnn", ("dog", "cat")
+    columns = {"luma": luma}  # of the middle of the photographs; `biased` measures it on the pixels
+    images = ImageSet.from_arrays(pixels, labels, class_names=("cat", "dog"), columns=columns, name="cats and dogs")
+    return Dataset("cats and dogs", images.take(~is_test), images.take(is_test))
 
 
-def biased_digits(path, biased, share=0.6):
-    """Training images without the brightest 60 % of one class, test images, architecture; all classes in question."""
-    data = load(path)
-    brightness = np.concatenate(
-        [data.train.images[i : i + 5000].mean(axis=(1, 2, 3)) for i in range(0, len(data.train), 5000)]
-    )
-    mine = data.train.labels == biased
-    dropped = mine & (brightness > np.quantile(brightness[mine], 1 - share))
-    return data.train.take(~dropped), data.test, "simple_cnn", (None,)
+def cats_and_dogs(path):
+    """Training images without the darkest 30 % of cats, and test images."""
+    return biased(unpacked(path), SUBJECTS["cats_dogs"])
 
 
-def train_calibrated(training, architecture, seed, epochs):
-    """A network trained by its recipe, its logits divided by the temperature that suits the held-out tenth."""
-    import torch
-
-    from secondguess.training import fit_temperature, train
-
-    fitting, held_out = training.split(0.9, seed=seed)
-    model = zoo.make(architecture, num_classes=training.num_classes, input_shape=training.shape, seed=seed)
-    recipe = zoo.describe(architecture).recipe.as_kwargs() | ({"epochs": epochs} if epochs else {})
-    recipe["validation"] = (held_out.materialise(), held_out.labels)
-    history = train(model, fitting.materialise(), fitting.labels, seed=seed, **recipe)
-    classifier = Classifier(model, class_names=training.class_names, batch_size=1000)
-    seen = classifier.observe(held_out, Needs(logits=True))
-    temperature = fit_temperature(seen.logits, held_out.labels)
-    with torch.no_grad():
-        model.logits.weight /= temperature
-        model.logits.bias /= temperature
-    return model, fitting, {"temperature": temperature, "validation": history.rows[-1]}
-
-
-def make_pool(classifier, fitting, test, arguments, seed):
-    """The pool of all test images above the threshold, with distances by both attacks, and their labels."""
-    supervisors = make_supervisors(arguments.supervisors) if arguments.supervisors else []
-    learnt = classifier.observe(fitting, reduce(Needs.__or__, (one.needs for one in supervisors), Needs()))
-    for one in supervisors:
-        one.fit(learnt, fitting.labels)
-    whole = Pool.of(classifier, test, tau=TAU, supervisors=supervisors, seed=seed)
-    accuracy = float((whole.predictions == test.labels).mean())
-    pool = whole.narrowed()
-    began = time.perf_counter()
-    distances = measure_distances(classifier, pool.images, attack=arguments.attack, budget=arguments.queries, seed=seed)
-    attacked = time.perf_counter() - began
-    gradient = measure_distances(classifier, pool.images, attack="gradient", seed=seed)
-    about = {
-        "test_accuracy": accuracy,
-        "attack_seconds": attacked,
-        "gradient_seconds": time.perf_counter() - began - attacked,
-        "median_mae": float(np.median(distances.mae)),
-        "median_mae_gradient": float(np.median(gradient.mae)),
-        "failed": int(distances.failed.sum()),
-        "queries_per_image": float(distances.queries.mean()),
-    }
-    return replace(pool, distances=distances), gradient, about
+def unpack(path, out):
+    """Write them as an archive that every command reads: x_train, y_train, x_test, y_test and class_names."""
+    data = unpacked(path)
+    arrays = {"class_names": np.array(data.class_names)}
+    for split, images in (("train", data.train), ("test", data.test)):
+        pixels = np.round(images.materialise() * 255).astype(np.uint8)
+        arrays |= {f"x_{split}": pixels.transpose(0, 2, 3, 1), f"y_{split}": images.labels}
+    np.savez(out, **arrays)
 
 
 def keep(folder, seed, model, pool, gradient, critical, about):
@@ -142,8 +90,8 @@ def keep(folder, seed, model, pool, gradient, critical, about):
         labels=pool.images.labels,
         features=pool.features,
         about=np.array(json.dumps({"critical": critical, "model": about})),
-        **{f"distance_{name}": getattr(pool.distances, name) for name in ("mae", "l2", "linf", "queries", "failed")},
-        **{f"gradient_{name}": getattr(gradient, name) for name in ("mae", "l2", "linf", "queries", "failed")},
+        **{f"distance_{name}": getattr(pool.distances, name) for name in COLUMNS},
+        **{f"gradient_{name}": getattr(gradient, name) for name in COLUMNS},
         **{f"score_{name}": values for name, values in pool.scores.items()},
     )
 
@@ -157,7 +105,7 @@ def kept(path):
     n = len(arrays["labels"])
 
     def distances(kind):
-        columns = {name: arrays[f"{kind}_{name}"] for name in ("mae", "l2", "linf", "queries", "failed")}
+        columns = {name: arrays[f"{kind}_{name}"] for name in COLUMNS}
         return Distances(**columns, twins=np.zeros((n, 1, 1, 1), np.float32), twin_predictions=np.zeros(n, np.int64))
 
     pool = Pool(
@@ -172,66 +120,23 @@ def kept(path):
     return pool, arrays["labels"], distances("gradient"), about["critical"], about["model"]
 
 
-def study(pool, labels, gradient, critical, arguments):
-    """All searches on one pool; the adaptive one also without supervisors, and the distance also by gradient."""
-    pool = replace(pool, eligible=pool.eligible & _predicted(pool, critical))
-    common = {
-        "budget": arguments.budget,
-        "replications": arguments.replications,
-        "subset": arguments.subset,
-        "seed": arguments.seed,
-        "jobs": arguments.jobs,
-    }
-    main = simulate(pool, labels, METHODS, **common)
-    by_gradient = replace(pool, distances=gradient, scores={})
-    plain = simulate(replace(pool, scores={}), labels, {"adaptive_without_scores": ("adaptive", {})}, **common)
-    others = simulate(by_gradient, labels, {"adversarial_distance_gradient": ("adversarial_distance", {})}, **common)
-    together = [main, plain, others]  # one seed, hence the same parts of the pool
-    return replace(
-        main,
-        outcomes={name: seen for one in together for name, seen in one.outcomes.items()},
-        titles={name: title for one in together for name, title in one.titles.items()},
-    )
-
-
 def measured(pool, labels, gradient, criticals, about, seed, arguments):
-    """The record of one model: a study for every critical class, and how alike the two distances are."""
-    from scipy.stats import spearmanr
-
-    from secondguess.search.adversarial_distance import residuals
-
+    """The record of one model: a study for every critical class that has errors."""
+    common = {key: getattr(arguments, key) for key in SEARCHING}
     rows = []
-    for critical in criticals:
-        began = time.perf_counter()
-        if not (pool.errors(labels) & _predicted(pool, critical)).any():
-            say(f"model {seed}, {critical or 'all classes'}: no error above the threshold, nothing to search for")
-            continue
-        found = study(pool, labels, gradient, critical, arguments)
-        mine = replace(pool, eligible=pool.eligible & _predicted(pool, critical))
-        ours, theirs = residuals(mine), residuals(replace(mine, distances=gradient))
-        both = np.isfinite(ours) & np.isfinite(theirs)
-        row = {
-            "model": seed,
-            "critical": critical or "all classes",
-            "seconds": time.perf_counter() - began,
-            "spearman_residuals": float(spearmanr(ours[both], theirs[both]).statistic),
-            "about": about,
-            "study": found.to_json(curves=seed == 0),
-        }
-        rows.append(row)
-        say(f"model {seed}, {row['critical']}: {found.pool_errors} errors in {found.size}, SDR {found.pool_sdr:.2f}")
-        for method in found.outcomes:
-            shown = {
-                key: found.curve(method, key).at(found.budget)["pooled"] for key in ("errors", "lift", "matched_lift")
-            }
-            say(f"  {method:32} " + "  ".join(f"{key} {value:.2f}" for key, value in shown.items()))
+    for found in search_pool(pool, labels, gradient, criticals, curves=seed == 0, **common):
+        study = found["study"]
+        rows.append({"model": seed, "about": about} | found)
+        say(
+            f"model {seed}, {found['critical']}: {study['pool_errors']} errors in {study['size']}, "
+            f"SDR {study['pool_sdr']:.2f}"
+        )
+        for line in (line for line in study["table"] if line["queries"] == study["budget"]):
+            shown = {key: line[key]["pooled"] for key in ("errors", "lift", "matched_lift")}
+            say(f"  {line['method']:32} " + "  ".join(f"{key} {value:.2f}" for key, value in shown.items()))
+    if len(rows) < len(criticals):
+        say(f"model {seed}: {len(criticals) - len(rows)} classes without an error above the threshold")
     return rows
-
-
-def _predicted(pool, critical):
-    if critical is None:
-        return np.ones(len(pool), dtype=bool)
-    return pool.predictions == pool.observation.class_names.index(critical)
 
 
 def summary(rows):
@@ -262,9 +167,10 @@ def main():
     parser.add_argument("--out", type=Path, default=Path("search.json"))
     parser.add_argument("--keep", type=Path, help="folder for models and pools")
     parser.add_argument("--kept", type=Path, help="folder of pools to search again instead of training")
+    parser.add_argument("--unpack", type=Path, help="only write cats and dogs to this .npz, which every command reads")
     parser.add_argument("--no-search", action="store_true", help="only train, measure and keep; search with --kept")
     parser.add_argument("--models", type=int, default=2)
-    parser.add_argument("--epochs", type=int, help="other than the recipe's")
+    parser.add_argument("--epochs", type=int, default=0, help="other than the recipe's")
     parser.add_argument(
         "--biased", type=int, default=3, help="the class that is thinned in other data than cats and dogs"
     )
@@ -278,6 +184,9 @@ def main():
     parser.add_argument("--jobs", type=int, default=-1)
     parser.add_argument("--limit", type=int, help="so many training and test images only (a quick try)")
     arguments = parser.parse_args()
+    if arguments.unpack:
+        unpack(arguments.data, arguments.unpack)
+        return
     began, rows = time.perf_counter(), []
     for seed, made in enumerate(pools(arguments)):
         if arguments.no_search:
@@ -294,22 +203,23 @@ def pools(arguments):
         return
     began = time.perf_counter()
     cats = "cats_dogs" in Path(arguments.data).name
-    source = cats_and_dogs(arguments.data) if cats else biased_digits(arguments.data, arguments.biased)
-    training, test, architecture, critical = source
+    subject = SUBJECTS["cats_dogs"] if cats else replace(SUBJECTS["mnist"], biased=arguments.biased)
+    training, test = cats_and_dogs(arguments.data) if cats else biased(load(arguments.data), subject)
     if arguments.limit:
         training, test = training.head(arguments.limit, seed=0), test.head(arguments.limit, seed=0)
     say(f"{len(training)} training and {len(test)} test images after {time.perf_counter() - began:.0f} s")
     for seed in range(arguments.models):
-        model, fitting, about = train_calibrated(training, architecture, seed, arguments.epochs)
+        model, fitting, about = calibrated(training, subject.architecture, seed=seed, epochs=arguments.epochs)
         say(f"model {seed}: trained after {time.perf_counter() - began:.0f} s, {about}")
         classifier = Classifier(model, class_names=training.class_names, batch_size=4096)
-        pool, gradient, more = make_pool(classifier, fitting, test, arguments, seed)
+        common = {key: getattr(arguments, key) for key in ("supervisors", "attack", "queries")}
+        pool, gradient, more = make_pool(classifier, fitting, test, **common, seed=seed)
         say(f"model {seed}: measured after {time.perf_counter() - began:.0f} s, {more}")
         settings = {key: getattr(arguments, key) for key in MAKING} | {"data": Path(arguments.data).stem}
         about |= more | {"made_with": settings}
         if arguments.keep:
-            keep(arguments.keep, seed, model, pool, gradient, critical, about)
-        yield pool, pool.images.labels, gradient, critical, about
+            keep(arguments.keep, seed, model, pool, gradient, subject.critical, about)
+        yield pool, pool.images.labels, gradient, subject.critical, about
 
 
 def record(arguments, rows, seconds):
@@ -319,7 +229,7 @@ def record(arguments, rows, seconds):
     left_out = (*PATHS, *(MAKING if arguments.kept else ()))
     return {
         "script": "results/search/make.py",
-        "settings": {key: value for key, value in vars(arguments).items() if key not in left_out},
+        "settings": {key: value for key, value in vars(arguments).items() if key not in left_out} | {"tau": TAU},
         "data": Path(arguments.data).stem if arguments.data else arguments.kept.name,
         "hardware": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
         "versions": versions(),

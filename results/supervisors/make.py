@@ -13,79 +13,40 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 import warnings
-from functools import reduce
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from secondguess import Classifier, ImageSet, Needs, load, zoo
+from secondguess import load, zoo
 from secondguess._versions import versions
 from secondguess.data import load_images
-from secondguess.metrics import auroc
-from secondguess.stress import Adversarial, Corrupted
+from secondguess.studies.tasks.opening import joined
+from secondguess.studies.tasks.supervisors import configured, fixed_sets, score_run
 from secondguess.supervisors import make, names
 from secondguess.training import Fleet
 
-ONCE = ("ensemble_ms", "ensemble_mi", "ensemble_pe", "autoencoder")
+ARCHITECTURE = "simple_cnn"
+ENSEMBLES = ("ensemble_ms", "ensemble_mi", "ensemble_pe")
+ONCE = (*ENSEMBLES, "autoencoder")
 
 
 def supervisors(arguments):
     """The supervisors to compare, with the settings of the paper where ours are others."""
+    parameters = {name: {"members": arguments.members} for name in ENSEMBLES}
+    parameters["dissector"] = {"batch_size": 1024}  # in batches of 32, as by default, 80,000 images take minutes
     wanted = [name for name in names() if name not in arguments.skip]
-    made = {supervisor.name: supervisor for supervisor in make(wanted)}
-    for name in {"ensemble_ms", "ensemble_mi", "ensemble_pe"} & made.keys():
-        made[name] = made[name].clone(members=arguments.members, architecture="simple_cnn")
-    if "dissector" in made:  # in batches of 32, as by default, 80,000 images take minutes
-        made["dissector"] = made["dissector"].clone(batch_size=1024)
-    return made
+    return [configured(one, parameters, ARCHITECTURE, 0) for one in make(wanted)]
 
 
-def mixed(nominal: ImageSet, ambiguous: ImageSet) -> ImageSet:
-    """What the models were trained on."""
-    return ImageSet.from_arrays(
-        np.concatenate([nominal.images[:], ambiguous.images[:]]),
-        np.concatenate([nominal.labels, ambiguous.labels]),
-        class_names=nominal.class_names,
-        layout="NCHW",
-    )
-
-
-def one_run(number, model, training, sets, panel, once, arguments):
+def one_run(number, model, training, sets, panel, arguments):
     """AUROC of every supervisor on every set, for one model."""
-    classifier = Classifier(model, class_names=training.class_names, batch_size=1000, memory_limit=64 << 30)
-    began = time.perf_counter()
-    attack = Adversarial(limit=arguments.attacked, chunk_size=1000)
-    sets = sets | {"adversarial": attack.make(sets["nominal"], classifier=classifier, seed=number)}
-    say(f"run {number}: attacked in {time.perf_counter() - began:.0f} s")
-    fitting = [one for one in panel.values() if one.requires_fit]
-    needs = reduce(Needs.__or__, (one.needs for one in panel.values()), Needs())
-    learnt = classifier.observe(training, reduce(Needs.__or__, (one.needs for one in fitting), Needs()))
-    seen = {name: classifier.observe(images, needs) for name, images in sets.items()}
-    say(f"run {number}: observed after {time.perf_counter() - began:.0f} s")
     rows = []
-    for name, supervisor in panel.items():
-        started = time.perf_counter()
-        if name in once:
-            supervisor = once[name]
-        elif supervisor.requires_fit:
-            supervisor = supervisor.clone().fit(learnt, training.labels)
-            if name in ONCE:
-                once[name] = supervisor
-        fitted = time.perf_counter()
-        scores = {key: supervisor.score(observation) for key, observation in seen.items()}
-        ended = time.perf_counter()
-        row = {
-            "run": number,
-            "supervisor": name,
-            "fit_seconds": fitted - started,
-            "score_seconds": ended - fitted,
-            **{key: auroc(scores["nominal"], values) for key, values in scores.items() if key != "nominal"},
-        }
-        rows.append(row)
-        say({key: round(value, 3) if isinstance(value, float) else value for key, value in row.items()})
+    for found in score_run(model, panel, training, sets, attacked=arguments.attacked, seed=number):
+        about = {"run": number, "supervisor": found.supervisor.name}
+        rows.append(about | {"fit_seconds": found.fit_seconds, "score_seconds": found.score_seconds} | found.aurocs)
+        say({key: round(value, 3) if isinstance(value, float) else value for key, value in rows[-1].items()})
     return rows
 
 
@@ -104,27 +65,24 @@ def main():
     parser.add_argument("--skip", nargs="*", default=[])
     arguments = parser.parse_args()
     data = load(arguments.data)
-    training = mixed(data.train, load_images(arguments.kept / "training.npz"))
-    sets = {
-        "nominal": data.test,
-        "ambiguous": load_images(arguments.kept / "test.npz"),
-        "corrupted": Corrupted(mix=arguments.mix).make(data.test, seed=0),
-        "invalid": load(arguments.other).test,
-    }
+    training = joined(data.train, load_images(arguments.kept / "training.npz"))
+    sets = {"ambiguous": load_images(arguments.kept / "test.npz")}
+    sets |= fixed_sets(data.test, load(arguments.other).test, arguments.mix)
     if arguments.limit:
         training = training.take(np.random.default_rng(0).permutation(len(training))[: 4 * arguments.limit])
         sets = {name: images.head(arguments.limit) for name, images in sets.items()}
-    models = Fleet.load(arguments.kept / "mixed", lambda seed: zoo.make("simple_cnn", seed=seed))
-    panel, once, rows = supervisors(arguments), {}, []
+    models = Fleet.load(arguments.kept / "mixed", lambda seed: zoo.make(ARCHITECTURE, seed=seed))
+    panel, rows = supervisors(arguments), []
     for number in range(arguments.runs):
+        panel = [one if one.name in ONCE else one.clone() for one in panel]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            rows += one_run(number, models[number], training, sets, panel, once, arguments)
+            rows += one_run(number, models[number], training, sets, panel, arguments)
         arguments.out.write_text(json.dumps(record(arguments, data, rows), indent=1) + "\n")
 
 
-def record(arguments, data, rows):
-    """The record of the runs so far."""
+def summary(rows):
+    """Mean and standard deviation over the runs, for each supervisor and set, and how many runs there were."""
     columns = ("ambiguous", "adversarial", "corrupted", "invalid")
     table = {}
     for name in dict.fromkeys(row["supervisor"] for row in rows):
@@ -133,7 +91,12 @@ def record(arguments, data, rows):
         table[name] = {
             column: {"mean": round(float(mean), 4), "std": None if np.isnan(std) else round(float(std), 4)}
             for column, mean, std in zip(columns, mine.mean(axis=0), spread, strict=True)
-        }
+        } | {"runs": len(mine)}
+    return table
+
+
+def record(arguments, data, rows):
+    """The record of the runs so far."""
     shown = {key: str(value) for key, value in vars(arguments).items() if key not in ("data", "other", "kept", "out")}
     return {
         "script": "results/supervisors/make.py",
@@ -141,7 +104,7 @@ def record(arguments, data, rows):
         "hardware": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
         "versions": versions(),
         "data": {"name": Path(arguments.data).stem, "fingerprint": data.fingerprint},
-        "table": table,
+        "table": summary(rows),
         "rows": rows,
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import stat
@@ -121,6 +122,8 @@ def test_distances_are_measured_for_what_may_be_asked_about(
     np.testing.assert_array_equal(measured, pool.eligible)
     assert (pool.distances.queries <= 250).all()
     assert np.isinf(pool.distances.mae[~pool.eligible]).all()
+    assert isinstance(pool.distances.twins, np.memmap)  # on disk: they are as large as all images together
+    assert Path(str(pool.distances.twins.filename)).parent == tmp_path / "labels/distances"
     known = ~pool.distances.failed
     np.testing.assert_allclose(
         pool.distances.mae[known],
@@ -128,6 +131,37 @@ def test_distances_are_measured_for_what_may_be_asked_about(
         rtol=1e-5,
     )
     assert "Images labelled: 0, errors found: 0." in capsys.readouterr().out
+
+
+def test_answers_that_cannot_be_used_end_no_session_and_are_told(
+    run: Run, house: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The model has no answer to changed images that are dark."""
+    (tmp_path / "sick_models.py").write_text(
+        "import numpy as np\n"
+        "from label_models import make_model as make_well\n"
+        "def make_model():\n"
+        "    well = make_well()\n"
+        "    def answer(images):\n"
+        "        changed = np.abs(16 * images - np.rint(16 * images)).max(axis=(1, 2, 3)) > 1e-3\n"
+        "        dark = images.mean(axis=(1, 2, 3)) < 0.28\n"
+        "        return np.where((changed & dark)[:, None], np.nan, well(images))\n"
+        "    return answer\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def serve(
+        app: Any, keys: Keys, listening: socket.socket, *, announce: Callable[[str], None], browser: bool
+    ) -> None:
+        announce("the link")
+        listening.close()
+
+    monkeypatch.setattr("secondguess.app.server.serve", serve)
+    words = ["--model", "sick_models:make_model", "--images", house / "incoming.npz", "--size", "8", "--tau", "0"]
+    run(*words, "--budget", "200", "--out", tmp_path / "labels", "--no-browser")
+    said = capsys.readouterr().out
+    assert re.search(r"^[\d,]+ questions about \d+ images had no answer that can be used \(NaN or an error\);", said)
+    assert "60 images may be asked about." in said
 
 
 @pytest.mark.parametrize(

@@ -4,36 +4,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from distance_house import NAMES, Linear, assert_same
 
 from secondguess import Classifier, ImageSet
 from secondguess.errors import UserError
 from secondguess.search.attacks import Boundary, Gradient, HopSkipJump, checkpoint, engine
 from secondguess.search.distance import Distances, measure_distances
 
-NAMES = ["mae", "l2", "linf", "queries", "failed", "twins", "twin_predictions"]
 QUICK = HopSkipJump(probes=16)
-
-
-class Linear:
-    """A plane through grey images 1x8x8: the nearest point of the boundary is known. Counts what it is asked."""
-
-    def __init__(self, seed: int = 0) -> None:
-        rng = np.random.default_rng(seed)
-        self.w = rng.standard_normal(64)
-        self.images = (0.3 + 0.4 * rng.random((17, 1, 8, 8))).astype(np.float32)
-        self.b = -float(np.median(self.images.reshape(17, -1) @ self.w)) + 1e-3
-        self.asked = 0
-
-    def __call__(self, images: np.ndarray) -> np.ndarray:
-        assert images.min() >= 0
-        assert images.max() <= 1
-        self.asked += len(images)
-        lead = images.reshape(len(images), -1).astype(np.float64) @ self.w + self.b
-        return np.stack([-lead, lead], axis=1)
-
-    @property
-    def distances(self) -> np.ndarray:
-        return np.abs(self.images.reshape(17, -1) @ self.w + self.b) / np.linalg.norm(self.w)
 
 
 @pytest.fixture
@@ -66,9 +44,13 @@ def digits():
     return model.eval(), pixels[-60:].numpy()
 
 
-def assert_same(one: Distances, other: Distances) -> None:
-    for name in NAMES:
-        np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
+def rowwise(linear: Linear) -> Classifier:
+    """The same plane; a sum of one row is the same in every batch, unlike a matrix product's."""
+    return Classifier(
+        lambda x: np.array([[-s, s] for s in (float(linear.w @ i.ravel()) + linear.b for i in x)]),
+        output="logits",
+        version="1",
+    )
 
 
 def assert_sound(found: Distances, classifier: Classifier, images: np.ndarray) -> None:
@@ -130,6 +112,7 @@ def test_every_query_is_in_the_ledger_and_within_the_budget(
     assert found.queries.max() <= budget
     assert found.start_queries == 0
     assert not found.failed.any()
+    assert not found.unusable.any()
 
 
 def test_the_gradient_attack_counts_its_forward_passes(digits) -> None:
@@ -148,13 +131,11 @@ def test_the_gradient_attack_counts_its_forward_passes(digits) -> None:
 def test_neither_batches_nor_blocks_nor_other_images_change_a_result(
     linear: Linear, attack: str | Boundary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A sum of one row is the same in every batch, unlike a matrix product's.
-    rowwise = Classifier(lambda x: np.array([[-s, s] for s in (float(linear.w @ i.ravel()) + linear.b for i in x)]))
-    options = {"attack": attack, "budget": 250, "seed": 3}
-    whole = measure_distances(rowwise, linear.images, **options)
-    assert_same(measure_distances(rowwise, linear.images, batch_size=7, **options), whole)
+    model, options = rowwise(linear), {"attack": attack, "budget": 250, "seed": 3}
+    whole = measure_distances(model, linear.images, **options)
+    assert_same(measure_distances(model, linear.images, batch_size=7, **options), whole)
     monkeypatch.setattr(engine, "BLOCK_IMAGES", 4)
-    assert_same(measure_distances(rowwise, linear.images, batch_size=1, **options), whole)
+    assert_same(measure_distances(model, linear.images, batch_size=1, **options), whole)
 
 
 def test_a_seed_is_a_result_and_another_seed_another(linear: Linear) -> None:
@@ -322,6 +303,26 @@ def test_starts_are_paid_for_by_nobody_but_counted(linear: Linear) -> None:
     assert found.queries.sum() + 17 == linear.asked
 
 
+def test_some_images_are_measured_and_the_others_are_where_they_start(linear: Linear, tmp_path: Path) -> None:
+    rows = np.array([2, 5, 11])
+    whole = measure_distances(rowwise(linear), linear.images, budget=200)
+    options = {"budget": 200, "checkpoint": tmp_path}
+    found = measure_distances(rowwise(linear), linear.images, rows=rows, **options)
+    for name in NAMES:
+        np.testing.assert_array_equal(getattr(found, name)[rows], getattr(whole, name)[rows], err_msg=name)
+    assert found.start_queries == 14
+    others = np.setdiff1d(np.arange(17), rows)
+    assert found.failed[others].all()
+    assert np.isinf(found.mae[others]).all()
+    assert not found.queries[others].any()
+    assert (found.twin_predictions[others] == -1).all()
+    assert_same(measure_distances(rowwise(linear), linear.images, rows=rows[::-1], **options), found)
+    with pytest.raises(UserError, match=r"belongs to another measurement \(other rows\)"):
+        measure_distances(rowwise(linear), linear.images, rows=rows[:2], **options)
+    with pytest.raises(UserError, match=r"positions of the 17 images; give numbers in 0\.\.16"):
+        measure_distances(rowwise(linear), linear.images, rows=np.array([17]))
+
+
 class Interrupted(Linear):
     """Breaks off after so many questions, as Ctrl-C does."""
 
@@ -366,9 +367,11 @@ def test_a_checkpoint_of_another_measurement_is_refused(linear: Linear, tmp_path
     measure_distances(classifier, linear.images, budget=150, checkpoint=tmp_path)
     with pytest.raises(UserError, match=r"belongs to another measurement \(other budget, seed\); name another folder"):
         measure_distances(classifier, linear.images, budget=160, seed=1, checkpoint=tmp_path)
-    (tmp_path / "results.npz").write_bytes(b"no zip")
-    with pytest.raises(UserError, match=r"results.npz in the checkpoint .* cannot be read"):
-        measure_distances(classifier, linear.images, budget=150, checkpoint=tmp_path)
+    whole = (tmp_path / "results.npz").read_bytes()
+    for damaged in (b"no zip", whole[:500], b""):
+        (tmp_path / "results.npz").write_bytes(damaged)
+        with pytest.raises(UserError, match=r"results.npz in the checkpoint .* cannot be read"):
+            measure_distances(classifier, linear.images, budget=150, checkpoint=tmp_path)
 
 
 def test_distances_are_saved_and_loaded(linear: Linear, tmp_path: Path) -> None:
@@ -378,28 +381,10 @@ def test_distances_are_saved_and_loaded(linear: Linear, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="There are no distances at"):
         Distances.load(tmp_path / "nowhere.npz")
     np.savez(tmp_path / "other.npz", x=np.zeros(3))
-    with pytest.raises(UserError, match="does not hold distances"):
-        Distances.load(tmp_path / "other.npz")
-
-
-def not_a_number(images: np.ndarray) -> np.ndarray:
-    scores = np.stack([images.mean((1, 2, 3)), np.full(len(images), 0.5)], axis=1)
-    return np.where((images.std(axis=(1, 2, 3)) > 0.05)[:, None], np.nan, scores)
-
-
-def test_a_model_that_answers_nan_is_reported(digits) -> None:
-    import torch
-
-    flat = np.linspace(0.1, 0.9, 8, dtype=np.float32).reshape(8, 1, 1, 1) * np.ones((8, 1, 8, 8), dtype=np.float32)
-    with pytest.raises(UserError, match="returned NaN or infinity for"):
-        measure_distances(Classifier(not_a_number, output="logits"), flat)
-
-    class Broken(torch.nn.Module):
-        def forward(self, images: torch.Tensor) -> torch.Tensor:
-            return torch.from_numpy(not_a_number(images.numpy()))
-
-    with pytest.raises(UserError, match="returned NaN or infinity for a changed image"):
-        measure_distances(Classifier(Broken(), output="logits", device="cpu"), flat)
+    (tmp_path / "half.npz").write_bytes((tmp_path / "distances.npz").read_bytes()[:500])
+    for name in ("other.npz", "half.npz"):
+        with pytest.raises(UserError, match="does not hold distances"):
+            Distances.load(tmp_path / name)
 
 
 @pytest.mark.parametrize(
@@ -414,6 +399,17 @@ def test_a_model_that_answers_nan_is_reported(digits) -> None:
 def test_a_mistake_is_explained(linear: Linear, change: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message):
         measure_distances(Classifier(linear, output="logits"), linear.images, **change)
+
+
+def test_a_measurement_that_cannot_begin_leaves_no_checkpoint_in_the_way(linear: Linear, tmp_path: Path) -> None:
+    classifier, options = (
+        Classifier(linear, output="logits", version="1"),
+        {"budget": 200, "checkpoint": tmp_path / "d"},
+    )
+    with pytest.raises(UserError, match=r"The gradient attack needs gradients, but .* take the attack hop_skip_jump"):
+        measure_distances(classifier, linear.images, attack="gradient", **options)
+    assert not (tmp_path / "d").exists()
+    assert not measure_distances(classifier, linear.images, **options).failed.any()
 
 
 def test_an_attack_that_cannot_work_is_refused() -> None:

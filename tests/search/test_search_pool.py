@@ -8,6 +8,7 @@ from sklearn.decomposition import PCA
 from sklearn.preprocessing import StandardScaler
 
 from secondguess import Classifier, ImageSet
+from secondguess.data.sources import ViewSource
 from secondguess.errors import UserError
 from secondguess.search import Pool
 from secondguess.search import pool as pools
@@ -107,6 +108,29 @@ def test_without_pixels_nothing_else_changes():
     assert bare.distances.twins.shape == (60, 1, 1, 1)
     assert bare.confidence.tolist() == pool.confidence.tolist()
     assert bare.distances.mae.tolist() == pool.distances.mae.tolist()
+
+
+def test_features_of_large_images_are_learnt_from_as_many_as_memory_allows(images, monkeypatch):
+    """All images have their features, however few are read at a time and learnt from."""
+    read = []
+
+    class Watched(ViewSource):
+        def _read(self, rows):
+            found = super()._read(rows)
+            read.append(len(found))
+            return found
+
+    source = Watched(images.images, np.arange(len(images)))
+    whole = pixel_features(source)
+    assert max(read) == len(images)
+    monkeypatch.setattr(pools, "AT_ONCE_BYTES", 9 * 4 * int(np.prod(images.shape)))
+    read.clear()
+    np.testing.assert_allclose(pixel_features(source), whole, rtol=1e-4, atol=1e-5)
+    assert max(read) <= 9
+    monkeypatch.setattr(pools, "LEARNT_BYTES", 30 * 4 * int(np.prod(images.shape)))
+    read.clear()
+    assert pixel_features(source).shape == whole.shape
+    assert sum(read) == 30 + len(images)
 
 
 def test_only_never_admits_more():

@@ -9,6 +9,7 @@ import pytest
 from secondguess._progress import Lines
 from secondguess.errors import UserError
 from secondguess.metrics import discovery
+from secondguess.observation import Observation
 from secondguess.search import simulate
 from secondguess.search.checks import example_pool
 from secondguess.search.simulation import METRICS
@@ -45,6 +46,33 @@ def test_every_measure_is_that_of_the_metrics(world, study):
     assert study.curve("random", "errors").mean[-1] == study.outcomes["random"].errors.sum(axis=1).mean()
 
 
+def test_excess_errors_by_hand():
+    """Errors found less those that random looks at the same confidences would find."""
+    errors, rates = np.array([True, False, True, True]), np.array([0.1, 0.3, 0.5, 0.02])
+    assert discovery.excess_curve(errors, rates) == pytest.approx([0.9, 0.6, 1.1, 2.08])
+    both = discovery.excess_curve(np.stack([errors, ~errors]), np.stack([rates, rates]))
+    assert both[1] == pytest.approx([-0.1, 0.6, 0.1, 0.08])
+    with pytest.raises(UserError, match="one chance for each query"):
+        discovery.excess_curve(errors, rates[:3])
+
+
+def test_a_study_counts_excess_errors_against_the_rate_of_the_pool_at_each_confidence():
+    """Two confidences, hence two rates by counting: 10 of 50 predictions at .7 are wrong, 5 of 50 at .9."""
+    pool, _ = example_pool(100, seed=1)
+    confidence = np.repeat([0.7, 0.9], 50)
+    seen = Observation(np.column_stack([confidence, 1 - confidence, np.zeros(100)]))
+    wrong = np.isin(np.arange(100), [*range(10), *range(50, 55)])
+    pool = dataclasses.replace(pool, observation=seen, eligible=np.ones(100, dtype=bool))
+    study = simulate(pool, wrong.astype(np.int64), ["random", "low_confidence"], budget=30, replications=3)
+    for method, seen in study.outcomes.items():
+        expected = wrong[seen.queries] - np.where(seen.queries < 50, 10 / 50, 5 / 50)
+        assert study.values(method, "excess_errors") == pytest.approx(expected.cumsum(axis=1))
+    at_seven = study.outcomes["low_confidence"]
+    assert (at_seven.queries < 50).all()
+    found = study.table(at=[30])[1]["excess_errors"]
+    assert found["pooled"] == found["mean"] == pytest.approx(at_seven.errors.sum(axis=1).mean() - 6)
+
+
 def test_invariants_of_the_curves(study):
     for method in CHEAP:
         assert (np.diff(study.values(method, "spread"), axis=1) <= 1e-12).all()
@@ -66,6 +94,8 @@ def test_random_reaches_the_ratio_of_the_pool_and_has_no_matched_lift():
     found = simulate(pool, labels, ["random"], budget=50, replications=150, subset=400)
     assert found.curve("random", "lift").pooled[-1] == pytest.approx(1, abs=0.1)
     assert found.curve("random", "matched_lift").pooled[-1] == pytest.approx(1, abs=0.1)
+    errors = found.curve("random", "errors").mean[-1]
+    assert found.curve("random", "excess_errors").pooled[-1] == pytest.approx(0, abs=0.1 * errors)
 
 
 def test_low_confidence_finds_errors_but_none_that_were_not_announced():
@@ -76,6 +106,8 @@ def test_low_confidence_finds_errors_but_none_that_were_not_announced():
     found = simulate(pool, labels, ["random", "low_confidence"], budget=50, replications=40, subset=400)
     assert found.curve("low_confidence", "errors").mean[-1] > 1.5 * found.curve("random", "errors").mean[-1]
     assert found.curve("low_confidence", "matched_lift").pooled[-1] == pytest.approx(1, abs=0.15)
+    errors = found.curve("low_confidence", "errors").mean[-1]
+    assert found.curve("low_confidence", "excess_errors").pooled[-1] == pytest.approx(0, abs=0.15 * errors)
 
 
 def test_the_same_seed_gives_the_same_study_whatever_the_methods_beside(world, study):

@@ -90,7 +90,7 @@ def test_every_study_is_complete(name):
     study = get(name)
     assert study.name == name
     assert name.startswith(
-        tuple(f"{paper}-" for paper in ("ambiguity", "surprise", "oracles", "hubris", "search", "cross"))
+        tuple(f"{paper}-" for paper in ("ambiguity", "surprise", "oracles", "hubris", "search", "mixtures"))
     )
     assert study.paper
     assert study.table

@@ -143,6 +143,8 @@ def label(
     from secondguess.app.store import Store
     from secondguess.search.registry import get_search
 
+    name = search.replace("-", "_")
+    needs_distances = get_search(name).needs_distances  # a name that does not exist is told before the long work
     progress = progress_for(quiet=quiet or json)
     classifier = open_classifier(model, weights, mean, std, output, batch_size, device)
     loading = loading_for(classifier.input_shape, size, channels, fit, skip_bad=skip_bad)
@@ -150,7 +152,6 @@ def label(
     store = Store(out)
     try:
         pool = _pool(classifier, found, critical, tau, seed, progress)
-        name = search.replace("-", "_")
         about: dict[str, Any] = {
             "model": classifier.fingerprint,
             "images": found.content_fingerprint,
@@ -158,10 +159,10 @@ def label(
             "seed": seed,
         }
         about |= {"critical": critical, "tau": tau, "classes": list(pool.observation.class_names)}
-        if get_search(name).needs_distances:
+        if needs_distances:
             about |= {"attack": attack, "budget": budget}
             store.agree(about)  # before the long work
-            pool = replace(pool, distances=_distances(classifier, pool, attack, budget, seed, out, progress))
+            pool = pool.with_distances(_distances(classifier, pool, attack, budget, seed, out, progress))
         labelling = _labelling(name, pool, store, seed, overlap=overlap, goal=labels, show_answer=show_answer)
         store.begin(about)
         _serve(labelling, store, classifier, annotator, port, browser=browser, as_json=json)
@@ -205,39 +206,18 @@ def _pool(
 def _distances(
     classifier: Classifier, pool: Pool, attack: str, budget: int | None, seed: int, out: Path, progress: Progress
 ) -> Distances:
-    """Distances of the images that may be asked about; for the others they are unknown."""
-    import numpy as np
+    """Distances of the images that may be asked about, the twins mapped from their file; the others are unknown."""
+    from secondguess.search.distance import measure_distances
 
-    from secondguess.search.distance import Distances, measure_distances
-
-    rows, n = pool.rows, len(pool)
-    measured = measure_distances(
+    return measure_distances(
         classifier,
-        pool.images.take(rows),
+        pool.images,
+        rows=pool.rows,
         attack=attack,
         budget=budget,
         seed=seed,
-        starts=pool.images,
         checkpoint=out / DISTANCES,
         progress=progress,
-    )
-
-    def placed(values: Any, fill: Any) -> Any:
-        everywhere = np.full((n, *values.shape[1:]), fill, values.dtype)
-        everywhere[rows] = values
-        return everywhere
-
-    twins = np.zeros((n, *measured.twins.shape[1:]), np.float32)  # memory that nobody writes to is not taken
-    twins[rows] = measured.twins
-    return Distances(
-        mae=placed(measured.mae, np.inf),
-        l2=placed(measured.l2, np.inf),
-        linf=placed(measured.linf, np.inf),
-        queries=placed(measured.queries, 0),
-        failed=placed(measured.failed, True),
-        twins=twins,
-        twin_predictions=placed(measured.twin_predictions, -1),
-        start_queries=measured.start_queries,
     )
 
 
@@ -274,6 +254,8 @@ def _serve(
         if as_json:
             print_json({"link": link, "labelled": len(labelling.search.told)})
         else:
+            for remark in _remarks(pool):
+                say(remark)
             say(f"{pool.size:,} images may be asked about. Open this link; Ctrl-C ends the session:")
             say(link)
         sys.stdout.flush()  # somebody may read the link from a pipe
@@ -282,6 +264,22 @@ def _serve(
     if not as_json:
         say(f"Images labelled: {len(labelling.search.told):,}, errors found: {int(labelling.search.errors.sum()):,}.")
         say(f"The labels are in {store.folder}; the same command goes on, --export csv makes a table of them.")
+
+
+def _remarks(pool: Pool) -> list[str]:
+    """What went wrong with distances, image by image, in sentences; nothing where nothing did."""
+    if pool.distances is None:
+        return []
+    failed, unusable = int(pool.distances.failed[pool.rows].sum()), pool.distances.unusable
+    remarks = []
+    if unusable.any():
+        remarks.append(
+            f"{int(unusable.sum()):,} questions about {int((unusable > 0).sum()):,} images had no answer that can be "
+            "used (NaN or an error); the distances of these images may be too large."
+        )
+    if failed:
+        remarks.append(f"No other decision was found near {failed:,} images; they are asked about last.")
+    return remarks
 
 
 def _export(out: Path, kind: str, *, as_json: bool) -> None:

@@ -8,7 +8,15 @@ each was wrong in the first place,
 With c = 1 - p it is the standardised discovery ratio (SDR; Maurer and Bennette, ICMLA 2019), named after the
 standardised mortality ratio. Its value under random search is the SDR of the whole pool, which is 1 for a calibrated
 model only; `lift` divides by it. With c the pool's own error rate at the confidence p it is the confidence-matched
-lift: what was found that the confidence does not explain.
+lift: what was found that the confidence does not explain. The same comparison as a difference,
+
+    excess = sum (e_q - c_q),
+
+is in errors: how many more were found than by looking at random at predictions of the same confidences. Both are
+indirect standardisation, so that searches can be compared that ask at different confidences: each is held against the
+pool at its own. (Standardising directly, to confidences that both ask at, fails where they have none in common.) The
+ratio is generous to a search that asks where next to no errors are expected, the excess to one that asks where there
+are many to be had; a search that leads in both finds more at equal confidence.
 
     spread  = mean over x of min over queries q of D(x, q)                               (lower = more spread out)
     utility = sum over x of p_x max over errors q found of exp(-D(x, q)^2 / sigma)       (Bansal and Weld, AAAI 2018)
@@ -43,6 +51,7 @@ __all__ = [
     "errors_distribution",
     "errors_interval",
     "errors_per_hundred_curve",
+    "excess_curve",
     "largest_distance",
     "lift",
     "pooled_curve",
@@ -122,6 +131,21 @@ def pooled_curve(errors: ArrayLike, chances: ArrayLike) -> Floats:
     if found.ndim != 2:
         raise UserError(f"The errors have shape {found.shape}; give one row for each repetition, shape (r, b).")
     return np.asarray(found.sum(axis=0).cumsum() / expected.sum(axis=0).cumsum())
+
+
+def excess_curve(errors: ArrayLike, chances: ArrayLike) -> Floats:
+    """Errors found beyond those expected, after each query.
+
+    Args:
+        errors: (..., b) booleans, which of the predictions asked about are wrong.
+        chances: (..., b) how likely each was wrong to begin with; with the pool's error rate at the confidence of each,
+            0 is what random search among predictions of the same confidences is expected to have.
+
+    Returns:
+        (..., b), negative where fewer were found than expected.
+    """
+    found, expected = _outcomes(errors, chances)
+    return np.asarray((found - expected).cumsum(axis=-1))
 
 
 def errors_distribution(chances: ArrayLike) -> Floats:

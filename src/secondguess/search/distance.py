@@ -11,14 +11,15 @@ what x shows, nor what the truth is: the question is how firmly the classifier s
 
 Departures from their measurement: the default attack spends 1,000 queries an image instead of about 22,000; an image
 for which no x' is found has the distance infinity and is marked; many images are attacked at once, and none influences
-another.
+another. Where the model has no answer to a changed image (NaN, an error), that is no other decision; it is counted.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,12 +45,14 @@ class Distances:
         mae: (n,) float64 mean absolute change of a pixel; infinity where no twin was found.
         l2: (n,) float64 Euclidean length of the change.
         linf: (n,) float64 largest change of a pixel.
-        queries: (n,) int64 questions put to the model for each image, the first and the last included.
+        queries: (n,) int64 questions put to the model for each image, the first and the last included; 0 where the
+            image was not to be measured.
         failed: (n,) bool, where no image with another decision was found.
-        twins: (n, C, H, W) float32 in [0, 1], the images with the other decision; the image itself where failed. It may
-            be mapped from a file.
-        twin_predictions: (n,) int64 what the model says of the twins.
-        start_queries: questions about the images in `starts`, which belong to no image.
+        twins: (n, C, H, W) float32 in [0, 1], the images with the other decision; the image itself where failed, zeros
+            where the image was not to be measured. It may be mapped from a file.
+        twin_predictions: (n,) int64 what the model says of the twins; -1 where it has said nothing that can be used.
+        start_queries: questions about images that are not measured: those in `starts`, and the rest of the set.
+        unusable: (n,) int64 how many of the `queries` had no answer that can be used; all 0 if left out.
     """
 
     mae: NDArray[np.float64]
@@ -60,6 +63,11 @@ class Distances:
     twins: NDArray[np.float32]
     twin_predictions: NDArray[np.int64]
     start_queries: int = 0
+    unusable: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+
+    def __post_init__(self) -> None:
+        if not self.unusable.size:
+            object.__setattr__(self, "unusable", np.zeros(len(self.mae), dtype=np.int64))
 
     def __len__(self) -> int:
         """The number of images n."""
@@ -80,12 +88,13 @@ class Distances:
     def load(cls, path: str | Path) -> Distances:
         """Read what `save` wrote."""
         try:
-            with np.load(path, allow_pickle=False) as file:
-                arrays: dict[str, Any] = {one.name: file[one.name] for one in fields(cls)}
+            # NumPy leaves a file that it cannot read open, unless it was given an open one.
+            with Path(path).open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+                arrays: dict[str, Any] = {one.name: file[one.name] for one in fields(cls) if one.name in file}
             return cls(**arrays | {"start_queries": int(arrays["start_queries"])})
         except FileNotFoundError as error:
             raise UserError(f"There are no distances at {path}.") from error
-        except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
+        except (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile) as error:
             raise UserError(f"{path} does not hold distances that `Distances.save` wrote ({error}).") from error
 
 
@@ -96,6 +105,7 @@ def measure_distances(
     attack: str | Attack = "hop_skip_jump",
     budget: int | None = None,
     seed: int = 0,
+    rows: NDArray[np.int64] | None = None,
     starts: Any = None,
     checkpoint: str | Path | None = None,
     progress: Progress | None = None,
@@ -114,15 +124,19 @@ def measure_distances(
         budget: the most questions that may be put to the model for an image; left out, 1,000 for `"hop_skip_jump"`,
             while the other attacks end by themselves.
         seed: of all that is random.
+        rows: positions of the images to measure, all if left out; the others are looked at once, to start from.
         starts: images to start from, besides the set itself; needed where all images of the set have one decision.
         checkpoint: a folder in which the state is kept now and then; the same call takes the work up where it was.
         progress: where to report to.
         batch_size: images a forward pass; the classifier's own if left out.
 
     Raises:
-        UserError: if the budget is too small, the folder holds another measurement, or the model's answers are not
-            numbers.
+        UserError: if the budget is too small, the folder holds another measurement, or the model answers none of the
+            images, or at some time nothing any more.
     """
+    import torch
+
+    from secondguess.backends.base import digest
     from secondguess.search.attacks import open_attack
     from secondguess.search.attacks.checkpoint import Results
     from secondguess.search.attacks.decisions import Decisions
@@ -136,16 +150,23 @@ def measure_distances(
         raise UserError(
             f"A budget of {budget} queries an image was given, but {chosen.name} needs at least {chosen.least_queries}."
         )
+    if chosen.needs_gradients and "gradients" not in classifier.gives:
+        raise UserError(
+            f"The {chosen.name} attack needs gradients, but {classifier.name} gives decisions only; "
+            "take the attack hop_skip_jump."
+        )
     if size < 1:
         raise UserError(f"The batch size is {size}; it must be at least 1.")
     source, others = _source(images), None if starts is None else _source(starts)
     if others is not None and others.shape != source.shape:
         raise UserError(f"The images have the shape {source.shape}, but the starts {others.shape}; they must be alike.")
+    wanted = _wanted(rows, len(source))
     settings: dict[str, Any] = {**chosen.settings(), "budget": budget, "seed": seed}
     if checkpoint is not None:
         settings |= {"model": classifier.fingerprint, "images": source.fingerprint()}
         settings |= {"starts": None if others is None else others.fingerprint()}
-    results = Results(len(source), source.shape, None if checkpoint is None else Path(checkpoint), settings)
+        settings |= {"rows": None if wanted.all() else digest(wanted.tobytes())}
+    results = Results(wanted, source.shape, None if checkpoint is None else Path(checkpoint), settings)
     decide = Decisions(classifier, len(source), budget=budget, batch_size=size)
     known = results.known()
     if known is None:
@@ -154,14 +175,30 @@ def measure_distances(
             known["starts"] = _answers(others, Decisions(classifier, len(others), budget=None, batch_size=size))
         results.keep_known(known)
     else:
-        decide.spent += 1  # the answers were paid for before
+        answers = torch.from_numpy(known["images"]).to(decide.device)
+        decide.charge(torch.arange(len(answers), device=decide.device), answers)  # they were paid for before
     pool = Starts.choose(source, known["images"], seed)
     if others is not None:
         pool = pool.joined(Starts.choose(others, known["starts"], seed))
     with (progress or Silent()).task("Measuring distances", len(source)) as advance:
         Engine(chosen, source, decide, results, seed).run(known["images"], pool, advance)
     arrays = {name: array for name, array in results.arrays.items() if name != "done"}
-    return Distances(**arrays, twins=results.twins, start_queries=len(known["starts"]))
+    not_measured = len(known["starts"]) + int((~wanted).sum())
+    return Distances(**arrays, twins=results.twins, start_queries=not_measured)
+
+
+def _wanted(rows: NDArray[np.int64] | None, count: int) -> NDArray[np.bool_]:
+    """(n,) which images are to be measured."""
+    if rows is None:
+        return np.ones(count, dtype=np.bool_)
+    wanted = np.zeros(count, dtype=np.bool_)
+    try:
+        wanted[np.asarray(rows, dtype=np.int64)] = True
+    except IndexError as error:
+        raise UserError(
+            f"Not all of the rows are positions of the {count} images; give numbers in 0..{count - 1}."
+        ) from error
+    return wanted
 
 
 def _source(images: Any) -> ImageSource:
@@ -173,7 +210,7 @@ def _source(images: Any) -> ImageSource:
 
 
 def _answers(source: ImageSource, decide: Decisions) -> NDArray[np.int64]:
-    """(n,) what the model says of the images as they are, one query each."""
+    """(n,) what the model says of the images as they are, one query each; -1 where that cannot be used."""
     import torch
 
     parts = []
@@ -181,5 +218,9 @@ def _answers(source: ImageSource, decide: Decisions) -> NDArray[np.int64]:
         pixels = torch.from_numpy(source[first : first + decide.batch_size]).to(decide.device)
         rows = torch.arange(first, first + len(pixels), device=decide.device)
         parts.append(decide.classes(pixels, rows).cpu().numpy())
-    decide.check()
-    return np.concatenate(parts)
+    answers = np.concatenate(parts)
+    if (answers < 0).all():
+        raise UserError(
+            f"The model returned NaN or infinity for all {len(answers)} images; check its weights and normalisation."
+        )
+    return answers

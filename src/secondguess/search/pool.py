@@ -1,8 +1,8 @@
 """What a search may ask about: images, what the classifier says about them, and what is known of each without a label.
 
 Features are those of the papers: every pixel brought to mean 0 and variance 1, then the first five principal
-components. Departure: both are learnt from at most 4,000 of the images, drawn by a fixed seed, and applied to all, so
-that a large set of large images need not be held in memory at once.
+components. Departure: both are learnt from at most 4,000 of the images, fewer where these have more than 16,000 pixels
+and channels, drawn by a fixed seed, and applied to all, so that a large set of large images is never in memory at once.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ Made = TypeVar("Made")
 
 TAU = 0.65  # of the papers on unknown unknowns, for two classes
 COMPONENTS = 5  # of the paper, for all three of its data sets
-LEARNT_FROM = 4000
-AT_ONCE = 500  # images read at a time
+LEARNT_FROM, LEARNT_BYTES = 4000, 1 << 28  # images that features are learnt from, and their pixels
+AT_ONCE, AT_ONCE_BYTES = 500, 1 << 26  # images read at a time, and their pixels
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,7 +240,7 @@ def pixel_features(images: ImageSource, components: int = COMPONENTS, seed: int 
     Args:
         images: n images.
         components: how many; fewer where there are fewer images or pixels.
-        seed: which images it is learnt from, if there are more than 4,000.
+        seed: which images it is learnt from, if there are more than 4,000 or than 256 MiB of them.
 
     Returns:
         (n, components).
@@ -248,14 +248,21 @@ def pixel_features(images: ImageSource, components: int = COMPONENTS, seed: int 
     from sklearn.decomposition import PCA
     from sklearn.preprocessing import StandardScaler
 
-    n = len(images)
-    chosen = np.sort(np.random.default_rng(seed).permutation(n)[:LEARNT_FROM])
-    learnt_from = np.concatenate([_flat(images, part) for part in np.array_split(chosen, -(-len(chosen) // AT_ONCE))])
+    n, image_bytes = len(images), 4 * int(np.prod(images.shape))
+    most = min(LEARNT_FROM, max(2 * components, LEARNT_BYTES // image_bytes))
+    at_once = min(AT_ONCE, max(1, AT_ONCE_BYTES // image_bytes))
+    chosen = np.sort(np.random.default_rng(seed).permutation(n)[:most])
+    learnt_from = np.concatenate([_flat(images, part) for part in _parts(chosen, at_once)])
     scaler = StandardScaler().fit(learnt_from)
     components = min(components, *learnt_from.shape)
     pca = PCA(components, random_state=seed).fit(scaler.transform(learnt_from))
-    parts = np.array_split(np.arange(n), -(-n // AT_ONCE))
+    parts = _parts(np.arange(n), at_once)
     return np.concatenate([pca.transform(scaler.transform(_flat(images, part))) for part in parts]).astype(np.float64)
+
+
+def _parts(rows: NDArray[np.int64], size: int) -> list[NDArray[np.int64]]:
+    """Parts of about the same length, at most `size`."""
+    return np.array_split(rows, -(-len(rows) // size))
 
 
 def _flat(images: ImageSource, rows: NDArray[np.int64]) -> NDArray[np.float32]:

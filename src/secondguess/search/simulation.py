@@ -5,8 +5,8 @@ image after the other, is told its label, and is measured after every answer. Th
 sensitive a search is to the pool it meets and not how sure the result is: for that, repeat with several models.
 
 Departures: ratios are also pooled over the repetitions, as their mean is heavy-tailed after a few queries; the lift
-over the pool and the confidence-matched lift stand beside the SDR; spread is measured on the images asked about. The
-published code measured it on others.
+over the pool, the confidence-matched lift and the excess errors stand beside the SDR; spread is measured on the images
+asked about. The published code measured it on others.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ METRICS = {
     "sdr": "standardised discovery ratio",
     "lift": "discovery ratio over that of the whole pool",
     "matched_lift": "errors over those expected at equal confidence",
+    "excess_errors": "errors beyond those expected at equal confidence",
     "errors": "errors found",
     "errors_per_100": "errors per 100 labels",
     "spread": "mean distance to the nearest image asked about",
@@ -147,6 +148,8 @@ class SearchStudy:
             return np.asarray(seen.confidence.cumsum(axis=1) / np.arange(1, self.budget + 1))
         if metric == "errors":
             return seen.errors.cumsum(axis=1).astype(np.float64)
+        if metric == "excess_errors":
+            return discovery.excess_curve(seen.errors, seen.rates)
         if metric == "errors_per_100":
             return discovery.errors_per_hundred_curve(seen.errors)
         return discovery.discovery_curve(seen.errors, self._chances(seen, metric)) / self._unit(metric)

@@ -25,6 +25,7 @@ class Attack(ABC):
 
     name: ClassVar[str]
     needs_start: ClassVar[bool] = True  # whether it begins at a twin that somebody else has found
+    needs_gradients: ClassVar[bool] = False
     usual_budget: ClassVar[int | None] = None  # queries an image where the user does not say; None ends by itself
 
     @property

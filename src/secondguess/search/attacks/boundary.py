@@ -28,7 +28,7 @@ from secondguess.search.attacks.base import Attack
 from secondguess.search.attacks.decisions import Decisions
 from secondguess.search.attacks.noise import Noise
 from secondguess.search.attacks.starts import DRAWS
-from secondguess.search.attacks.walk import Walk, bisect_chord, lengths, pixelwise
+from secondguess.search.attacks.walk import Walk, bisect_chord, differ, lengths, pixelwise
 
 __all__ = ["Boundary"]
 
@@ -129,7 +129,7 @@ class Boundary(Attack):
         image, place = which.nonzero(as_tuple=True)
         asked = points[image, place]
         changed = torch.zeros_like(which)
-        changed[image, place] = decide.classes(asked, walk.rows[image]) != walk.classes[image]
+        changed[image, place] = differ(decide.classes(asked, walk.rows[image]), walk.classes[image])
         far = (points - walk.images[:, None]).abs_().mean(dim=(2, 3, 4)).masked_fill_(~changed, torch.inf)
         value, best = far.min(dim=1)
         nearer = value < walk.more["nearest"]

@@ -17,6 +17,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -27,7 +28,7 @@ from torch import Tensor
 
 from secondguess._files import atomic_path, make_folder, write_bytes, write_json
 from secondguess.errors import UserError
-from secondguess.search.attacks.decisions import Decisions
+from secondguess.search.attacks.decisions import UNUSABLE, Decisions
 from secondguess.search.attacks.walk import Walk
 
 __all__ = ["Results"]
@@ -41,29 +42,36 @@ class Results:
     """What is known of n images so far, kept in a folder if there is one.
 
     Args:
-        count: the number of images n.
+        wanted: (n,) which images are to be measured; the others are as good as finished, and failed.
         shape: (C, H, W) of an image.
         folder: where to keep it, or None.
         settings: everything that determines the result, as JSON; another run's folder is refused.
 
     Attributes:
-        arrays: `mae`, `l2`, `linf`, `queries`, `failed`, `twin_predictions` and `done`, each (n,).
+        wanted: as given.
+        arrays: `mae`, `l2`, `linf`, `queries`, `unusable`, `failed`, `twin_predictions` and `done`, each (n,).
         twins: (n, C, H, W) float32.
     """
 
-    def __init__(self, count: int, shape: Shape, folder: Path | None, settings: Mapping[str, Any]) -> None:
-        self._folder, self._saved = folder, time.monotonic()
+    def __init__(
+        self, wanted: NDArray[np.bool_], shape: Shape, folder: Path | None, settings: Mapping[str, Any]
+    ) -> None:
+        self.wanted, self._folder, self._saved = wanted, folder, time.monotonic()
+        count = len(wanted)
         self.arrays: dict[str, NDArray[Any]] = {
             **{name: np.full(count, np.inf) for name in ("mae", "l2", "linf")},
-            **{name: np.zeros(count, dtype=np.int64) for name in ("queries", "twin_predictions")},
-            **{name: np.zeros(count, dtype=np.bool_) for name in ("failed", "done")},
+            **{name: np.zeros(count, dtype=np.int64) for name in ("queries", "unusable")},
+            "failed": ~wanted,
+            "done": ~wanted,
+            "twin_predictions": np.where(wanted, 0, UNUSABLE),
         }
         if folder is None:
             self.twins = np.zeros((count, *shape), dtype=np.float32)
             return
         make_folder(folder)
         self._compare(settings)
-        self.twins = self._map((count, *shape))
+        self._shape = (count, *shape)
+        self.twins = self._map()
         if (kept := self._read("results")) is not None:
             self.arrays = kept
 
@@ -81,13 +89,13 @@ class Results:
             return None
         try:
             tensors = {name: tensor.to(decide.device) for name, tensor in load(path.read_bytes()).items()}
-            spent = tensors.pop("spent")
+            spent, unusable = tensors.pop("spent"), tensors.pop("unusable")
             walk = Walk.from_tensors(tensors)
         except (OSError, SafetensorError, KeyError, TypeError) as error:
             raise self._unreadable(path.name, error) from error
         if self.arrays["done"][walk.rows.cpu().numpy()].all():
             return None
-        decide.spent[walk.rows] = spent
+        decide.spent[walk.rows], decide.unusable[walk.rows] = spent, unusable
         return walk
 
     def save(self, walk: Walk, decide: Decisions, *, now: bool = False) -> None:
@@ -96,8 +104,9 @@ class Results:
             return
         if isinstance(self.twins, np.memmap):
             self.twins.flush()
+            self.twins = self._map()  # what the old map held in memory goes with it
         self._write("results", self.arrays)
-        tensors = walk.tensors() | {"spent": decide.spent[walk.rows]}
+        tensors = walk.tensors() | {"spent": decide.spent[walk.rows], "unusable": decide.unusable[walk.rows]}
         write_bytes(self._folder / "walk.safetensors", save({name: _plain(one) for name, one in tensors.items()}))
         self._saved = time.monotonic()
 
@@ -119,15 +128,15 @@ class Results:
                 "name another folder, or remove that one."
             )
 
-    def _map(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    def _map(self) -> NDArray[np.float32]:
         assert self._folder is not None
         path = self._folder / "twins.npy"
         try:
             if not path.exists():
                 with atomic_path(path) as temporary:
-                    np.lib.format.open_memmap(temporary, "w+", np.float32, shape).flush()
+                    np.lib.format.open_memmap(temporary, "w+", np.float32, self._shape).flush()
             twins = np.lib.format.open_memmap(path, "r+")
-            if twins.shape != shape or twins.dtype != np.float32:
+            if twins.shape != self._shape or twins.dtype != np.float32:
                 raise ValueError(f"it holds {twins.dtype} of shape {twins.shape}")
         except (OSError, ValueError) as error:
             raise self._unreadable(path.name, error) from error
@@ -139,9 +148,10 @@ class Results:
         if not path.exists():
             return None
         try:
-            with np.load(path, allow_pickle=False) as file:
+            # NumPy leaves a file that it cannot read open, unless it was given an open one.
+            with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
                 return dict(file)
-        except (OSError, ValueError, EOFError) as error:
+        except (OSError, ValueError, EOFError, BadZipFile) as error:
             raise self._unreadable(path.name, error) from error
 
     def _write(self, name: str, arrays: Mapping[str, NDArray[Any]]) -> None:

@@ -12,10 +12,10 @@ from secondguess._progress import Advance
 from secondguess.data import ImageSource
 from secondguess.search.attacks.base import Attack
 from secondguess.search.attacks.checkpoint import Results
-from secondguess.search.attacks.decisions import Decisions
+from secondguess.search.attacks.decisions import UNUSABLE, Decisions
 from secondguess.search.attacks.noise import Noise
 from secondguess.search.attacks.starts import Starts
-from secondguess.search.attacks.walk import Walk
+from secondguess.search.attacks.walk import Walk, differ
 
 __all__ = ["Engine"]
 
@@ -52,7 +52,6 @@ class Engine:
                 walk = self._begin(rows, classes, starts)
             while len(walk):
                 self.attack.step(walk, self.decide, self.noise)
-                self.decide.check()
                 walk = self._retire(walk, self.attack.finished(walk, self.decide))
                 self.results.save(walk, self.decide)
                 self._tell(walk, advance)
@@ -62,8 +61,9 @@ class Engine:
     def _blocks(self) -> Iterator[NDArray[np.int64]]:
         """The rows of one block after another, without those that are finished."""
         size = max(1, min(BLOCK_IMAGES, BLOCK_BYTES // (4 * int(np.prod(self.source.shape)))))
-        for first in range(0, len(self.source), size):
-            rows = np.arange(first, min(first + size, len(self.source)))
+        wanted = np.flatnonzero(self.results.wanted)
+        for first in range(0, len(wanted), size):
+            rows = wanted[first : first + size]
             if len(rows := rows[~self.results.arrays["done"][rows]]):
                 yield rows
 
@@ -78,13 +78,13 @@ class Engine:
         )
 
     def _begin(self, rows: NDArray[np.int64], classes: NDArray[np.int64], starts: Starts) -> Walk:
-        """A walk at its start; images without a start leave at once."""
+        """A walk at its start; images without a decision that could be changed, or without a start, leave at once."""
         walk = Walk.begin(*self._load(rows, classes))
+        walk = self._retire(walk, walk.classes == UNUSABLE)
         if self.attack.needs_start:
             starts.begin(walk, self.decide, self.noise)
             walk = self._retire(walk, ~walk.found)
         self.attack.start(walk, self.decide)
-        self.decide.check()
         return self._retire(walk, ~walk.found | self.attack.finished(walk, self.decide))
 
     def _retire(self, walk: Walk, done: torch.Tensor) -> Walk:
@@ -96,8 +96,7 @@ class Engine:
         if bool(gone.found.any()):
             found = gone.found
             answers[found] = self.decide.classes(gone.twins[found], gone.rows[found])
-            self.decide.check()
-        failed = answers == gone.classes
+        failed = ~differ(answers, gone.classes)
         twins = torch.where(failed.reshape(-1, 1, 1, 1), gone.images, gone.twins).cpu().numpy()
         change = np.abs(twins.astype(np.float64) - gone.images.cpu().numpy()).reshape(len(gone), -1)
         rows, missed = gone.rows.cpu().numpy(), failed.cpu().numpy()
@@ -107,13 +106,14 @@ class Engine:
         arrays["linf"][rows] = np.where(missed, np.inf, change.max(axis=1))
         arrays["failed"][rows] = missed
         arrays["queries"][rows] = self.decide.spent[gone.rows].cpu().numpy()
-        arrays["twin_predictions"][rows] = answers.cpu().numpy()
+        arrays["unusable"][rows] = self.decide.unusable[gone.rows].cpu().numpy()
+        arrays["twin_predictions"][rows] = torch.where(failed, gone.classes, answers).cpu().numpy()
         self.results.twins[rows] = twins
         arrays["done"][rows] = True
         return walk.take(~done)
 
     def _tell(self, walk: Walk, advance: Advance) -> None:
-        done = self.results.arrays["done"]
+        done, wanted = self.results.arrays["done"], self.results.wanted
         usual = min(self.decide.budget, self.attack.usual_queries)
         under_way = int(self.decide.spent[walk.rows].clamp_max(usual).sum())
-        advance(int(done.sum()) * usual + under_way, len(done) * usual)
+        advance(int(done[wanted].sum()) * usual + under_way, int(wanted.sum()) * usual)

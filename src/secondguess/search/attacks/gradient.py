@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 from secondguess.search.attacks.base import Attack
-from secondguess.search.attacks.decisions import Decisions
+from secondguess.search.attacks.decisions import Decisions, decided
 from secondguess.search.attacks.noise import Noise
-from secondguess.search.attacks.walk import Walk, bisect_arc, bisect_chord, lengths, pixelwise
+from secondguess.search.attacks.walk import Walk, bisect_arc, bisect_chord, differ, lengths, pixelwise
 
 __all__ = ["Gradient"]
 
@@ -42,6 +42,7 @@ class Gradient(Attack):
 
     name: ClassVar[str] = "gradient"
     needs_start: ClassVar[bool] = False
+    needs_gradients: ClassVar[bool] = True
 
     steps: int = 50  # steps, classes and overshoot as in the authors' code
     classes: int = 9
@@ -86,7 +87,7 @@ class Gradient(Attack):
             points, logits = _followed(part, decide)
             others = logits.scatter(1, part.classes[:, None], -torch.inf)
             lead = others.max(dim=1).values - logits.gather(1, part.classes[:, None])[:, 0]
-            (part.more["normals"],) = torch.autograd.grad(lead.sum(), points)
+            part.more["normals"] = _slope(lead, points)
         bisect_arc(walk, walk.more["normals"], decide, self.halvings)
         walk.more["rounds"] = walk.more["rounds"] + 1
 
@@ -103,16 +104,25 @@ class Gradient(Attack):
         nearest = torch.full((len(walk),), torch.inf, device=points.device)
         step = torch.zeros_like(points)
         for lead in leads.unbind(dim=1):
-            (slope,) = torch.autograd.grad(lead.sum(), points, retain_graph=True)
+            slope = _slope(lead, points, again=True)
             steepness = lengths(slope).clamp_min(TINY)
             distance = (lead.detach().abs() + 1e-4) / steepness  # a little more, or it stops on the border itself
             nearer = distance < nearest
             step = torch.where(pixelwise(nearer, step), pixelwise(distance / steepness, slope) * slope, step)
             nearest = torch.where(nearer, distance, nearest)
-        return logits.detach().argmax(dim=1) != walk.classes, step
+        return differ(decided(logits), walk.classes), step
 
 
 def _followed(walk: Walk, decide: Decisions) -> tuple[Tensor, Tensor]:
     """The twins as points whose gradient can be asked for, and their logits (m, K)."""
     points = walk.twins.detach().clone().requires_grad_()
     return points, decide.logits(points, walk.rows)
+
+
+def _slope(lead: Tensor, points: Tensor, *, again: bool = False) -> Tensor:
+    """The gradient (m, C, H, W) of lead (m,) at the points; 0 for an image where it is not finite.
+
+    With `again`, other gradients can be asked for afterwards.
+    """
+    (slope,) = torch.autograd.grad(lead.sum(), points, retain_graph=again)
+    return torch.where(pixelwise(slope.flatten(1).isfinite().all(dim=1), slope), slope, 0.0)

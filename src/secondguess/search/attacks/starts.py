@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from secondguess.data import ImageSource
-from secondguess.search.attacks.decisions import Decisions
+from secondguess.search.attacks.decisions import UNUSABLE, Decisions
 from secondguess.search.attacks.noise import Noise
 from secondguess.search.attacks.walk import Walk, pixelwise
 
@@ -41,13 +41,13 @@ class Starts:
 
     @classmethod
     def choose(cls, source: ImageSource, classes: NDArray[np.int64], seed: int) -> Starts:
-        """Take all images of a source, or of a large one an equal share of each decision at random."""
+        """Take all images of a source that have a decision, or of a large one an equal share of each at random."""
         most = min(MOST, max(1, MOST_BYTES // (4 * int(np.prod(source.shape)))))
-        rows = np.arange(len(classes))
+        rows = np.flatnonzero(classes != UNUSABLE)
         if len(rows) > most:
-            order = np.random.default_rng(seed).permutation(len(rows))
-            ranks = np.empty(len(rows), dtype=np.int64)
-            for one in np.unique(classes):
+            order = rows[np.random.default_rng(seed).permutation(len(rows))]
+            ranks = np.empty(len(classes), dtype=np.int64)
+            for one in np.unique(classes[rows]):
                 mine = order[classes[order] == one]
                 ranks[mine] = np.arange(len(mine))
             rows = np.sort(order[np.argsort(ranks[order], kind="stable")[:most]])

@@ -22,9 +22,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from secondguess.search.attacks.decisions import Decisions
+from secondguess.search.attacks.decisions import UNUSABLE, Decisions
 
-__all__ = ["Walk", "bisect_arc", "bisect_chord", "lengths", "pixelwise"]
+__all__ = ["Walk", "bisect_arc", "bisect_chord", "differ", "lengths", "pixelwise"]
 
 
 @dataclass
@@ -94,16 +94,21 @@ class Walk:
     def changed(self, images: Tensor, decide: Decisions) -> Tensor:
         """(m,) whether candidates (m, C, H, W), or (m, k) whether candidates (m, k, C, H, W), are decided otherwise."""
         if images.ndim == self.images.ndim:
-            return decide.classes(images, self.rows) != self.classes
+            return differ(decide.classes(images, self.rows), self.classes)
         k = images.shape[1]
         answers = decide.classes(images.flatten(0, 1), self.rows.repeat_interleave(k))
-        return answers.reshape(-1, k) != self.classes[:, None]
+        return differ(answers.reshape(-1, k), self.classes[:, None])
 
     def draw(self, sample: Callable[[Tensor, Tensor, tuple[int, ...]], Tensor], shape: tuple[int, ...]) -> Tensor:
         """Numbers (m, *shape) from each image's stream, by a method of `Noise`; the streams move on."""
         values = sample(self.rows, self.counters, shape)
         self.counters += math.prod(shape)
         return values
+
+
+def differ(answers: Tensor, classes: Tensor) -> Tensor:
+    """Where answers say another class; one that cannot be used says none."""
+    return (answers != classes) & (answers != UNUSABLE)
 
 
 def lengths(vectors: Tensor) -> Tensor:

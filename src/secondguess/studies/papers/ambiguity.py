@@ -12,12 +12,13 @@ from secondguess.studies.base import Recorded, Sources, Study
 from secondguess.studies.records import provenance, read_json
 from secondguess.studies.tables import Cell, Table, cell_of
 
-__all__ = ["STUDIES"]
+__all__ = ["RECORDED", "STUDIES"]
 
 PAPER = "Weiss, Garcia Gomez, Tonella: Generating and detecting true ambiguity, 2023"
 ARCHITECTURES = ("simple_cnn", "fully_connected", "densenet_se", "resnet50")
 COLUMNS = ("top-1", "top-2", "top-pair", "entropy")
 OTHER = {"mnist": "fashion_mnist", "fashion_mnist": "mnist"}
+RECORDED = {"top-1": "top_1", "top-2": "top_2", "top-pair": "top_pair", "entropy": "entropy_bits"}  # in the record
 SETS = ("ambiguous", "adversarial", "corrupted", "invalid")
 SUPERVISORS = (
     "max_softmax", "pcs", "entropy", "deep_gini", "mc_dropout_vr", "mc_dropout_ms", "mc_dropout_mi", "mc_dropout_pe",
@@ -93,9 +94,8 @@ def _recorded_table1(results: Path) -> Recorded | None:
 
 def _renamed(row: Mapping[str, Any]) -> dict[str, dict[str, float]]:
     """The columns of that record by the names of the table."""
-    keys = {"top-1": "top_1", "top-2": "top_2", "top-pair": "top_pair", "entropy": "entropy_bits"}
     return {
-        "ambiguous": {column: row[key] for column, key in keys.items()},
+        "ambiguous": {column: row[key] for column, key in RECORDED.items()},
         "nominal": {"top-1": row["nominal_accuracy"]},
     }
 

@@ -19,7 +19,7 @@ from secondguess.studies.base import Recorded, Sources, Study
 from secondguess.studies.records import provenance, read_json
 from secondguess.studies.tables import Cell, Table, cell_of
 
-__all__ = ["STUDIES"]
+__all__ = ["NETWORKS", "SCALE", "STUDIES", "SWAPS"]
 
 PAPER = "Guerriero, Lyu, Pietrantuono, Russo: Assessing operational accuracy using an oracle surrogate, 2023"
 NETWORKS = {"icos_a": "A", "icos_b": "B", "icos_c": "C"}
@@ -42,7 +42,6 @@ QUICK = {"training": 1_500, "validation": 500, "drawn": 1_000, "repetitions": 10
 
 Settings = Mapping[str, Any]
 Look = Mapping[str, Any]
-Mask = NDArray[np.bool_]
 Judged = dict[str, dict[str, list[tuple[Misjudged, float]]]]
 
 
@@ -53,52 +52,23 @@ def _grid(sources: Sources, settings: Settings) -> list[Task]:
     return [Task(look, {"data": sources["mnist"], "network": name} | kept) for name in settings["networks"]]
 
 
-def _objections(look: Look, others: Sequence[Look], pair: tuple[int, int] | None = None) -> dict[str, NDArray[Any]]:
-    """Verdicts (n,) of everybody: 1 wrong, 0 right, -1 undecided; for swapped labels, two outputs are exchanged.
+def _verdicts(look: Look, others: Sequence[Look], pair: tuple[int, int] | None = None) -> dict[str, NDArray[np.int64]]:
+    """Verdicts (n,) of everybody: 1 wrong, 0 right, -1 undecided; of networks that learnt swapped labels for a pair."""
+    from secondguess.studies.tasks.oracles import swapped, verdicts
 
-    A network that was trained and validated on labels with a and b swapped is the same network with two outputs
-    exchanged, and so are its tree and its densities: only what compares with the outside world changes, input rules
-    and the truth.
-    """
-    from secondguess.oracles.cross_reference import majority
-
-    order = _order(pair)
-    labels, predictions = look["labels"], order[look["predictions"]]
-    votes = np.stack([predictions, *(order[other["predictions"]] for other in others)], axis=1)
-    winner = majority(votes, 10)
-    found: dict[str, NDArray[Any]] = {"selfchecker": look["selfchecker"].astype(int)}
-    for name in ("fine", "equal"):
-        rules = _breaks_input_rules(name, labels, predictions)
-        found[f"icos_{name}"] = (rules | look["pixel_rules"] | look["forest"]).astype(int)
-        for criterion in (2, 3):
-            all_rules = rules | look[f"criterion_{criterion}"] | look["forest"]
-            found[f"icos_{name}_criterion_{criterion}"] = all_rules.astype(int)
-    found["cross_reference"] = np.where(winner < 0, -1, (winner != predictions).astype(int))
-    return found
-
-
-def _order(pair: tuple[int, int] | None) -> NDArray[np.int64]:
-    order = np.arange(10)
-    if pair:
-        order[list(pair)] = order[list(pair)][::-1]
-    return order
-
-
-def _breaks_input_rules(name: str, labels: NDArray[np.int64], predictions: NDArray[np.int64]) -> Mask:
-    """Whether the predicted class cannot occur in the partition, which is told from the true label as in the paper."""
-    from secondguess.oracles.icos import InputRules
-
-    allowed = InputRules.example(f"mnist_{name}").allowed([str(digit) for digit in range(10)])  # (partitions, classes)
-    partition = allowed.argmax(axis=0)[labels]
-    return ~allowed[partition, predictions]
+    order = swapped(pair)
+    votes = [order[other["predictions"]] for other in others]
+    return verdicts(look["labels"], order[look["predictions"]], look, votes)
 
 
 def _judged(looks: Sequence[Look], settings: Settings, pair: tuple[int, int] | None = None) -> Judged:
     """For each network and judge, every draw of operational images: how it judged, and the true accuracy."""
+    from secondguess.studies.tasks.oracles import swapped
+
     found: Judged = {}
     for look in looks:
-        verdicts = _objections(look, [other for other in looks if other is not look], pair)
-        correct = _order(pair)[look["predictions"]] == look["labels"]
+        verdicts = _verdicts(look, [other for other in looks if other is not look], pair)
+        correct = swapped(pair)[look["predictions"]] == look["labels"]
         mine: dict[str, list[tuple[Misjudged, float]]] = {judge: [] for judge in verdicts}
         for repetition in range(settings["repetitions"]):
             # The networks share all draws.

@@ -13,39 +13,34 @@ from secondguess.studies.base import Recorded, Sources, Study
 from secondguess.studies.records import provenance, read_json
 from secondguess.studies.tables import Cell, Table, cell_of
 
-__all__ = ["STUDIES"]
+__all__ = ["RECORDED", "STUDIES"]
 
 PAPER = "Weiss, Chakraborty, Tonella: A review and refinement of Surprise Adequacy, 2021"
-SETS = ("adversarial", "corrupted")
-SAMPLERS = ("uniform", "stratified", "unsurprising_first", "epsilon_free")
+RECORDED = {"adversarial": "fgsm", "corrupted": "mnist_c"}  # the names of sets in the record of the script
+SETS = tuple(RECORDED)
 MACHINES = ("MacBook Pro 2019", "Threadripper 1920X")
 
 Settings = Mapping[str, Any]
 Rows = Sequence[Mapping[str, Any]]
-Variants = Callable[[Settings], list[dict[str, Any]]]
+Variants = Callable[[Settings], list[Mapping[str, Any]]]
 
 
-def _variants_table1(settings: Settings) -> list[dict[str, Any]]:
-    return [{"method": kind, "kind": kind} for kind in ("dsa", "lsa")]
+def _variants_table1(settings: Settings) -> list[Mapping[str, Any]]:
+    from secondguess.studies.tasks.surprise import paper_variants
+
+    return paper_variants()
 
 
-def _variants_figure3(settings: Settings) -> list[dict[str, Any]]:
-    sampled = [
-        {"method": f"dsa, {sampler} {share:.2f}", "kind": "dsa", "params": {"sampler": sampler, "subsampling": share}}
-        for sampler in SAMPLERS
-        for share in settings["shares"]
-    ] + [
-        {"method": f"lsa, uniform {share:.2f}", "kind": "lsa", "params": {"subsampling": share}}
-        for share in settings["shares"]
-    ]
-    return _variants_table1(settings) + sampled
+def _variants_figure3(settings: Settings) -> list[Mapping[str, Any]]:
+    from secondguess.studies.tasks.surprise import paper_variants, sampled_variants
+
+    return paper_variants() + sampled_variants(settings["shares"])
 
 
-def _variants_figure4(settings: Settings) -> list[dict[str, Any]]:
-    return [
-        {"method": f"lsa, bandwidth {bandwidth}", "kind": "lsa", "params": {"bandwidth": bandwidth}}
-        for bandwidth in settings["bandwidths"]
-    ]
+def _variants_figure4(settings: Settings) -> list[Mapping[str, Any]]:
+    from secondguess.studies.tasks.surprise import bandwidth_variants
+
+    return bandwidth_variants(settings["bandwidths"])
 
 
 def _grid_of(variants: Variants) -> Callable[[Sources, Settings], list[Task]]:
@@ -141,7 +136,7 @@ def _recorded_with(tabulate: Callable[[Rows], Table]) -> Callable[[Path], Record
         if not path.is_file():
             return None
         kept = read_json(path)
-        rows = [row | {"adversarial": row["fgsm"], "corrupted": row["mnist_c"]} for row in kept["rows"]]
+        rows = [row | {name: row[key] for name, key in RECORDED.items()} for row in kept["rows"]]
         return Recorded(tabulate(rows), [provenance(kept, path, results)])
 
     return recorded

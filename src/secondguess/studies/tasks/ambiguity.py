@@ -10,26 +10,43 @@ What several tasks need (ambiguous images, trained classifiers) is made once a p
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
 from secondguess import zoo
+from secondguess._progress import Progress
 from secondguess.classifier import Classifier
-from secondguess.data import Dataset, ImageSet
+from secondguess.data import ImageSet
 from secondguess.engine import Source
 from secondguess.metrics import ambiguity
 from secondguess.metrics.interval import Interval
 from secondguess.observation import Observation
 from secondguess.stress.ambiguous import AmbiGuess, LatentMixture
+from secondguess.stress.ambiguous.acceptance import TrainedFleet
+from secondguess.stress.ambiguous.base import AmbiguousImages
 from secondguess.stress.ambiguous.pairs import choose_pairs
 from secondguess.studies.tasks.opening import joined, opened, training_images
 from secondguess.training import Fleet, train_fleet
 
-__all__ = ["Generation", "ambiguous_sets", "measure_ambiguity", "trained"]
+__all__ = [
+    "Generation",
+    "ambiguous_sets",
+    "draw_ambiguous",
+    "measure",
+    "measure_ambiguity",
+    "train_autoencoders",
+    "train_classifiers",
+    "trained",
+]
 
 Training = Literal["clean", "mixed"]
 Generation = Mapping[str, Any]
+Frozen = tuple[tuple[str, Any], ...]
 DELTA_TRAINING, DELTA_TEST = 0.4, 0.25
 
 
@@ -58,16 +75,14 @@ def measure_ambiguity(
         generation: see `ambiguous_sets`.
         seed: of everything random.
     """
-    opened_data = opened(data)
-    extra, test = ambiguous_sets(data, generator, _frozen(generation), seed)
+    extra, test = ambiguous_sets(data, generator, tuple(sorted(generation.items())), seed)
     fleet = trained(data, architecture, extra if training == "mixed" else None, members, epochs, seed)
     about = {"data": name, "generator": generator, "architecture": architecture, "training": training}
-    return {"rows": [about | {"member": k} | _measured(model, opened_data, test) for k, model in enumerate(fleet)]}
+    nominal = opened(data).test
+    return {"rows": [about | {"member": k} | measure(model, nominal, test) for k, model in enumerate(fleet)]}
 
 
-def ambiguous_sets(
-    data: Source, generator: str, generation: tuple[tuple[str, Any], ...], seed: int
-) -> tuple[ImageSet, ImageSet]:
+def ambiguous_sets(data: Source, generator: str, generation: Frozen, seed: int) -> tuple[ImageSet, ImageSet]:
     """Ambiguous images to train on and to test on.
 
     Args:
@@ -78,60 +93,108 @@ def ambiguous_sets(
             judge these; as sorted pairs.
         seed: of everything random.
     """
-    of = dict(generation)
     if generator == "latent mixture":
-        return _latent_mixtures(data, of["train"], of["test"], of["mixture_epochs"], of["judge_epochs"], seed)
-    realism = {"ambiguess": False, "ambiguess, realistic": True}[generator]
-    return _drawn(
-        data, of["pairs"], of["autoencoders"], of["autoencoder_epochs"], of["train"], of["test"], realism, seed
-    )
+        return _latent_mixtures(data, generation, seed)
+    return _drawn(data, generation, {"ambiguess": False, "ambiguess, realistic": True}[generator], seed)
+
+
+def train_autoencoders(
+    images: ImageSet, generation: Generation, *, seed: int, progress: Progress | None = None
+) -> list[TrainedFleet]:
+    """The autoencoders of AmbiGuess, from which `draw_ambiguous` draws with and without the check of realism.
+
+    Args:
+        images: to train on.
+        generation: see `ambiguous_sets`.
+        seed: of everything random.
+        progress: what to tell how far it came.
+    """
+    generator = _ambiguess(generation)
+    return generator.train(images, choose_pairs(images, generator.pairs, seed=seed), seed=seed, progress=progress)
+
+
+def draw_ambiguous(
+    images: ImageSet, autoencoders: Sequence[TrainedFleet], generation: Generation, *, realism: bool, seed: int
+) -> tuple[AmbiguousImages, AmbiguousImages]:
+    """Ambiguous images to train on and to test on, from trained autoencoders.
+
+    Args:
+        images: that the autoencoders were trained on.
+        autoencoders: made by `train_autoencoders`.
+        generation: see `ambiguous_sets`.
+        realism: whether images are checked for it.
+        seed: that the autoencoders were trained with.
+    """
+
+    def made(count: int, delta: float, offset: int) -> AmbiguousImages:
+        generator = _ambiguess(generation, delta_max=delta, realism=realism)
+        return generator.generate(images, count, seed=seed + offset, trained=autoencoders)
+
+    return made(generation["train"], DELTA_TRAINING, 2), made(generation["test"], DELTA_TEST, 1)
 
 
 @lru_cache(maxsize=4)
-def _drawn(
-    data: Source, pairs: str, autoencoders: int, epochs: int, train: int, test: int, realism: bool, seed: int
-) -> tuple[ImageSet, ImageSet]:
-    images = training_images(opened(data))
-    trained_autoencoders = _autoencoders(data, pairs, autoencoders, epochs, seed)
-
-    def made(count: int, delta: float, offset: int) -> ImageSet:
-        generator = AmbiGuess(pairs=_pairs(pairs), autoencoders=autoencoders, delta_max=delta, realism=realism)
-        return generator.generate(images, count, seed=seed + offset, trained=trained_autoencoders).images
-
-    return made(train, DELTA_TRAINING, 2), made(test, DELTA_TEST, 1)
+def _drawn(data: Source, generation: Frozen, realism: bool, seed: int) -> tuple[ImageSet, ImageSet]:
+    images, autoencoders = training_images(opened(data)), _autoencoders(data, generation, seed)
+    extra, test = draw_ambiguous(images, autoencoders, dict(generation), realism=realism, seed=seed)
+    return extra.images, test.images
 
 
 @lru_cache(maxsize=2)
-def _autoencoders(data: Source, pairs: str, autoencoders: int, epochs: int, seed: int) -> Any:
-    images = training_images(opened(data))
-    generator = AmbiGuess(pairs=_pairs(pairs), autoencoders=autoencoders, epochs=epochs)
-    return generator.train(images, choose_pairs(images, _pairs(pairs), seed=seed), seed=seed)
+def _autoencoders(data: Source, generation: Frozen, seed: int) -> list[TrainedFleet]:
+    return train_autoencoders(training_images(opened(data)), dict(generation), seed=seed)
 
 
 @lru_cache(maxsize=2)
-def _latent_mixtures(
-    data: Source, train: int, test: int, epochs: int, judge_epochs: int, seed: int
-) -> tuple[ImageSet, ImageSet]:
-    images = training_images(opened(data))
-    generator = LatentMixture(epochs=epochs, member_epochs=judge_epochs)
-    made = generator.generate(images, train + test, seed=seed).images
-    share = test / (train + test)
-    held_out, rest = made.split(share, seed=seed, stratify=False)
-    return rest, held_out
+def _latent_mixtures(data: Source, generation: Frozen, seed: int) -> tuple[ImageSet, ImageSet]:
+    of, images = dict(generation), training_images(opened(data))
+    generator = LatentMixture(epochs=of["mixture_epochs"], member_epochs=of["judge_epochs"])
+    count = of["train"] + of["test"]
+    made = generator.generate(images, count, seed=seed).images
+    test, extra = made.split(of["test"] / count, seed=seed, stratify=False)
+    return extra, test
 
 
 @lru_cache(maxsize=4)
 def trained(data: Source, architecture: str, extra: ImageSet | None, members: int, epochs: int, seed: int) -> Fleet:
-    """Classifiers of one architecture, trained on the nominal images and on `extra` ones."""
+    """Classifiers as `train_classifiers` trains them, remembered."""
     images = training_images(opened(data))
+    return train_classifiers(images, architecture, extra, members=members, epochs=epochs, seed=seed)
+
+
+def train_classifiers(
+    images: ImageSet,
+    architecture: str,
+    extra: ImageSet | None,
+    *,
+    members: int,
+    epochs: int,
+    seed: int,
+    soft: bool = False,
+) -> Fleet:
+    """Classifiers of one architecture, trained on nominal images and on `extra` ones.
+
+    Args:
+        images: the nominal ones.
+        architecture: a name of the zoo.
+        extra: ambiguous ones, if any.
+        members: how many classifiers.
+        epochs: of each; 0 for the architecture's own number.
+        seed: of everything random.
+        soft: whether they learn the soft labels of `extra` instead of the hard ones that were drawn from these.
+    """
     classes = len(images.class_names)
     whole = images if extra is None else joined(images, extra)
+    labels: NDArray[Any] = whole.labels
+    if soft:
+        assert extra is not None and extra.soft_labels is not None  # generators give some
+        labels = np.concatenate([np.eye(classes)[images.labels], extra.soft_labels])
     recipe = zoo.describe(architecture).recipe
     return train_fleet(
         lambda member: zoo.make(architecture, num_classes=classes, seed=member),
         members,
         whole.materialise(),
-        whole.labels,
+        labels,
         epochs=epochs or recipe.epochs,
         batch_size=recipe.batch_size,
         lr=recipe.lr,
@@ -139,15 +202,15 @@ def trained(data: Source, architecture: str, extra: ImageSet | None, members: in
     )
 
 
-def _measured(model: Any, data: Dataset, test: ImageSet) -> dict[str, Any]:
-    """Accuracies and entropies of one classifier, by the names of the table's columns."""
+def measure(model: nn.Module, nominal: ImageSet, ambiguous: ImageSet) -> dict[str, dict[str, float]]:
+    """Accuracies and entropies of one classifier on nominal and on ambiguous images, by the names of the columns."""
     classifier = Classifier(model, batch_size=1000)
-    nominal, ambiguous = classifier.observe(data.test), classifier.observe(test)
-    assert test.soft_labels is not None  # generators give some
-    pair = ambiguity.top_pair_accuracy(ambiguous.probabilities, test.soft_labels)
+    seen = classifier.observe(ambiguous)
+    assert ambiguous.soft_labels is not None  # generators give some
+    pair = ambiguity.top_pair_accuracy(seen.probabilities, ambiguous.soft_labels)
     return {
-        "nominal": _columns(nominal, data.test),
-        "ambiguous": _columns(ambiguous, test) | ({"top-pair": pair.value} if isinstance(pair, Interval) else {}),
+        "nominal": _columns(classifier.observe(nominal), nominal),
+        "ambiguous": _columns(seen, ambiguous) | ({"top-pair": pair.value} if isinstance(pair, Interval) else {}),
     }
 
 
@@ -159,8 +222,13 @@ def _columns(seen: Observation, images: ImageSet) -> dict[str, float]:
     }
 
 
-def _frozen(generation: Generation) -> tuple[tuple[str, Any], ...]:
-    return tuple(sorted(generation.items()))
+def _ambiguess(generation: Generation, **settings: Any) -> AmbiGuess:
+    return AmbiGuess(
+        pairs=_pairs(generation["pairs"]),
+        autoencoders=generation["autoencoders"],
+        epochs=generation["autoencoder_epochs"],
+        **settings,
+    )
 
 
 def _pairs(text: str) -> str | list[tuple[int, int]]:

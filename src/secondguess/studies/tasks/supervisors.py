@@ -7,22 +7,28 @@ ensemble, autoencoder and attacks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, reduce
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
 
 from secondguess.classifier import Classifier
 from secondguess.data import ImageSet
 from secondguess.data.fitting import conform
 from secondguess.engine import Source
 from secondguess.metrics import auroc
-from secondguess.observation import Needs
+from secondguess.observation import Needs, Observation
 from secondguess.stress import Adversarial, Corrupted
+from secondguess.stress.corrupted import Mix
 from secondguess.studies.tasks.ambiguity import ambiguous_sets, trained
 from secondguess.studies.tasks.opening import joined, opened, training_images
 from secondguess.supervisors import Supervisor, make
 
-__all__ = ["score_supervisors"]
+__all__ = ["Scored", "configured", "fixed_sets", "score_each", "score_run", "score_supervisors"]
 
 MEMORY = 64 << 30  # traces of all layers that a Dissector looks at, for 80,000 images
 
@@ -32,7 +38,7 @@ def score_supervisors(
     data: Source,
     other: Source,
     name: str,
-    mix: str,
+    mix: Mix,
     architecture: str,
     epochs: int,
     supervisors: Sequence[str],
@@ -61,48 +67,119 @@ def score_supervisors(
     extra, ambiguous = ambiguous_sets(data, "ambiguess", tuple(sorted(generation.items())), 0)
     training = joined(training_images(opened(data)), extra)
     model = trained(data, architecture, extra, 1, epochs, seed)[0]
-    classifier = Classifier(model, class_names=training.class_names, batch_size=1000, memory_limit=MEMORY)
-    sets = {key: images.head(limit) if limit else images for key, images in _fixed_sets(data, other, mix).items()}
-    sets["ambiguous"] = ambiguous.head(limit) if limit else ambiguous
-    attack = Adversarial(limit=attacked, chunk_size=1000)
-    sets["adversarial"] = attack.make(opened(data).test, classifier=classifier, seed=seed)
-    panel = [_configured(one, parameters, architecture, seed) for one in make(list(supervisors))]
+    sets = {"ambiguous": ambiguous} | _fixed_sets(data, other, mix)
+    if limit:
+        sets = {key: images.head(limit) for key, images in sets.items()}
+    panel = [configured(one, parameters, architecture, seed) for one in make(list(supervisors))]
     about = {"data": name, "architecture": architecture, "run": seed}
-    return {"rows": [about | row for row in _scored(classifier, panel, training, sets)]}
+    found = score_run(model, panel, training, sets, attacked=attacked, seed=seed)
+    return {"rows": [about | {"supervisor": one.supervisor.name} | one.aurocs for one in found]}
 
 
-@lru_cache(maxsize=2)
-def _fixed_sets(data: Source, other: Source, mix: Any) -> dict[str, ImageSet]:
-    """The sets that no classifier has a part in."""
-    nominal = opened(data).test
+class Scored(NamedTuple):
+    """What one supervisor achieved.
+
+    Attributes:
+        supervisor: fitted.
+        aurocs: of nominal images against each other set.
+        fit_seconds: for fitting; about 0 where it was fitted before or needs none.
+        score_seconds: for scoring all sets.
+    """
+
+    supervisor: Supervisor
+    aurocs: dict[str, float]
+    fit_seconds: float
+    score_seconds: float
+
+
+def score_run(
+    model: nn.Module,
+    panel: Sequence[Supervisor],
+    training: ImageSet,
+    sets: Mapping[str, ImageSet],
+    *,
+    attacked: int,
+    seed: int,
+) -> Iterator[Scored]:
+    """Every supervisor of a panel on one classifier, one after the other.
+
+    Args:
+        model: the classifier.
+        panel: who is already fitted stays so, the others are fitted.
+        training: images that the classifier was trained on, for fitting.
+        sets: images by name, `nominal` among them; adversarial ones are made of these and added.
+        attacked: how many of the nominal images are attacked.
+        seed: of the attacks.
+    """
+    classifier = Classifier(model, class_names=training.class_names, batch_size=1000, memory_limit=MEMORY)
+    attack = Adversarial(limit=attacked, chunk_size=1000)
+    sets = dict(sets) | {"adversarial": attack.make(sets["nominal"], classifier=classifier, seed=seed)}
+    learnt = classifier.observe(training, _needs(one for one in panel if one.requires_fit))
+    seen = {key: classifier.observe(images, _needs(panel)) for key, images in sets.items()}
+    return score_each(panel, learnt, seen, training.labels)
+
+
+def score_each(
+    panel: Iterable[Supervisor],
+    learnt: Observation,
+    seen: Mapping[str, Observation],
+    labels: NDArray[np.int64] | None = None,
+) -> Iterator[Scored]:
+    """Fit supervisors and score observations with them, one supervisor after the other.
+
+    Args:
+        panel: who is already fitted stays so.
+        learnt: of n images, for fitting.
+        seen: what is scored, by name, `nominal` among it.
+        labels: (n,) of the images for fitting.
+    """
+    for supervisor in panel:
+        began = time.perf_counter()
+        if supervisor.requires_fit and not supervisor.is_fitted:
+            supervisor.fit(learnt, labels)
+        fitted = time.perf_counter()
+        scores = {key: supervisor.score(observation) for key, observation in seen.items()}
+        ended = time.perf_counter()
+        nominal = scores.pop("nominal")
+        aurocs = {key: auroc(nominal, values) for key, values in scores.items()}
+        yield Scored(supervisor, aurocs, fitted - began, ended - fitted)
+
+
+def fixed_sets(nominal: ImageSet, other: ImageSet, mix: Mix) -> dict[str, ImageSet]:
+    """The sets that neither a classifier nor a generator has a part in: nominal, corrupted and invalid images.
+
+    Args:
+        nominal: test images.
+        other: images that are invalid among them.
+        mix: of corruptions.
+    """
     return {
         "nominal": nominal,
         "corrupted": Corrupted(mix=mix).make(nominal, seed=0),
-        "invalid": conform(opened(other).test, nominal.shape),
+        "invalid": conform(other, nominal.shape),
     }
 
 
-def _configured(
+@lru_cache(maxsize=2)
+def _fixed_sets(data: Source, other: Source, mix: Mix) -> dict[str, ImageSet]:
+    return fixed_sets(opened(data).test, opened(other).test, mix)
+
+
+def configured(
     supervisor: Supervisor, parameters: Mapping[str, Mapping[str, Any]], architecture: str, seed: int
 ) -> Supervisor:
-    """A supervisor with the study's parameters, and with the run's seed and architecture where it has these."""
+    """An unfitted supervisor with a study's parameters, and with a seed and an architecture where it has these.
+
+    Args:
+        supervisor: to start from.
+        parameters: by the names of supervisors.
+        architecture: a name of the zoo, for its networks.
+        seed: of everything random.
+    """
     known = supervisor.params()
     given = {key: value for key, value in (("seed", seed), ("architecture", architecture)) if key in known}
     return supervisor.clone(**given | dict(parameters.get(supervisor.name, {})))
 
 
-def _scored(
-    classifier: Classifier, panel: Sequence[Supervisor], training: ImageSet, sets: Mapping[str, ImageSet]
-) -> list[dict[str, Any]]:
-    fitting = [one.needs for one in panel if one.requires_fit]
-    learnt = classifier.observe(training, reduce(Needs.__or__, fitting, Needs()))
-    needs = reduce(Needs.__or__, (one.needs for one in panel), Needs())
-    seen = {key: classifier.observe(images, needs) for key, images in sets.items()}
-    rows = []
-    for supervisor in panel:
-        if supervisor.requires_fit:
-            supervisor.fit(learnt, training.labels)
-        scores = {key: supervisor.score(observation) for key, observation in seen.items()}
-        nominal = scores.pop("nominal")
-        rows.append({"supervisor": supervisor.name} | {key: auroc(nominal, one) for key, one in scores.items()})
-    return rows
+def _needs(panel: Iterable[Supervisor]) -> Needs:
+    return reduce(Needs.__or__, (one.needs for one in panel), Needs())

@@ -8,7 +8,7 @@ image one step along the sign of the gradient whether that fools the model or no
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -18,29 +18,40 @@ import torch
 from secondguess import zoo
 from secondguess._device import pick_device
 from secondguess.classifier import Classifier
-from secondguess.data import ImageSet
+from secondguess.data import Dataset, ImageSet
 from secondguess.engine import Source
-from secondguess.metrics import auroc
 from secondguess.observation import Needs, Observation, Trace
 from secondguess.stress import Corrupted
 from secondguess.studies.tasks.opening import opened, training_images
+from secondguess.studies.tasks.supervisors import Scored, score_each
 from secondguess.supervisors import Supervisor
 from secondguess.supervisors.surprise.dsa import DSA
 from secondguess.supervisors.surprise.lsa import LSA
 from secondguess.training import Fleet, train_fleet
 
-__all__ = ["detect", "fgsm", "time_scoring"]
+__all__ = [
+    "bandwidth_variants",
+    "corrupted_images",
+    "detect",
+    "fgsm",
+    "measure",
+    "paper_variants",
+    "sampled_variants",
+    "time_scoring",
+    "train_models",
+]
 
 EPSILON = 0.5
 HELD_OUT = 0.1  # of the training images, the last ones
 BLOCK = 1000
 NEEDS = Needs(traces=frozenset({Trace()}))
 KINDS: Mapping[str, type[Supervisor]] = {"dsa": DSA, "lsa": LSA}
+SAMPLERS = ("uniform", "stratified", "unsurprising_first", "epsilon_free")
+
+Variant = Mapping[str, Any]
 
 
-def detect(
-    *, data: Source, models: int, epochs: int, variants: Sequence[Mapping[str, Any]], seed: int
-) -> dict[str, Any]:
+def detect(*, data: Source, models: int, epochs: int, variants: Sequence[Variant], seed: int) -> dict[str, Any]:
     """One row for every model and variant.
 
     Args:
@@ -52,18 +63,55 @@ def detect(
     """
     rows = []
     for number, model in enumerate(_models(data, models, epochs, seed)):
-        classifier = Classifier(model, batch_size=BLOCK)
-        learnt = classifier.observe(training_images(opened(data)), NEEDS)
-        seen = {key: classifier.observe(images, NEEDS) for key, images in _sets(data, model).items()}
-        accuracy = float((seen["nominal"].predictions == opened(data).test.labels).mean())
-        for variant in variants:
-            supervisor = KINDS[variant["kind"]](**variant.get("params", {}))
-            supervisor.fit(learnt)
-            scores = {key: supervisor.score(observation) for key, observation in seen.items()}
-            nominal = scores.pop("nominal")
-            row = {"model": [seed, number], "accuracy": accuracy, "method": variant["method"]}
-            rows.append(row | {key: auroc(nominal, one) for key, one in scores.items()})
+        accuracy, found = measure(model, opened(data), _corrupted(data), variants)
+        about = {"model": [seed, number], "accuracy": accuracy}
+        rows += [about | {"method": method} | one.aurocs for method, one in found]
     return {"rows": rows}
+
+
+def measure(
+    model: torch.nn.Module, data: Dataset, corrupted: ImageSet, variants: Sequence[Variant]
+) -> tuple[float, Iterator[tuple[str, Scored]]]:
+    """The accuracy of a model, and for each variant its name with AUROC against `adversarial` and `corrupted` images.
+
+    Args:
+        model: trained.
+        data: the nominal images.
+        corrupted: made by `corrupted_images`.
+        variants: see `detect`.
+    """
+    classifier = Classifier(model, batch_size=BLOCK)
+    learnt = classifier.observe(training_images(data), NEEDS)
+    sets = {"nominal": data.test, "adversarial": fgsm(model, data.test), "corrupted": corrupted}
+    seen = {key: classifier.observe(images, NEEDS) for key, images in sets.items()}
+    accuracy = float((seen["nominal"].predictions == data.test.labels).mean())
+    panel = (KINDS[variant["kind"]](**variant.get("params", {})) for variant in variants)
+    methods = [variant["method"] for variant in variants]
+    return accuracy, zip(methods, score_each(panel, learnt, seen), strict=True)
+
+
+def paper_variants() -> list[Variant]:
+    """DSA and LSA as they are."""
+    return [{"method": kind, "kind": kind} for kind in KINDS]
+
+
+def sampled_variants(shares: Sequence[float]) -> list[Variant]:
+    """DSA with shares of the training traces, by each sampling strategy, and LSA with uniform ones."""
+    dsa = [
+        {"method": f"dsa, {sampler} {share:.2f}", "kind": "dsa", "params": {"sampler": sampler, "subsampling": share}}
+        for sampler in SAMPLERS
+        for share in shares
+    ]
+    lsa = [{"method": f"lsa, uniform {share:.2f}", "kind": "lsa", "params": {"subsampling": share}} for share in shares]
+    return [*dsa, *lsa]
+
+
+def bandwidth_variants(bandwidths: Sequence[float | str]) -> list[Variant]:
+    """LSA with bandwidths: rules by name, or numbers."""
+    return [
+        {"method": f"lsa, bandwidth {bandwidth}", "kind": "lsa", "params": {"bandwidth": bandwidth}}
+        for bandwidth in bandwidths
+    ]
 
 
 def time_scoring(*, data: Source, epochs: int, repeats: int, seed: int) -> dict[str, Any]:
@@ -102,14 +150,13 @@ def fgsm(model: torch.nn.Module, images: ImageSet, epsilon: float = EPSILON) -> 
     return ImageSet.from_arrays(np.concatenate(changed), images.labels, class_names=images.class_names, layout="NCHW")
 
 
-@lru_cache(maxsize=2)
-def _models(data: Source, models: int, epochs: int, seed: int) -> Fleet:
-    images = training_images(opened(data))
+def train_models(images: ImageSet, count: int, *, epochs: int, seed: int) -> Fleet:
+    """Re-trained models of the paper's network, on all training images but the last tenth."""
     fitted = slice(0, round((1 - HELD_OUT) * len(images)))
     classes = len(images.class_names)
     return train_fleet(
         lambda member: zoo.make("surprise_cnn", num_classes=classes, seed=member),
-        models,
+        count,
         images.images[fitted],
         images.labels[fitted],
         epochs=epochs,
@@ -119,14 +166,19 @@ def _models(data: Source, models: int, epochs: int, seed: int) -> Fleet:
     )
 
 
+def corrupted_images(images: ImageSet) -> ImageSet:
+    """The MNIST-C mix of test images."""
+    return Corrupted(mix="mnist_c").make(images, seed=0)
+
+
+@lru_cache(maxsize=2)
+def _models(data: Source, models: int, epochs: int, seed: int) -> Fleet:
+    return train_models(training_images(opened(data)), models, epochs=epochs, seed=seed)
+
+
 @lru_cache(maxsize=2)
 def _corrupted(data: Source) -> ImageSet:
-    return Corrupted(mix="mnist_c").make(opened(data).test, seed=0)
-
-
-def _sets(data: Source, model: torch.nn.Module) -> dict[str, ImageSet]:
-    test = opened(data).test
-    return {"nominal": test, "adversarial": fgsm(model, test), "corrupted": _corrupted(data)}
+    return corrupted_images(opened(data).test)
 
 
 def _seconds(kind: type[Supervisor], learnt: Observation, seen: Observation) -> float:

@@ -1,0 +1,157 @@
+"""Write docs/reproduction.md and its plots: ours beside the papers', from the records in results/."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from secondguess.errors import UserError
+from secondguess.studies import get, names
+from secondguess.studies.comparison import Line, compare
+from secondguess.studies.records import recorded
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "results"
+PAGE = ROOT / "docs" / "reproduction.md"
+IMAGES = ROOT / "docs" / "images"
+PANELS = {
+    "True ambiguity": ("ambiguity-table1", "ambiguity-table2"),
+    "Surprise adequacy": ("surprise-table1",),
+    "Oracles": ("oracles-table6", "oracles-table7", "oracles-table8"),
+}
+SEARCHES = {
+    "random": "#9a9a9a",
+    "low_confidence": "#c9a227",
+    "adversarial_distance": "#c0392b",
+    "facility": "#2e86c1",
+    "adaptive": "#1e8449",
+}
+SAMPLERS = {
+    "uniform": "#2e86c1",
+    "stratified": "#1e8449",
+    "unsurprising_first": "#c9a227",
+    "epsilon_free": "#c0392b",
+}
+
+
+def page() -> str:
+    """The introduction with a line for every study in place of each marker."""
+    text = (ROOT / "docs" / "reproduction.intro.txt").read_text(encoding="utf-8")
+    return re.sub(r"<!-- studies (\S+) -->\n", lambda found: "".join(summary(found[1])), text)
+
+
+def lines_of(name: str) -> list[Line]:
+    """All cells of a study, ours and the paper's."""
+    study = get(name)
+    return compare(recorded(study, RESULTS).table, study.published)
+
+
+def summary(prefix: str) -> Iterable[str]:
+    """One row for every study whose name begins so."""
+    yield "| study | published cells | ours beside them | of these to be trusted | median difference | largest |\n"
+    yield "|---|---|---|---|---|---|\n"
+    for study in map(get, names()):
+        if study.name.startswith(prefix):
+            lines = lines_of(study.name)
+            both = [line for line in lines if line.ours and line.paper]
+            trusted = [line for line in both if line.paper and not line.paper.unreliable]
+            published = sum(line.paper is not None for line in lines)
+            yield (
+                f"| `{study.name}` | {published} | {len(both)} | {len(trusted)} | "
+                + " | ".join(_sizes(trusted))
+                + " |\n"
+            )
+
+
+def _sizes(lines: Sequence[Line]) -> tuple[str, str]:
+    """The median of the absolute differences, and the largest with its place."""
+    if not lines:
+        return "", ""
+    largest = max(lines, key=lambda line: abs(line.difference or 0))
+    middle = median(abs(line.difference or 0) for line in lines)
+    return f"{middle:.3f}", f"{largest.difference:+.3f} ({largest.row}: {largest.column})"
+
+
+def draw_cells(path: Path) -> None:
+    """Every cell that both have: ours over the paper's, hollow where the published number cannot be trusted."""
+    figure, axes = _canvas(10, 3.6, ncols=len(PANELS))
+    for axis, (title, studies) in zip(axes, PANELS.items(), strict=True):
+        cells = [line for name in studies for line in lines_of(name) if line.ours and line.paper]
+        cells = [line for line in cells if max(line.ours.value, line.paper.value) <= 1]  # entropies are no shares
+        for doubtful, style in ((False, {"alpha": 0.7}), (True, {"facecolors": "none", "edgecolors": "#c0392b"})):
+            some = [line for line in cells if bool(line.paper.unreliable) == doubtful]
+            label = "not to be trusted" if doubtful else "published"
+            axis.scatter(
+                [one.paper.value for one in some], [one.ours.value for one in some], s=16, label=label, **style
+            )
+        axis.plot([0, 1], [0, 1], color="#9a9a9a", linewidth=0.8, zorder=0)
+        axis.set(title=title, xlabel="paper", xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), aspect="equal")
+    axes[0].set_ylabel("ours")
+    axes[0].legend(frameon=False, fontsize=8)
+    _save(figure, path)
+
+
+def draw_sampling(path: Path) -> None:
+    """Figure 3 of the surprise paper: what a part of the training traces costs DSA."""
+    table = recorded(get("surprise-figure3"), RESULTS).table
+    figure, axes = _canvas(9, 3.4, ncols=2)
+    for axis, (key, title) in zip(axes, (("adversarial", "FGSM"), ("corrupted", "MNIST-C")), strict=True):
+        for sampler, colour in SAMPLERS.items():
+            rows = [row for row in table.rows if row.startswith(f"DSA, {sampler} ")]
+            rows.sort(key=lambda row: float(row.rsplit(" ", 1)[1]))
+            cells = [table.cells[row, f"{key} lost"] for row in rows]
+            shares = [float(row.rsplit(" ", 1)[1]) for row in rows]
+            axis.errorbar(
+                shares, [-cell.value for cell in cells], [cell.spread or 0 for cell in cells], color=colour,
+                marker="o", markersize=3, linewidth=1.2, elinewidth=0.6, label=sampler.replace("_", " "),
+            )  # fmt: skip
+        axis.axhline(0, color="#9a9a9a", linewidth=0.8)
+        axis.set(title=f"DSA, {title}", xlabel="share of the training traces", ylabel="change of AUROC")
+    axes[1].legend(frameon=False, fontsize=8)
+    _save(figure, path)
+
+
+def draw_search(path: Path) -> None:
+    """Lift over the pool by the number of queries, for the pool with a blind spot and the one without."""
+    record = json.loads((RESULTS / "search" / "cats_dogs.json").read_text(encoding="utf-8"))
+    studies = {row["critical"]: row["study"] for row in record["rows"] if "curves" in row["study"]}
+    figure, axes = _canvas(9, 3.4, ncols=len(studies))
+    for axis, (critical, study) in zip(axes, studies.items(), strict=True):
+        for method, colour in SEARCHES.items():
+            values = study["curves"][method]["matched_lift"]["pooled"]
+            axis.plot(range(1, len(values) + 1), values, color=colour, linewidth=1.4, label=study["titles"][method])
+        axis.set(title=f"predicted {critical}, SDR of the pool {study['pool_sdr']:.2f}", xlabel="queries", xlim=(5, 50))
+        axis.set_ylim(0, 4)
+    axes[0].set_ylabel("errors over those expected at this confidence")
+    axes[-1].legend(frameon=False, fontsize=8)
+    _save(figure, path)
+
+
+def _canvas(width: float, height: float, **layout: Any) -> tuple[Any, Any]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.subplots(**layout)
+    for axis in axes:
+        axis.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def _save(figure: Any, path: Path) -> None:
+    figure.savefig(path, dpi=110, metadata={"Software": None})
+
+
+if __name__ == "__main__":
+    try:
+        PAGE.write_text(page(), encoding="utf-8")
+    except UserError as error:
+        sys.exit(str(error))
+    draw_cells(IMAGES / "reproduction_cells.png")
+    draw_sampling(IMAGES / "reproduction_sampling.png")
+    draw_search(IMAGES / "reproduction_search.png")
+    sys.stdout.write("docs/reproduction.md and its plots written\n")
