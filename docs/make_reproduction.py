@@ -126,7 +126,7 @@ def draw_search(path: Path) -> None:
             values = study["curves"][method]["matched_lift"]["pooled"]
             axis.plot(range(1, len(values) + 1), values, color=colour, linewidth=1.4, label=study["titles"][method])
         axis.set(title=f"predicted {critical}, SDR of the pool {study['pool_sdr']:.2f}", xlabel="queries", xlim=(5, 50))
-        axis.set_ylim(0, 4)
+        axis.set_ylim(0, 3)
     axes[0].set_ylabel("errors over those expected at this confidence")
     axes[-1].legend(frameon=False, fontsize=8)
     _save(figure, path)
