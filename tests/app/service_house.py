@@ -6,9 +6,11 @@ import io
 import json
 import os
 import signal
+import struct
 import subprocess
 import sys
 import time
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +83,17 @@ def picture(level: float = 0.5, first: float | None = None, kind: str = "PNG", s
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, kind)
     return file.getvalue()
+
+
+def bomb(width: int, height: int) -> bytes:
+    """A PNG of a few bytes whose header promises that many pixels."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    body = zlib.compress(b"\x00" * 1000)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", body) + chunk(b"IEND", b"")
 
 
 class Server:

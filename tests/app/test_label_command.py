@@ -23,6 +23,7 @@ from label_house import Server
 from secondguess.app.access import Keys
 from secondguess.app.server import listen, serve
 from secondguess.cli.label import label
+from secondguess.data import load_images
 from secondguess.errors import UserError
 
 Run = Callable[..., None]
@@ -60,6 +61,14 @@ def posted(client: httpx.Client, path: str, **body: Any) -> Any:
     answer = client.post(f"/api/{path}", json={"annotator": "Ada"} | body)
     assert answer.status_code == 200, answer.text
     return answer.json()
+
+
+def announce_only(
+    app: Any, keys: Keys, listening: socket.socket, *, announce: Callable[[str], None], browser: bool
+) -> None:
+    """In place of the server: the link is told, and the session is over."""
+    announce("the link")
+    listening.close()
 
 
 def test_a_session_survives_a_kill(
@@ -149,19 +158,41 @@ def test_answers_that_cannot_be_used_end_no_session_and_are_told(
         "    return answer\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-
-    def serve(
-        app: Any, keys: Keys, listening: socket.socket, *, announce: Callable[[str], None], browser: bool
-    ) -> None:
-        announce("the link")
-        listening.close()
-
-    monkeypatch.setattr("secondguess.app.server.serve", serve)
+    monkeypatch.setattr("secondguess.app.server.serve", announce_only)
     words = ["--model", "sick_models:make_model", "--images", house / "incoming.npz", "--size", "8", "--tau", "0"]
     run(*words, "--budget", "200", "--out", tmp_path / "labels", "--no-browser")
     said = capsys.readouterr().out
     assert re.search(r"^[\d,]+ questions about \d+ images had no answer that can be used \(NaN or an error\);", said)
     assert "60 images may be asked about." in said
+
+
+def test_an_image_that_the_model_cannot_answer_is_left_out_and_told(
+    run: Run, house: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """NaN for one of the images themselves: it keeps its number, and nobody is asked about it."""
+    np.save(tmp_path / "bad.npy", load_images(house / "incoming.npz", size=8).images[[4]])
+    (tmp_path / "blind_models.py").write_text(
+        "import numpy as np\n"
+        "from label_models import make_model as make_well\n"
+        "def make_model():\n"
+        f"    well, bad = make_well(), np.load({str(tmp_path / 'bad.npy')!r})\n"
+        "    def answer(images):\n"
+        "        same = (images == bad).all(axis=(1, 2, 3))\n"
+        "        return np.where(same[:, None], np.nan, well(images))\n"
+        "    return answer\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    served: list[Any] = []
+    monkeypatch.setattr("secondguess.app.server.serve", announce_only)
+    monkeypatch.setattr("secondguess.app.explaining.explainer", lambda classifier, pool, album: served.append(pool))
+    words = ["--model", "blind_models:make_model", "--images", house / "incoming.npz", "--size", "8", "--tau", "0"]
+    run(*words, "--budget", "200", "--out", tmp_path / "labels", "--no-browser")
+    assert np.flatnonzero(~served[0].eligible).tolist() == [4]
+    said = capsys.readouterr().out
+    assert said.startswith("The model had no usable answer (NaN or an error) to 1 of 60 images; these are left out.\n")
+    assert "59 images may be asked about." in said
+    run(*words, "--search", "low-confidence", "--json", "--out", tmp_path / "others", "--no-browser")
+    assert json.loads(capsys.readouterr().out)["unanswered"] == 1
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from service_house import CARD, SHAPE, TOKEN, judgement, picture, subject
+from service_house import CARD, SHAPE, TOKEN, bomb, judgement, picture, subject
 from starlette.testclient import TestClient
 
 from secondguess.app.service.api import Service, service_app
@@ -216,19 +216,6 @@ def test_what_is_wrong_with_a_request_is_said(
     assert answer.status_code == status, answer.text
     assert re.search(sentence, answer.json()["detail"]), answer.text
     assert rows(where) == []
-
-
-def bomb(width: int, height: int) -> bytes:
-    """A PNG of a few bytes whose header promises that many pixels."""
-    import struct
-    import zlib
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
-    body = zlib.compress(b"\x00" * 1000)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", body) + chunk(b"IEND", b"")
 
 
 @pytest.mark.parametrize("size", [(3000, 3000), (9000, 1), (60000, 60000), (2**31 - 1, 2**31 - 1)])

@@ -17,7 +17,7 @@ from typing import Any
 
 import httpx
 import pytest
-from service_house import TOKEN, Server, client_of, picture
+from service_house import TOKEN, Server, bomb, client_of, picture
 
 from secondguess.app.service.server import bind, read_token
 from secondguess.errors import UserError
@@ -53,6 +53,7 @@ def malformed(rng: random.Random) -> dict[str, Any]:
         [
             {"content": png[: rng.randrange(1, len(png) // 2)], "headers": kind},
             {"content": noise, "headers": kind},
+            {"content": bomb(rng.choice([9000, 60_000, 2**31 - 1]), rng.choice([1, 60_000])), "headers": kind},
             {"content": picture(kind="JPEG")[: rng.randrange(2, 100)], "headers": kind},
             {"files": {"image": (path, noise, "image/png")}},
             {"files": [("image", (path, png)), ("image", (path, noise))]},

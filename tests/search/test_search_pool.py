@@ -163,3 +163,85 @@ def test_bad_input(classifier, images):
         dataclasses.replace(pool, features=np.zeros((2, 2)))
     with pytest.raises(UserError, match="not all finite"):
         dataclasses.replace(pool, features=np.full((60, 2), np.nan))
+
+
+def sick_at(bad, images, fault):
+    """The classifier of the other tests, but for images at the positions `bad`, at which it has a fault."""
+    sums = images.materialise()[bad].sum(axis=(1, 2, 3))
+
+    def model(x):
+        dog = 1 / (1 + np.exp(-20 * (x.mean(axis=(1, 2, 3)) - 0.5)))
+        answers = np.stack([1 - dog, dog], axis=1)
+        at_fault = np.isin(x.sum(axis=(1, 2, 3)), sums)
+        if fault == "error" and at_fault.any():
+            raise RuntimeError("no answer today")
+        answers[at_fault] = np.nan
+        return answers
+
+    return Classifier(model, class_names=["cat", "dog"], version="sick", output="probabilities", batch_size=16)
+
+
+@pytest.mark.parametrize("fault", ["nan", "error"])
+def test_an_image_without_an_answer_is_left_out(classifier, images, fault):
+    bad = [0, 17, 59]
+    with pytest.warns(UserWarning, match=r"no usable answer \(NaN or an error\) to 3 of 60 images"):
+        pool = Pool.of(sick_at(bad, images, fault), images, tau=0.0, supervisors=make("deep_gini"))
+    well = Pool.of(classifier, images, tau=0.0, supervisors=make("deep_gini"))
+    assert np.flatnonzero(~pool.eligible).tolist() == bad
+    assert (pool.unanswered, well.unanswered, len(pool)) == (3, 0, 60)
+    rows = pool.rows
+    np.testing.assert_array_equal(pool.confidence[rows], well.confidence[rows])
+    np.testing.assert_array_equal(pool.scores["deep_gini"][rows], well.scores["deep_gini"][rows])
+    np.testing.assert_array_equal(pool.features, well.features)
+    assert pool.narrowed().size == 57
+    assert pool.narrowed().unanswered == 3
+
+
+def test_activations_of_an_image_without_an_answer_are_left_out_too(images):
+    import torch
+
+    class Sick(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.body, self.head = torch.nn.Linear(25, 4), torch.nn.Linear(4, 2)
+            self.bad = float(images.images[7].sum())
+
+        def forward(self, x):
+            flat = x.flatten(1)
+            odd = (flat.sum(dim=1) - self.bad).abs() < 1e-4
+            return self.head(torch.relu(self.body(flat))).masked_fill(odd[:, None], float("nan"))
+
+    model = Sick()
+    classifier = Classifier(model, output="logits")
+    with pytest.warns(UserWarning, match="to 1 of 60 images"):
+        pool = Pool.of(classifier, images, tau=0.0, features="penultimate")
+    assert np.flatnonzero(~pool.eligible).tolist() == [7]
+    with torch.no_grad():
+        expected = torch.relu(model.body(torch.from_numpy(images.materialise()).flatten(1))).numpy()
+    np.testing.assert_allclose(pool.features[pool.rows], expected[pool.rows], atol=1e-6)
+    assert not pool.features[7].any()
+
+
+def test_a_model_without_any_answer_is_the_users_to_mend(images):
+    with pytest.raises(UserError, match="returned NaN or infinity for 16 of 16 images; check its weights"):
+        Pool.of(sick_at(range(60), images, "nan"), images)
+    with pytest.raises(RuntimeError, match="no answer today"):
+        Pool.of(sick_at(range(60), images, "error"), images)
+    misnamed = Classifier(lambda x: np.full((len(x), 2), 0.5), class_names=["cat", "dog", "owl"], version="1")
+    with pytest.raises(UserError, match="gives 2 classes, but 3 class names"):
+        Pool.of(misnamed, images)
+
+
+def test_a_model_that_is_down_in_the_middle_ends_with_its_own_error(images):
+    calls = []
+
+    def model(x):
+        calls.append(len(x))
+        if len(calls) > 2:
+            raise ConnectionError("the line is dead")
+        return np.full((len(x), 2), 0.5)
+
+    with pytest.raises(ConnectionError, match="the line is dead"):
+        Pool.of(Classifier(model, version="down", output="probabilities", batch_size=16), images)
+    assert len(calls) < 20

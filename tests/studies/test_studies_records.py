@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from secondguess.errors import UserError
 from secondguess.studies import get, recorded
+from secondguess.studies.papers.ambiguity import MADE_ONCE
 from secondguess.studies.records import results_folder
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -68,7 +70,11 @@ def test_ambiguity_table2_is_the_table_of_the_record(data):
         for column in ("ambiguous", "adversarial", "corrupted", "invalid"):
             cell = cells[supervisor, f"{data}: {column}"]
             assert cell.value == pytest.approx(columns[column]["mean"], abs=6e-5)
-            assert cell.n == columns["runs"]
+            if supervisor in MADE_ONCE and column != "adversarial":
+                assert (cell.n, cell.spread) == (1, None), "one detector on the same images has no spread over runs"
+            else:
+                assert cell.n == columns["runs"]
+                assert cell.spread == pytest.approx(columns[column]["std"], abs=6e-5)
 
 
 @pytest.mark.parametrize("data", ["mnist", "fashion_mnist"])
@@ -85,10 +91,22 @@ def test_ambiguity_table1_is_the_mean_of_the_record(data):
 
 def test_oracles_are_the_rates_of_the_record():
     record = kept("oracles/mnist.json")
+    oracles = {"ICOS, fine": "icos_fine", "ICOS, equal": "icos_equal"}
+    oracles |= {"cross-referencing": "cross_reference", "SelfChecker": "selfchecker"}
     for name, rate in (("table6", "tpr"), ("table7", "fpr"), ("table8", "f1"), ("figure6", "mae")):
         cells = cells_of(f"oracles-{name}")
-        assert cells["B", "cross-referencing"].value == record["detection"]["icos_b"]["cross_reference"][rate]
-        assert {row for row, _ in cells} == {"A", "B", "C"}
+        assert set(cells) == {(network, title) for network in "ABC" for title in oracles}
+        for (network, title), cell in cells.items():
+            found = record["detection"][f"icos_{network.lower()}"][oracles[title]]
+            assert cell.value == pytest.approx(found[rate], abs=6e-5)
+            assert cell.n == 30
+
+
+def test_errors_of_estimated_accuracy_have_the_spread_over_draws():
+    record, cells = kept("oracles/mnist.json"), cells_of("oracles-figure6")
+    (row,) = (one for one in record["rows"] if (one["network"], one["column"]) == ("icos_c", "no shift"))
+    offsets = [abs(error) for error in row["errors"]["selfchecker"]]
+    assert cells["C", "SelfChecker"].spread == pytest.approx(statistics.stdev(offsets))
 
 
 def test_label_shift_and_criteria_are_those_of_the_record():

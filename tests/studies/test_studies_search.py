@@ -65,7 +65,7 @@ def words_of(settings):
     [
         ("search-figure3", "cats_dogs, predicted cat, Bansal and Weld", "50 queries, over random's", 1, True),
         ("search-figure4", "cats_dogs, predicted cat, adversarial distance", "20 queries", 4, False),
-        ("search-figure4", "cats_dogs, predicted cat, adversarial distance", "50 queries", 2, True),
+        ("search-figure4", "cats_dogs, predicted cat, adversarial distance", "50 queries", 2, False),
         ("search-figure4", "cats_dogs, predicted cat, random", "20 queries", 1, False),
         ("search-figure4", "celeba, predicted male, low confidence", "50 queries", 2, True),
         ("search-figure4", "ut_zap50k, predicted not shoe, random", "50 queries", 1, False),

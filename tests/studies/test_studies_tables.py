@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import statistics
 from pathlib import Path
 
@@ -11,7 +12,8 @@ from secondguess.studies import Cell, Table, compare, get, names, recorded
 from secondguess.studies.comparison import comparison_text
 from secondguess.studies.tables import cell_of, grid_text, short
 
-RESULTS = Path(__file__).parents[2] / "results"
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "results"
 
 
 def test_a_table_survives_csv(tmp_path):
@@ -20,6 +22,7 @@ def test_a_table_survives_csv(tmp_path):
             ("a, b", "x"): Cell(0.5, 0.1, 3),
             ("a, b", "y"): Cell(1.0, unreliable="odd"),
             ("c", "x"): Cell(2, relation="<"),
+            ("c", "y"): Cell(2, relation=">"),
         }
     )
     (tmp_path / "table.csv").write_text(table.to_csv())
@@ -47,11 +50,11 @@ def test_mean_and_spread_are_those_of_the_standard_library():
 
 
 def test_text_lines_up_and_says_what_is_missing():
-    table = Table({("long name", "x"): Cell(0.5, 0.25), ("b", "y"): Cell(0.0012)})
+    table = Table({("long name", "x"): Cell(0.5, 0.25), ("b", "y"): Cell(0.0012, 0.0004)})
     assert table.text().splitlines() == [
-        "                       x       y",
-        "long name  0.500 ± 0.250       -",
-        "b                      -  0.0012",
+        "                       x                y",
+        "long name  0.500 ± 0.250                -",
+        "b                      -  0.0012 ± 0.0004",
     ]
     assert grid_text(["", "", "n"], [["a", "long", "1"]], left=2).splitlines()[1] == "a  long  1"
 
@@ -66,21 +69,46 @@ def test_numbers_are_short(value, shown):
 def test_the_comparison_has_all_cells_of_both():
     ours = Table({("a", "x"): Cell(0.5, 0.1, 3), ("a", "z"): Cell(0.7)})
     paper = Table(
-        {("a", "y"): Cell(0.1), ("a", "x"): Cell(0.4, 0.2, unreliable="a typo"), ("b", "x"): Cell(0.3, relation="<")}
+        {
+            ("a", "y"): Cell(0.1),
+            ("a", "x"): Cell(0.4, 0.2, unreliable="a typo"),
+            ("b", "x"): Cell(0.3, relation="<"),
+            ("b", "y"): Cell(0.6, relation=">"),
+        }
     )
     lines = compare(ours, paper)
-    assert [(line.row, line.column) for line in lines] == [("a", "y"), ("a", "x"), ("b", "x"), ("a", "z")]
-    assert [line.difference for line in lines] == [None, pytest.approx(0.1), None, None]
+    assert [(line.row, line.column) for line in lines] == [("a", "y"), ("a", "x"), ("b", "x"), ("b", "y"), ("a", "z")]
+    assert [line.difference for line in lines] == [None, pytest.approx(0.1), None, None, None]
+    assert lines[1].tidy() == {
+        "row": "a",
+        "column": "x",
+        "ours": 0.5,
+        "ours_spread": 0.1,
+        "ours_n": 3,
+        "paper": 0.4,
+        "paper_relation": "=",
+        "paper_spread": 0.2,
+        "difference": pytest.approx(0.1),
+        "unreliable": "a typo",
+    }
     shown = comparison_text(lines).splitlines()
     assert shown[2].split() == ["a", "x", "0.500", "±", "0.100", "0.400", "±", "0.200", "+0.100", "[1]"]
-    assert shown[3].split() == ["b", "x", "-", "<0.300"]
+    assert [line.split() for line in shown[3:5]] == [["b", "x", "-", "<0.300"], ["b", "y", "-", ">0.600"]]
     assert shown[-1] == "[1] unreliable: a typo."
 
 
-def test_there_are_the_studies_of_three_papers_at_least():
-    wanted = {"ambiguity-table1", "ambiguity-table2", "surprise-table1", "surprise-table2", "surprise-figure3"}
-    wanted |= {"surprise-figure4", "oracles-table6", "oracles-table7", "oracles-table8"}
-    assert wanted <= set(names())
+STUDIES = {
+    "ambiguity": ("table1", "table2"),
+    "surprise": ("table1", "table2", "figure3", "figure4"),
+    "oracles": ("table6", "table7", "table8", "figure6", "figure7", "figure10", "figure11"),
+    "hubris": ("table1", "table2", "table3"),
+    "search": ("figure3", "figure4", "figure5", "figure6", "figure7"),
+    "mixtures": ("accuracy", "rehearsed", "shares"),
+}
+
+
+def test_there_are_the_studies_of_five_papers_and_ours():
+    assert set(names()) == {f"{paper}-{table}" for paper, tables in STUDIES.items() for table in tables}
     with pytest.raises(UserError, match=r"There is no study 'surprise-table9'; did you mean 'surprise-table"):
         get("surprise-table9")
 
@@ -89,9 +117,6 @@ def test_there_are_the_studies_of_three_papers_at_least():
 def test_every_study_is_complete(name):
     study = get(name)
     assert study.name == name
-    assert name.startswith(
-        tuple(f"{paper}-" for paper in ("ambiguity", "surprise", "oracles", "hubris", "search", "mixtures"))
-    )
     assert study.paper
     assert study.table
     assert study.summary.endswith(".")
@@ -117,6 +142,7 @@ PRINTED = [
     ("ambiguity-table2", "autoencoder", "mnist: invalid", 1.00),
     ("ambiguity-table2", "ensemble_mi", "fashion_mnist: ambiguous", 0.57),
     ("surprise-table1", "corrupted, LSA", "range", 0.037),
+    ("surprise-table1", "adversarial, DSA", "median", 0.974),
     ("surprise-table2", "DSA, original", "MacBook Pro 2019", 4 * 60 + 44),
     ("oracles-table6", "A", "cross-referencing", 0.5042),
     ("oracles-table7", "N", "SelfChecker", 0.1946),
@@ -141,5 +167,41 @@ def test_doubtful_cells_are_those_of_the_fact_sheets():
     }
     assert doubtful == expected
     assert ("ensemble_ms", "mnist: adversarial") not in cells
+    reasons = cells["lsa", "mnist: adversarial"].unreliable
+    assert "attacked" in reasons
+    assert "infinity" in reasons
     doubtful = {key for key, cell in get("surprise-table1").published.cells.items() if cell.unreliable}
     assert doubtful == {("adversarial, DSA", "min"), ("adversarial, DSA", "range")}
+
+
+def test_published_bounds_say_on_which_side_a_number_lies():
+    bounds = {
+        (name, *key): cell.relation
+        for name in names()
+        for key, cell in get(name).published.cells.items()
+        if cell.relation != "="
+    }
+    lost = "adversarial lost"
+    assert bounds == {
+        ("surprise-figure3", "DSA, uniform 0.33", lost): "<",
+        ("surprise-figure3", "DSA, epsilon_free 0.33", lost): "<",
+        ("surprise-figure3", "DSA, unsurprising_first 0.33", lost): "<",
+        ("search-figure4", "cats_dogs, predicted cat, adversarial distance", "50 queries"): ">",
+    }
+
+
+def test_implied_errors_follow_from_the_printed_rates():
+    """F1 gives the share of failures p, and |TPR p + FPR (1 - p) - p| is how far the estimated accuracy is off."""
+    tpr, fpr, f1 = (get(f"oracles-table{number}").published.cells for number in (6, 7, 8))
+    for key, cell in get("oracles-figure6").published.cells.items():
+        hits, alarms, score = (cells[key].value for cells in (tpr, fpr, f1))
+        failing = score * alarms / (2 * hits - score * (1 + hits) + score * alarms)
+        assert cell.value == pytest.approx(abs(hits * failing + alarms * (1 - failing) - failing), abs=6e-4)
+
+
+def test_every_study_stands_in_the_documentation():
+    text = (ROOT / "docs" / "studies.md").read_text(encoding="utf-8")
+    listed = set()
+    for first, more in re.findall(r"^\| `([a-z]+-[a-z]+\d*)`((?:, `\d+`)*) \|", text, re.MULTILINE):
+        listed |= {first, *(first.rstrip("0123456789") + number for number in re.findall(r"\d+", more))}
+    assert listed == set(names())

@@ -152,6 +152,31 @@ def test_make_hands_parameters_to_a_single_name() -> None:
     assert made.params() == {"level": 2.5}
 
 
+def test_parameters_may_follow_a_name_as_on_a_command_line() -> None:
+    dsa, autoencoder, entropy = make(
+        ["dsa:subsampling=0.3:sampler=stratified", "autoencoder: error = per_pixel", "entropy"]
+    )
+    assert dsa.params() == get("dsa")(subsampling=0.3, sampler="stratified").params()
+    assert autoencoder.params() == get("autoencoder")(error="per_pixel").params()
+    assert entropy.params() == {}
+    assert make("dsa:seed=1:epsilon=null", seed=2)[0].params()["seed"] == 2
+
+
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [
+        ("dsa:subsampling", "'subsampling' was given as a parameter of 'dsa', but parameters are written as in"),
+        ("dsa:=3", "'=3' was given as a parameter"),
+        ("dsa:sampling=0.3", "unexpected keyword argument 'sampling'; its parameters are: layers, variant"),
+        ("dsa:subsampling=most", "must be a share up to 1.0"),
+        ("mc_dropout_vr:samples=many", "'mc_dropout_vr' cannot be made with samples=many"),
+    ],
+)
+def test_parameters_after_a_name_that_cannot_be_used_are_named(written: str, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        make([written])
+
+
 @pytest.mark.usefixtures("clean_registry")
 def test_make_refuses_parameters_that_cannot_be_used() -> None:
     register(Flat)

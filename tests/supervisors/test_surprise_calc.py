@@ -89,6 +89,15 @@ def test_arrays_need_no_model(kind: type) -> None:
     np.testing.assert_allclose(calc_arrays(MDSA(squared=True), train, classes, test, classes[:10]), scores**2)
 
 
+@pytest.mark.parametrize("name", ["dsa", "lsa", "mdsa"])
+def test_doubles_far_from_zero_keep_their_digits(name: str) -> None:
+    train, test = RNG.normal(size=(200, 4)).round(6), RNG.normal(size=(20, 4)).round(6)
+    classes = np.arange(200) % 2
+    near = calc_arrays(name, train, classes, test, classes[:20])
+    far = calc_arrays(name, train + 1e7, classes, test + 1e7, classes[:20])
+    np.testing.assert_allclose(far, near, rtol=1e-5, atol=1e-5)
+
+
 def test_an_observation_of_predictions_holds_no_matrix_of_probabilities() -> None:
     traces, classes = RNG.normal(size=(300, 3)).astype(np.float32), np.arange(300) % 7
     seen = observation_of(traces, classes, 1000, Trace("fc"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -193,7 +194,8 @@ def _pool(
 ) -> Pool:
     from secondguess.search.pool import Pool
 
-    with progress.task(f"Looking at {images.name}", len(images)) as advance:
+    with progress.task(f"Looking at {images.name}", len(images)) as advance, warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # images without an answer are told of before the link
         pool = Pool.of(classifier, images, critical=critical, tau=tau, seed=seed, progress=advance)
     if pool.size == 0:
         what = "any class" if critical is None else critical
@@ -252,7 +254,7 @@ def _serve(
 
     def announce(link: str) -> None:
         if as_json:
-            print_json({"link": link, "labelled": len(labelling.search.told)})
+            print_json({"link": link, "labelled": len(labelling.search.told), "unanswered": pool.unanswered})
         else:
             for remark in _remarks(pool):
                 say(remark)
@@ -267,11 +269,16 @@ def _serve(
 
 
 def _remarks(pool: Pool) -> list[str]:
-    """What went wrong with distances, image by image, in sentences; nothing where nothing did."""
-    if pool.distances is None:
-        return []
-    failed, unusable = int(pool.distances.failed[pool.rows].sum()), pool.distances.unusable
+    """What went wrong with images and their distances, in sentences; nothing where nothing did."""
     remarks = []
+    if pool.unanswered:
+        remarks.append(
+            f"The model had no usable answer (NaN or an error) to {pool.unanswered:,} of {len(pool):,} images; these "
+            "are left out."
+        )
+    if pool.distances is None:
+        return remarks
+    failed, unusable = int(pool.distances.failed[pool.rows].sum()), pool.distances.unusable[pool.rows]
     if unusable.any():
         remarks.append(
             f"{int(unusable.sum()):,} questions about {int((unusable > 0).sum()):,} images had no answer that can be "

@@ -172,7 +172,7 @@ def measure_distances(
     if known is None:
         known = {"images": _answers(source, decide), "starts": np.zeros(0, dtype=np.int64)}
         if others is not None:
-            known["starts"] = _answers(others, Decisions(classifier, len(others), budget=None, batch_size=size))
+            known["starts"] = first_answers(classifier, others, size)
         results.keep_known(known)
     else:
         answers = torch.from_numpy(known["images"]).to(decide.device)
@@ -207,6 +207,17 @@ def _source(images: Any) -> ImageSource:
     if isinstance(images, ImageSource):
         return images
     return ImageSet.from_arrays(np.asarray(images)).images
+
+
+def first_answers(classifier: Classifier, source: ImageSource, batch_size: int) -> NDArray[np.int64]:
+    """(n,) what the classifier decides about images as they are; -1 where that is NaN, infinity or an error.
+
+    Raises:
+        UserError: if it answers none of them, or at some time nothing any more.
+    """
+    from secondguess.search.attacks.decisions import Decisions
+
+    return _answers(source, Decisions(classifier, len(source), budget=None, batch_size=batch_size))
 
 
 def _answers(source: ImageSource, decide: Decisions) -> NDArray[np.int64]:

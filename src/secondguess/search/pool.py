@@ -7,6 +7,7 @@ and channels, drawn by a fixed seed, and applied to all, so that a large set of 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import reduce
@@ -17,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from secondguess.errors import UserError
 from secondguess.observation import PENULTIMATE, Needs, Observation, Trace
+from secondguess.search._looking import look
 
 if TYPE_CHECKING:
     from secondguess.classifier import Classifier
@@ -46,6 +48,8 @@ class Pool:
         eligible: (n,) which of the images may be asked about.
         distances: how far each of the n images is from another decision, or None where nobody measured that.
         scores: (n,) suspicion by the name of the supervisor.
+        unanswered: how many images the classifier had no usable answer to (NaN or an error); none of them may be asked
+            about.
     """
 
     observation: Observation
@@ -54,6 +58,7 @@ class Pool:
     eligible: NDArray[np.bool_]
     distances: Distances | None = None
     scores: Mapping[str, Floats] = field(default_factory=dict)
+    unanswered: int = 0
     _memory: dict[object, Any] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -89,6 +94,10 @@ class Pool:
     ) -> Pool:
         """Look at the images once and gather what a search needs.
 
+        An image to which the classifier has no usable answer (NaN, infinity, an error) ends nothing, as long as it
+        answers others: it keeps its position, may not be asked about, is counted in `unanswered`, and a warning says
+        so. The model is then asked about all images again, to find out which these are.
+
         Args:
             classifier: the system under test.
             images: n images; labels are not needed.
@@ -107,10 +116,16 @@ class Pool:
         trace = Trace(PENULTIMATE, "grid")
         if isinstance(features, str) and features == "penultimate":
             needs |= Needs(traces=frozenset({trace}))
-        seen = classifier.observe(images, needs, seed=seed, progress=progress)
-        eligible = seen.confidences > tau
+        seen, answered = look(classifier, images, needs, seed=seed, progress=progress)
+        eligible = answered & (seen.confidences > tau)
         if critical is not None:
             eligible &= seen.predictions == _class_number(critical, seen.class_names)
+        if unanswered := int((~answered).sum()):
+            warnings.warn(
+                f"The model had no usable answer (NaN or an error) to {unanswered:,} of {len(images):,} images; these "
+                "are left out.",
+                stacklevel=2,
+            )
         return cls(
             observation=seen,
             images=images,
@@ -118,6 +133,7 @@ class Pool:
             eligible=eligible,
             distances=distances,
             scores={one.name: one.score(seen) for one in supervisors},
+            unanswered=unanswered,
         )
 
     def __len__(self) -> int:

@@ -10,7 +10,7 @@ from secondguess.errors import UserError
 from secondguess.studies.base import Recorded, Study
 from secondguess.studies.tables import Table
 
-__all__ = ["provenance", "read_json", "recorded", "results_folder"]
+__all__ = ["provenance", "read_json", "read_record", "recorded", "results_folder"]
 
 
 def recorded(study: Study, results: Path) -> Recorded:
@@ -43,6 +43,15 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(kept, dict):
         raise UserError(f"{path} holds no JSON object.")
     return kept
+
+
+def read_record(results: Path, file: str) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """What a file below `results` holds, and where its numbers come from; None where there is no such file."""
+    path = results / file
+    if not path.is_file():
+        return None
+    kept = read_json(path)
+    return kept, provenance(kept, path, results)
 
 
 def provenance(kept: dict[str, Any], path: Path, results: Path) -> dict[str, Any]:

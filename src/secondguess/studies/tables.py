@@ -27,7 +27,7 @@ class Cell:
         value: the number.
         spread: its standard deviation over runs, with n - 1, where one is known.
         n: over how many runs, where that is known.
-        relation: "=", or "<" where a paper says only what the number stays below.
+        relation: "=", or "<" or ">" where a paper says only what the number stays below or above.
         unreliable: why a published number is no target, if it is none.
     """
 
@@ -38,8 +38,8 @@ class Cell:
     unreliable: str = ""
 
     def __str__(self) -> str:
-        shown = ("<" if self.relation == "<" else "") + short(self.value)
-        return shown if self.spread is None else f"{shown} ± {self.spread:.3f}"
+        shown = self.relation.replace("=", "") + short(self.value)
+        return shown if self.spread is None else f"{shown} ± {short(self.spread)}"
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,14 @@ A package adds its own supervisors by declaring, in its `pyproject.toml`,
 and they appear in the audit, in `secondguess supervisors` and in gates, under their `name`. A class may say to which
 `family` it belongs, under whose heading it is then listed, and that it is `expensive`, such as one that trains twenty
 models: it is then left out of `"standard"`, which is what an audit takes unless told otherwise.
+
+Parameters may follow a name, also on the command line: `dsa:subsampling=0.3:sampler=stratified`. A value is read as
+JSON where it is JSON (numbers, true, null), and taken as text otherwise.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import Any
 
@@ -69,7 +73,8 @@ def make(which: str | Iterable[str | Supervisor] = ALL, **params: Any) -> list[S
 
     Args:
         which: one name, or several; `"all"` stands for all of them and `"standard"` for those that are not expensive.
-            Ready-made supervisors in the list are passed through.
+            A name may be followed by parameters, `"autoencoder:error=per_pixel"`. Ready-made supervisors in the list
+            are passed through.
         params: for a single name only, the parameters of its `__init__`.
 
     Raises:
@@ -88,4 +93,25 @@ def make(which: str | Iterable[str | Supervisor] = ALL, **params: Any) -> list[S
 def _named(name: str, params: dict[str, Any]) -> list[Supervisor]:
     if name in (ALL, STANDARD):
         return [kind() for kind in _registry.all().values() if name == ALL or not is_expensive(kind)]
-    return [_registry.make(name, params)]
+    name, *written = name.split(":")
+    given = dict(_written(name, text) for text in written) | params
+    try:
+        return [_registry.make(name, given)]
+    except TypeError as error:
+        if not written:
+            raise
+        raise UserError(f"The supervisor {name!r} cannot be made with {':'.join(written)}: {error}.") from error
+
+
+def _written(name: str, text: str) -> tuple[str, Any]:
+    """A parameter that follows the name of a supervisor, as in `samples=20`."""
+    key, equals, value = (part.strip() for part in text.partition("="))
+    if not (key and equals and value):
+        raise UserError(
+            f"{text!r} was given as a parameter of {name!r}, but parameters are written as in "
+            "'dsa:subsampling=0.3:sampler=stratified'."
+        )
+    try:
+        return key, json.loads(value)
+    except ValueError:
+        return key, value

@@ -9,7 +9,7 @@ from typing import Any
 
 from secondguess.engine import Task
 from secondguess.studies.base import Recorded, Sources, Study
-from secondguess.studies.records import provenance, read_json
+from secondguess.studies.records import read_record
 from secondguess.studies.tables import Cell, Table, cell_of
 
 __all__ = ["RECORDED", "STUDIES"]
@@ -20,6 +20,7 @@ COLUMNS = ("top-1", "top-2", "top-pair", "entropy")
 OTHER = {"mnist": "fashion_mnist", "fashion_mnist": "mnist"}
 RECORDED = {"top-1": "top_1", "top-2": "top_2", "top-pair": "top_pair", "entropy": "entropy_bits"}  # in the record
 SETS = ("ambiguous", "adversarial", "corrupted", "invalid")
+MADE_ONCE = ("ensemble_ms", "ensemble_mi", "ensemble_pe", "autoencoder")  # for all runs of the record
 SUPERVISORS = (
     "max_softmax", "pcs", "entropy", "deep_gini", "mc_dropout_vr", "mc_dropout_ms", "mc_dropout_mi", "mc_dropout_pe",
     "ensemble_ms", "ensemble_mi", "ensemble_pe", "dissector", "dsa", "lsa", "mdsa", "autoencoder",
@@ -81,14 +82,12 @@ def _recorded_table1(results: Path) -> Recorded | None:
     """Reads the records of results/ambiguity/make.py, which is about one architecture."""
     rows, records = [], []
     for name in OTHER:
-        path = results / "ambiguity" / f"{name}.json"
-        if not path.is_file():
-            continue
-        kept = read_json(path)
-        records.append(provenance(kept, path, results))
-        for key, generator in (("as_published", "ambiguess"), ("realism", "ambiguess, realistic")):
-            about = {"data": name, "generator": generator, "architecture": "simple_cnn"}
-            rows += [about | {"training": row["training"]} | _renamed(row) for row in kept[key]["rows"]]
+        if found := read_record(results, f"ambiguity/{name}.json"):
+            kept, source = found
+            records.append(source)
+            for key, generator in (("as_published", "ambiguess"), ("realism", "ambiguess, realistic")):
+                about = {"data": name, "generator": generator, "architecture": "simple_cnn"}
+                rows += [about | {"training": row["training"]} | _renamed(row) for row in kept[key]["rows"]]
     return Recorded(_table1(rows), records) if records else None
 
 
@@ -128,7 +127,7 @@ def _table2(rows: Rows) -> Table:
     cells = {}
     for name in dict.fromkeys(row["supervisor"] for row in rows):
         for data, key in product(OTHER, SETS):
-            mine = [row[key] for row in rows if (row["supervisor"], row["data"]) == (name, data)]
+            mine = [row[key] for row in rows if (row["supervisor"], row["data"]) == (name, data) and key in row]
             if mine:
                 cells[name, f"{data}: {key}"] = cell_of(mine)
     return Table(cells)
@@ -138,12 +137,21 @@ def _recorded_table2(results: Path) -> Recorded | None:
     """Reads the records of results/supervisors/make.py, which is about one architecture."""
     rows, records = [], []
     for name in OTHER:
-        path = results / "supervisors" / f"{name}.json"
-        if path.is_file():
-            kept = read_json(path)
-            records.append(provenance(kept, path, results))
-            rows += [row | {"data": name} for row in kept["rows"]]
+        if found := read_record(results, f"supervisors/{name}.json"):
+            kept, source = found
+            records.append(source)
+            rows += [_measured_anew(row) | {"data": name} for row in kept["rows"]]
     return Recorded(_table2(rows), records) if records else None
+
+
+def _measured_anew(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row without the numbers that only repeat those of the first run.
+
+    What was made once does not depend on the run's classifier: to it only the attacks are new.
+    """
+    if row["supervisor"] in MADE_ONCE and row["run"] > 0:
+        return {key: value for key, value in row.items() if key not in SETS or key == "adversarial"}
+    return dict(row)
 
 
 def _flat(tabulate: Any) -> Any:
@@ -216,6 +224,9 @@ STUDIES = (
         tabulate=_flat(_table2),
         recorded=_recorded_table2,
         note="The paper prints means over four networks; its tables for each network repeat these means, so only their "
-        "spreads are used here: of five SimpleCNNs, rounded to .01, none for ambiguous images of Fashion-MNIST.",
+        "spreads are used here: of five SimpleCNNs, rounded to .01, none for ambiguous images of Fashion-MNIST. The "
+        "repository's record is of SimpleCNNs alone, with one ensemble and one autoencoder for all runs, ambiguous "
+        "images that passed our check of realism, DSA with all training images instead of a third, and 2,000 attacked "
+        "ones.",
     ),
 )

@@ -16,7 +16,7 @@ from secondguess.engine import Task
 from secondguess.metrics.friedman import friedman
 from secondguess.metrics.misjudged import Misjudged, misjudged
 from secondguess.studies.base import Recorded, Sources, Study
-from secondguess.studies.records import provenance, read_json
+from secondguess.studies.records import read_record
 from secondguess.studies.tables import Cell, Table, cell_of
 
 __all__ = ["NETWORKS", "SCALE", "STUDIES", "SWAPS"]
@@ -29,6 +29,8 @@ ORACLES = {
     "cross-referencing": "cross_reference",
     "SelfChecker": "selfchecker",
 }
+SHIFTED = ("ICOS, fine", "ICOS, equal", "SelfChecker")  # whom the paper asks about swapped labels
+CRITERIA = {1: "icos_fine", 2: "icos_fine_criterion_2", 3: "icos_fine_criterion_3"}
 SWAPS = {"2/7": (2, 7), "5/6": (5, 6), "6/8": (6, 8)}
 SCALE = {
     "networks": list(NETWORKS),
@@ -127,33 +129,33 @@ def _rank_table(offsets: NDArray[np.float64]) -> Table:
 
 def _figure10(looks: Sequence[Look], settings: Settings) -> Table:
     judged = _judged(looks, settings)
-    rates = {
-        judge: {rate: np.mean([[getattr(found, rate) for found, _ in mine[judge]] for mine in judged.values()])
-        for rate in ("tpr", "fpr")}
-        for judge in ("icos_fine", "icos_fine_criterion_2", "icos_fine_criterion_3")
-    }  # fmt: skip
-    return _criteria_table(rates)
-
-
-def _criteria_table(rates: Mapping[str, Mapping[str, Any]]) -> Table:
-    """Both rates of criteria 2 and 3 over those of criterion 1, means over the networks."""
-    return Table(
-        {
-            (f"criterion {k} against 1", f"{rate.upper()}, relative"): Cell(
-                float(rates[f"icos_fine_criterion_{k}"][rate] / rates["icos_fine"][rate])
-            )
-            for k in (2, 3)
-            for rate in ("tpr", "fpr")
-            if rates["icos_fine"][rate] > 0
-        }
+    return _criteria_table(
+        lambda judge, rate: [
+            float(np.mean([getattr(found, rate) for found, _ in mine[judge]])) for mine in judged.values()
+        ]
     )
+
+
+def _criteria_table(rates: Callable[[str, str], Sequence[float]]) -> Table:
+    """Both rates of criteria 2 and 3 over those of criterion 1.
+
+    Args:
+        rates: gives the rates of a judge for each network, of which the means are compared.
+    """
+    cells = {}
+    for rate in ("tpr", "fpr"):
+        first, *others = (float(np.mean(rates(judge, rate))) for judge in CRITERIA.values())
+        for criterion, value in zip((2, 3), others, strict=True):
+            if first > 0:
+                cells[f"criterion {criterion} against 1", f"{rate.upper()}, relative"] = Cell(value / first)
+    return Table(cells)
 
 
 def _figure11(looks: Sequence[Look], settings: Settings) -> Table:
     cells = {}
     for title, pair in SWAPS.items():
         mine = _judged(looks, settings, pair)["C"]
-        for name in ("ICOS, fine", "ICOS, equal", "SelfChecker"):
+        for name in SHIFTED:
             cells[f"C, labels {title} swapped", name] = cell_of(_offsets(mine[ORACLES[name]]))
     return Table(cells)
 
@@ -162,11 +164,8 @@ def _recorded_with(tabulate: Callable[[Mapping[str, Any]], Table]) -> Callable[[
     """Reads the record of results/oracles/make.py."""
 
     def recorded(results: Path) -> Recorded | None:
-        path = results / "oracles" / "mnist.json"
-        if not path.is_file():
-            return None
-        kept = read_json(path)
-        return Recorded(tabulate(kept), [provenance(kept, path, results)])
+        found = read_record(results, "oracles/mnist.json")
+        return None if found is None else Recorded(tabulate(found[0]), [found[1]])
 
     return recorded
 
@@ -181,39 +180,46 @@ def _from_detection(rate: str) -> Callable[[Mapping[str, Any]], Table]:
     )
 
 
-def _ranks_from_rows(kept: Mapping[str, Any]) -> Table:
-    blocks = [
-        np.abs([row["errors"][judge] for judge in ORACLES.values()]).T
-        for row in kept["rows"]
-        if row["column"] == "no shift"
-    ]
-    return _rank_table(np.concatenate(blocks))
+def _offsets_of(kept: Mapping[str, Any], network: str, column: str) -> dict[str, NDArray[np.float64]]:
+    """The offsets (repetitions,) of every oracle, by title, on the images that a column of the record names."""
+    (row,) = (row for row in kept["rows"] if (row["network"], row["column"]) == (network, column))
+    return {title: np.abs(row["errors"][judge]) for title, judge in ORACLES.items()}
 
 
-def _criteria_from_detection(kept: Mapping[str, Any]) -> Table:
-    judges = ("icos_fine", "icos_fine_criterion_2", "icos_fine_criterion_3")
-    return _criteria_table(
+def _offsets_from_rows(kept: Mapping[str, Any]) -> Table:
+    return Table(
         {
-            judge: {
-                rate: np.mean([kept["detection"][network][judge][rate] for network in NETWORKS])
-                for rate in ("tpr", "fpr")
-            }
-            for judge in judges
+            (NETWORKS[network], title): cell_of(offsets)
+            for network in NETWORKS
+            for title, offsets in _offsets_of(kept, network, "no shift").items()
         }
     )
 
 
+def _ranks_from_rows(kept: Mapping[str, Any]) -> Table:
+    blocks = [np.stack(list(_offsets_of(kept, network, "no shift").values()), axis=1) for network in NETWORKS]
+    return _rank_table(np.concatenate(blocks))
+
+
+def _criteria_from_detection(kept: Mapping[str, Any]) -> Table:
+    return _criteria_table(lambda judge, rate: [kept["detection"][network][judge][rate] for network in NETWORKS])
+
+
 def _swaps_from_rows(kept: Mapping[str, Any]) -> Table:
-    cells = {}
+    cells: dict[tuple[str, str], Cell] = {}
     for title in SWAPS:
-        for row in kept["rows"]:
-            if (row["network"], row["column"]) == ("icos_c", f"labels {title} swapped"):
-                for name in ("ICOS, fine", "ICOS, equal", "SelfChecker"):
-                    cells[f"C, labels {title} swapped", name] = cell_of(np.abs(row["errors"][ORACLES[name]]))
+        offsets = _offsets_of(kept, "icos_c", f"labels {title} swapped")
+        cells |= {(f"C, labels {title} swapped", name): cell_of(offsets[name]) for name in SHIFTED}
     return Table(cells)
 
 
-def _study(name: str, table: str, summary: str, tabulate: Any, recorded: Any) -> Study:
+def _study(
+    name: str,
+    table: str,
+    summary: str,
+    tabulate: Callable[[Sequence[Look], Settings], Table],
+    recorded: Callable[[Mapping[str, Any]], Table],
+) -> Study:
     return Study(
         name=f"oracles-{name}",
         paper=PAPER,
@@ -255,7 +261,7 @@ STUDIES = (
         "Figure 6",
         "Mean absolute error of the accuracy that each oracle estimates.",
         _figure6,
-        _from_detection("mae"),
+        _offsets_from_rows,
     ),
     _study(
         "figure7",

@@ -10,7 +10,7 @@ import numpy as np
 
 from secondguess.engine import Task
 from secondguess.studies.base import Recorded, Sources, Study
-from secondguess.studies.records import provenance, read_json
+from secondguess.studies.records import read_record
 from secondguess.studies.tables import Cell, Table, cell_of
 
 __all__ = ["RECORDED", "STUDIES"]
@@ -19,6 +19,7 @@ PAPER = "Weiss, Chakraborty, Tonella: A review and refinement of Surprise Adequa
 RECORDED = {"adversarial": "fgsm", "corrupted": "mnist_c"}  # the names of sets in the record of the script
 SETS = tuple(RECORDED)
 MACHINES = ("MacBook Pro 2019", "Threadripper 1920X")
+ABOUT_MODELS = "The repository's record is of 20 models where the paper has 100"
 
 Settings = Mapping[str, Any]
 Rows = Sequence[Mapping[str, Any]]
@@ -132,22 +133,22 @@ def _recorded_with(tabulate: Callable[[Rows], Table]) -> Callable[[Path], Record
     """Reads the record of results/surprise/make.py."""
 
     def recorded(results: Path) -> Recorded | None:
-        path = results / "surprise" / "mnist.json"
-        if not path.is_file():
+        found = read_record(results, "surprise/mnist.json")
+        if found is None:
             return None
-        kept = read_json(path)
+        kept, source = found
         rows = [row | {name: row[key] for name, key in RECORDED.items()} for row in kept["rows"]]
-        return Recorded(tabulate(rows), [provenance(kept, path, results)])
+        return Recorded(tabulate(rows), [source])
 
     return recorded
 
 
 def _recorded_table2(results: Path) -> Recorded | None:
     """Reads the record of `secondguess bench surprise`: synthetic traces of the paper's size, all threads."""
-    path = results / "bench" / "surprise.json"
-    if not path.is_file():
+    found = read_record(results, "bench/surprise.json")
+    if found is None:
         return None
-    kept = read_json(path)
+    kept, source = found
     names = {"dsa": "DSA, improved, all threads", "lsa": "LSA, improved"}
     cells = {
         (names[row["work"]], machine): Cell(row["seconds"])
@@ -155,11 +156,17 @@ def _recorded_table2(results: Path) -> Recorded | None:
         if row["work"] in names and (row["dimension"], row["traces"], row["queries"]) == (10, 60_000, 10_000)
         for machine in MACHINES
     }
-    return Recorded(Table(cells), [provenance(kept, path, results)])
+    return Recorded(Table(cells), [source])
 
 
 def _study(
-    name: str, table: str, summary: str, variants: Variants, tabulate: Callable[[Rows], Table], **lists: list[Any]
+    name: str,
+    table: str,
+    summary: str,
+    variants: Variants,
+    tabulate: Callable[[Rows], Table],
+    note: str,
+    **lists: list[Any],
 ) -> Study:
     """A study of re-trained models; of the lists, the last two entries are enough for a quick run."""
     return Study(
@@ -173,6 +180,7 @@ def _study(
         grid=_grid_of(variants),
         tabulate=lambda results, settings: tabulate(_rows(results)),
         recorded=_recorded_with(tabulate),
+        note=note,
     )
 
 
@@ -183,6 +191,7 @@ STUDIES = (
         "AUROC of DSA and LSA over re-trained models, against FGSM and MNIST-C.",
         _variants_table1,
         _table1,
+        f"{ABOUT_MODELS}; minimum, maximum and range depend on that number.",
     ),
     Study(
         name="surprise-table2",
@@ -203,6 +212,8 @@ STUDIES = (
         "AUROC with a part of the training traces, by sampling strategy and share.",
         _variants_figure3,
         _figure3,
+        f"{ABOUT_MODELS}, and of five of them where a part of the traces is looked at; what is lost is lost against "
+        "all traces of the same models.",
         shares=[0.05, 0.1, 0.2, 0.5, 0.7, 1 / 3],
     ),
     _study(
@@ -211,6 +222,7 @@ STUDIES = (
         "AUROC of LSA against FGSM over re-trained models, by bandwidth.",
         _variants_figure4,
         _figure4,
+        f"{ABOUT_MODELS} for Scott's rule, and of five of them for other bandwidths.",
         bandwidths=[0.01, 0.1, 1.0, 10.0, "silverman", "scott"],
     ),
 )

@@ -12,19 +12,29 @@ from torch import nn
 
 from secondguess import zoo
 from secondguess.data import ImageSet
+from secondguess.errors import require
 from secondguess.metrics.confusion_distance import acd
 from secondguess.metrics.hubris import hubris, relative_hubris
 from secondguess.stress.ambiguous.estimator import AmbiguityEstimator
 from secondguess.studies.tasks.companion_measures import of_classes
 from secondguess.training import Fleet, train_fleet
 
-__all__ = ["ask_models", "predict", "scored", "trained"]
+__all__ = ["ask_models", "check_families", "predict", "scored", "trained"]
 
 TRANSFORMERS = ("convnext", "vit")  # small ones, from scratch, through `transformers`
 SMALLEST = 1e-6  # of a reference's probability
 
 Floats = NDArray[np.float64]
 Pixels = NDArray[np.float32]
+
+
+def check_families(families: Sequence[str]) -> None:
+    """Refuse families that cannot be made here, before hours are spent on what they would look at."""
+    for family in families:
+        if family in TRANSFORMERS:
+            require("transformers", "models")
+        else:
+            zoo.describe(family)
 
 
 def ask_models(

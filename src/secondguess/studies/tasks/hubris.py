@@ -39,7 +39,7 @@ from secondguess.stress.ambiguous.gan_selection import Candidate, choose, pareto
 from secondguess.stress.ambiguous.gan_step import Recipe
 from secondguess.stress.ambiguous.gan_training import Watch
 from secondguess.studies.tasks.companion_measures import Spaces, judgement, of_classes, unit
-from secondguess.studies.tasks.companion_models import ask_models
+from secondguess.studies.tasks.companion_models import ask_models, check_families
 from secondguess.studies.tasks.opening import opened, training_images
 
 __all__ = ["Companions", "Plan", "Variant", "measure_companions"]
@@ -180,6 +180,7 @@ class Companions:
         self.variants = [Variant.parse(text) for text in plan.variants]
         if not self.variants:
             raise UserError("No variant was given; give some as METHOD:COMBINE:SUBSETS, such as ambigan:alternate.")
+        check_families(plan.families)
 
     def parts(self) -> Iterator[tuple[str, Any]]:
         """What is known of estimators, training and sets, as JSON can hold it, one after another.

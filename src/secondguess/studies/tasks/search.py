@@ -97,7 +97,7 @@ class Method:
 SUBJECTS = {
     "cats_dogs": Subject("cats_dogs_cnn", "cat", share=0.3, dark=True, middle=True, critical=("dog", "cat")),
     "mnist": Subject("simple_cnn", 3, share=0.6, dark=False, middle=False, critical=(None,)),
-    "fashion_mnist": Subject("simple_cnn", 3, share=0.6, dark=False, middle=False, critical=(None,)),
+    "fashion_mnist": Subject("simple_cnn", 6, share=0.6, dark=False, middle=False, critical=(None,)),
 }
 METHODS = {
     "random": Method("random"),

@@ -93,7 +93,7 @@ def observation_of(
     """What supervisors that read nothing but traces and predictions need, without a matrix (n, K) of probabilities.
 
     Args:
-        traces: (n, d), maybe memory-mapped; float32 is not copied.
+        traces: (n, d), maybe memory-mapped; floats of any precision are kept as they are, without a copy.
         predictions: (n,) numbers below `classes`.
         classes: K.
         trace: of which layer the traces are; the penultimate one if left out.
@@ -106,9 +106,11 @@ def observation_of(
         raise UserError(f"Traces must be (n, d) with one prediction a row, not {traces.shape} and {predictions.shape}.")
     if not np.issubdtype(predictions.dtype, np.integer) or ((predictions < 0) | (predictions >= classes)).any():
         raise UserError(f"Predictions must be whole numbers from 0 on and below {classes}, one for each trace.")
+    # Doubles are not rounded here: a supervisor centres them first, so that traces far from zero keep their digits.
+    floats = traces if np.issubdtype(traces.dtype, np.floating) else traces.astype(np.float32)
     return _Predicted(
         np.broadcast_to(np.nan, (len(traces), classes)),
-        traces={trace or Trace(): traces.astype(np.float32, copy=False)},
+        traces={trace or Trace(): floats},
         given=predictions.astype(np.int64, copy=False),
     )
 
