@@ -153,6 +153,7 @@ def test_a_guard_by_a_plain_rule_needs_no_stress(classifier: Classifier, digits:
     assert guard.report.seen == {}
     assert guard.report.verdict_accuracy is None
     assert sum(guard.record["calibrations"][0]["groups"].values()) == 180
+    assert guard.recalibrate(digits.test).report.notes == ()  # nothing was said of troubles that could be outdated
 
 
 def test_a_latency_budget_saves_questions(classifier: Classifier, digits: Dataset, rehearsal: Rehearsal) -> None:

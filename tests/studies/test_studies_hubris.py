@@ -191,6 +191,14 @@ def test_table3_is_the_mean_over_models_with_its_spread(results):
     assert cells["ViT: mnist, ambiguess", "accuracy"].value == 0.98
 
 
+def test_models_that_were_asked_later_are_said_to_be(results):
+    later = {"command": "python ask.py", "hardware": "another box"}
+    (results / "hubris" / "mnist.json").write_text(json.dumps(MNIST | {"asked_later": later}))
+    shown = [(one["command"], one["hardware"]) for one in recorded(get("hubris-table3"), results).records[:2]]
+    assert shown == [("python make.py", "a box"), ("python ask.py", "another box")]
+    assert len(recorded(get("hubris-table2"), results).records) == 2, "nobody was asked for this table"
+
+
 def test_an_interrupted_record_gives_what_it_has(results):
     (results / "hubris" / "mnist.json").unlink()
     assert recorded(get("hubris-table2"), results).table.rows == ["chest_xray, ambigan"]

@@ -190,7 +190,7 @@ class Guard:
         found = self._calibrated(bench, statistics, observed.predictions)
         self._calibration = found
         note = "The threshold has been calibrated anew since what is said of troubles was measured."
-        notes = tuple(dict.fromkeys((*self.report.notes, note)))
+        notes = tuple(dict.fromkeys((*self.report.notes, note))) if self.report.seen else self.report.notes
         self.report = replace(
             self.report, false_alarms=found.realised(self.false_alarms), calibrated_on=len(nominal), notes=notes
         )

@@ -176,6 +176,8 @@ def _recorded_with(cells: Cells) -> Callable[[Path], Recorded | None]:
                 record, source = found
                 kept.append(record | {"name": name})
                 sources.append({"settings": _settings(record)} | source)
+                if cells is _table3 and "asked_later" in record:  # by results/hubris/ask.py, perhaps elsewhere
+                    sources.append(source | record["asked_later"])
         table = _tabulated(cells, kept)
         return Recorded(table, sources) if table.cells else None
 

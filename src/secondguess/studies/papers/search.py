@@ -61,8 +61,8 @@ NOTE = (
     "Of the paper's three data sets there is Kaggle13 (cats_dogs; the critical class is cat), trained without the "
     "darkest 30 % of the cats, by the middle of the image, as the list of the black cats that it left out is not "
     "published. In place of CelebA and UT-Zap50K there are MNIST and Fashion-MNIST, trained without the brightest 60 % "
-    "of one class (3, shirt). The repository's records are of two networks and 200 repetitions (MNIST and Fashion-MNIST: "
-    "three and 60) where the paper has one and 1,000; spreads are over the networks."
+    "of one class (3, shirt). The repository's records are of two networks and 200 repetitions (MNIST and "
+    "Fashion-MNIST: three and 60) where the paper has one and 1,000; spreads are over the networks."
 )
 
 Settings = Mapping[str, Any]

@@ -57,8 +57,8 @@ class LSA(TraceSupervisor):
     +inf, with a warning.
 
     Cost: one row of a matrix product with the training traces of a class, and one exponential for each of them; at
-    60,000 traces of 128 neurons about a tenth of a millisecond an image on two cores. Holds the whitened training
-    traces, up to `memory_limit`; what does not fit is whitened again in every call of `score`.
+    60,000 traces of 128 neurons about .02 ms an image on two cores. Holds the whitened training traces, up to
+    `memory_limit`; what does not fit is whitened again in every call of `score`.
 
     Good at: inputs whose activations differ in kind from anything seen (shifted, corrupted, adversarial). Bad at:
     ambiguous images, which lie among the training traces; in hundreds of dimensions kernels are as wide as the class,
