@@ -3,8 +3,9 @@
     python results/hubris/make.py mnist.npz --classes 9,8 --keep kept/mnist --out results/hubris/mnist.json
     python results/hubris/ask.py mnist.npz --kept kept/mnist --families convnext,vit --record results/hubris/mnist.json
 
-The references of relative hubris are what the estimator said that the generator was trained against, image by image, as
-in the paper; the rows of make.py have those of an estimator that no generator saw, and say nothing of it, so these say.
+The references of relative hubris are what the estimator said that the generator was trained against, image by image:
+the kept files hold no other. In the paper, and in the rows of make.py, they are those of an estimator that no generator
+saw; the record says of the rows that are added here that theirs are not (`asked_later`).
 """
 
 from __future__ import annotations

@@ -43,8 +43,9 @@ IN_OPERATION = {  # parts that see every image, and what their other sizes are k
 }
 KINDS = {
     "local": "`local:{}`",
-    "bare": "no engine: a pool of {} processes",
-    "dask": "`dask://`, {} worker process{}",
+    "bare": "no engine, a pool of {} processes",
+    "dask": "`dask://`, {} worker{}",
+    "dask as it comes": "the same without the setting, {} worker{}",
 }
 
 
@@ -162,7 +163,7 @@ def workers_table(record):
         "|---|---|---|---|---|---|---|",
     ]
     for row in record["workers"]["rows"]:
-        where = KINDS[row["kind"]].format(row["workers"], "" if row["workers"] == 1 else "es")
+        where = KINDS[row["kind"]].format(row["workers"], "" if row["workers"] == 1 else "s")
         gained = f"{row['speed_up']:.2f} | {100 * row['efficiency']:.0f} %"
         overhead = "" if row["overhead_ms"] is None else number(row["overhead_ms"])
         times = f"{number(row['task_seconds'])} | {number(row['first_seconds'])} | {overhead}"

@@ -16,7 +16,7 @@ from torch import nn
 
 from secondguess import AuditResult, Classifier, Dataset, ImageSet, Needs, Observation, Supervisor, UserError, run_audit
 from secondguess.audit import sections, train_subject
-from secondguess.audit.findings import Findings
+from secondguess.audit.findings import Findings, SectionResult
 from secondguess.audit.sections import SECTIONS, gallery
 from secondguess.stress import Invalid
 
@@ -455,3 +455,14 @@ def test_a_subject_needs_labelled_training_images(digits: Dataset, tmp_path: Pat
     for train in (None, unlabelled(digits.test)):
         with pytest.raises(UserError, match="has no labelled training images, so no model can be trained"):
             train_subject("fully_connected", replace(digits, train=train), folder=tmp_path)
+
+
+def test_the_summary_has_every_section_s_first_line_before_any_second(tmp_path: Path) -> None:
+    results = [
+        SectionResult(f"s{n}", f"S{n}", "done", findings=Findings(summary=[(f"s{n}", f"line {k}") for k in range(4)]))
+        for n in range(6)
+    ]
+    lines = AuditResult(tmp_path, {}, results).summary()
+    assert len(lines) == 10
+    assert lines[:5] == [("s0", "line 0"), ("s0", "line 1"), ("s1", "line 0"), ("s1", "line 1"), ("s2", "line 0")]
+    assert lines[-2:] == [("s4", "line 0"), ("s5", "line 0")]

@@ -111,6 +111,32 @@ def test_from_a_model_to_judgements(
     assert "calibrated 2 times" in run("guard", "show", "guard").out
 
 
+def test_actions_of_one_s_own(run: Any, fit: Callable[..., Any], house: Path, model: list[str]) -> None:
+    fitted = fit("--action", "suspicious=alarm", "--sure", "0.9")
+    assert fitted.code == 0, fitted.err
+    card = run("guard", "show", "guard", "--json").json()
+    assert card["actions"] == {"suspicious": "alarm"} and card["settings"]["sure"] == 0.9
+    judged = run("guard", "judge", "guard", house / "nominal.npz", *model, "--json").json()["judgements"]
+    assert {(*one["verdict"], one["action"]) for one in judged} == {("nominal", "accept"), ("suspicious", "alarm")}
+
+
+def test_an_exported_guard_judges_alike(
+    run: Any, fit: Callable[..., Any], house: Path, model: list[str], tmp_path: Path
+) -> None:
+    pytest.importorskip("onnxscript")
+    from secondguess.guard.runtime import Runtime
+
+    assert fit().code == 0
+    exported = run("guard", "export", "guard", *model[:4], "--out", "exported", "--json")
+    assert exported.json() == {"guard": "guard", "exported": "exported"}
+    told = run("guard", "judge", "guard", house / "nominal.npz", *model, "--json").json()["judgements"]
+    found = Runtime(tmp_path / "exported").judge(load("digits").test.materialise())
+    assert [list(one.verdict.kinds) for one in found] == [one["verdict"] for one in told]
+    # A p-value is a rank: where two scores tie but for rounding, it may jump.
+    apart = np.abs(np.subtract([one.p_value for one in found], [one["p_value"] for one in told]))
+    assert (apart < 1 / 180).mean() > 0.95 and [one.prediction for one in found] == [one["prediction"] for one in told]
+
+
 def test_what_cannot_be_used_is_one_sentence(
     run: Any, fit: Callable[..., Any], house: Path, model: list[str], tmp_path: Path
 ) -> None:
@@ -124,6 +150,10 @@ def test_what_cannot_be_used_is_one_sentence(
         "cannot be promised": ("guard", "fit", *model, "--train", house / "train.npz", "--calibration",
                                house / "fresh.npz", "--supervisors", "entropy", "--rule", "bonferroni", "--size", "8",
                                "--false-alarms", "0.001", "--out", "g", "--quiet"),
+        "There is no action 'dance' for 'invalid'": ("guard", "fit", *model, "--train", house / "train.npz",
+                                                     "--action", "invalid=dance", "--out", "g", "--quiet"),
+        "--action 'invalid' is no KIND=ACTION": ("guard", "fit", *model, "--train", house / "train.npz",
+                                                 "--action", "invalid", "--out", "g", "--quiet"),
         "add --exposed if that is meant": ("guard", "serve", "guard", *model, "--host", "0.0.0.0"),
         "There is no file of records nope.sqlite": ("guard", "watch", "nope.sqlite"),
         "give both, or neither": ("guard", "watch", "guard", "--validation", house / "nominal.npz"),

@@ -61,13 +61,18 @@ class AuditResult:
         return all(verdict.outcome == "passed" for verdict in self.verdicts)
 
     def summary(self) -> list[tuple[str, str]]:
-        """At most ten (what, how) lines for a manager."""
-        good = [line for section in self.sections for line in section.findings.summary]
+        """At most ten (what, how) lines for a manager: every section's first before any section's second."""
         must = [(f"Failed: {section.title}", section.reason) for section in self.failed]
         if self.verdicts:
             held = sum(verdict.outcome == "passed" for verdict in self.verdicts)
             must.append(("Gates", f"{held} of {len(self.verdicts)} hold"))
-        return good[: max(0, SUMMARY_LINES - len(must))] + must[:SUMMARY_LINES]
+        places = [
+            (rank, place)
+            for place, section in enumerate(self.sections)
+            for rank in range(len(section.findings.summary))
+        ]
+        shown = sorted(sorted(places)[: max(0, SUMMARY_LINES - len(must))], key=lambda one: (one[1], one[0]))
+        return [self.sections[place].findings.summary[rank] for rank, place in shown] + must[:SUMMARY_LINES]
 
     def to_json(self) -> dict[str, Any]:
         """The machine-readable audit."""

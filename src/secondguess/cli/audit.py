@@ -87,7 +87,9 @@ def audit(
     supervisors: Annotated[
         str,
         typer.Option(
-            help="Names separated by commas; standard: all but the expensive ones; all.", rich_help_panel="Stress"
+            help="Names separated by commas, with parameters after colons (dsa:subsampling=0.3); standard: all but the "
+            "expensive ones; all.",
+            rich_help_panel="Stress",
         ),
     ] = "standard",
     gates: Annotated[

@@ -60,7 +60,11 @@ def fit(
         float, typer.Option(help="The share of nominal images that may raise an alarm.", rich_help_panel="Guard")
     ] = 0.01,
     supervisors: Annotated[
-        str, typer.Option(help="recommended, or names separated by commas.", rich_help_panel="Guard")
+        str,
+        typer.Option(
+            help="recommended, or names separated by commas, with parameters after colons: dsa:subsampling=0.3.",
+            rich_help_panel="Guard",
+        ),
     ] = "recommended",
     rule: Annotated[
         str,
@@ -78,6 +82,18 @@ def fit(
             help="Milliseconds an image that supervisors may take; default: all are asked.", rich_help_panel="Guard"
         ),
     ] = None,
+    action: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KIND=ACTION",
+            help="What to do about a kind of trouble, such as adversarial=ask; may be given several times.",
+            rich_help_panel="Guard",
+        ),
+    ] = None,
+    sure: Annotated[
+        float,
+        typer.Option(help="The probability from which one kind of trouble is named alone.", rich_help_panel="Guard"),
+    ] = 0.7,
     size: Size = None,
     channels: Channels = None,
     fit: Fit = "stretch",
@@ -107,13 +123,21 @@ def fit(
     from secondguess.data import load_images
     from secondguess.guard import Guard
 
+    chosen = supervisors if supervisors == "recommended" else listed(supervisors)
+    guard = Guard(
+        chosen,
+        false_alarms=false_alarms,
+        per_class=per_class,
+        rule=rule,  # type: ignore[arg-type]
+        actions=_actions(action or []),  # type: ignore[arg-type]
+        sure=sure,
+        latency_ms=latency,
+    )
     classifier = open_classifier(model, weights, mean, std, output, batch_size, device)
     loading = loading_for(classifier.input_shape, size, channels, fit, skip_bad=skip_bad)
     images = _training(train, loading)
     nominal = None if calibration is None else load_images(calibration, **loading)
     classifier.class_names = classifier.class_names or images.class_names
-    chosen = supervisors if supervisors == "recommended" else listed(supervisors)
-    guard = Guard(chosen, false_alarms=false_alarms, per_class=per_class, rule=rule, latency_ms=latency)  # type: ignore[arg-type]
     guard.fit(classifier, images, nominal, seed=seed, progress=progress_for(quiet=quiet or json))
     guard.save(out)
     if json:
@@ -121,6 +145,44 @@ def fit(
         return
     say(str(guard.report))
     say(f"The guard is in {out}; serve it: secondguess guard serve {out} --model {model}")
+
+
+def _actions(given: list[str]) -> dict[str, str]:
+    """Actions by the kind of trouble, of words KIND=ACTION."""
+    for word in given:
+        if not all(word.partition("=")[::2]):
+            raise UserError(f"--action {word!r} is no KIND=ACTION; give one such as adversarial=ask.")
+    return {kind: action for kind, _, action in (word.partition("=") for word in given)}
+
+
+@app.command("export")
+def export(
+    guard: Folder,
+    model: Model,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for model and scores as ONNX.")],
+    weights: Weights = None,
+    mean: Mean = "0",
+    std: Std = "1",
+    output: Output = "auto",
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Write a guard with its model for ONNX Runtime, to be used without torch.
+
+    In Python: `secondguess.guard.runtime.Runtime(FOLDER).judge(images)`.
+
+    **Example**
+
+    `secondguess guard export guard/ --model zoo:simple_cnn --weights m.safetensors --out exported/`
+    """
+    from secondguess.guard.onnx_export import export_onnx
+
+    classifier = open_classifier(model, weights, mean, std, output, 256, "cpu")
+    folder = export_onnx(open_guard(guard, classifier), out)
+    if json:
+        print_json({"guard": str(guard), "exported": str(folder)})
+        return
+    say(f"Exported to {folder}; it needs onnxruntime and NumPy only: secondguess.guard.runtime.Runtime('{folder}').")
 
 
 @app.command("judge")
