@@ -36,7 +36,7 @@ LOGIT_DIMENSIONS = 128  # of the traces from which made-up probabilities come
 FEWEST, MOST, ENOUGH = 2, 15, 1.5  # turns of a sweep, and the seconds after which there is no other
 
 HELD = {
-    "observe": {"model": "simple_cnn", "trace": "penultimate", "pixels": "1 x 28 x 28"},
+    "observe": {"model": "simple_cnn", "trace": "penultimate trace", "pixels": "1 x 28 x 28 pixels"},
     "knn": {"images": 250, "training images": 4000, "dimensions": 128, "classes": 10},
     "vim": {"images": 8000, "training images": 4000, "dimensions": 128, "classes": 10},
     "relative_mahalanobis": {"images": 8000, "training images": 4000, "dimensions": 128, "classes": 10},

@@ -16,6 +16,7 @@ import os
 import platform
 import re
 import sys
+import textwrap
 import time
 from importlib.metadata import version
 from pathlib import Path
@@ -114,11 +115,11 @@ def about(record):
     """On what, with what, and how idle it was."""
     hardware, load, taken = record["hardware"], record["load"], record["wall_seconds"]
     shown = ", ".join(f"{name} {record['versions'][name]}" for name in ("python", "numpy", "torch", "distributed"))
-    return (
+    text = (
         f"`results/scaling/scaling.json`: {hardware['cores']} cores ({hardware['processor']}), one thread a process; "
-        f"{shown}.\nOther work on the machine: a load of {load['before']:.1f} when it began. It took "
-        f"{sum(taken.values()):.0f} s.\n"
+        f"{shown}. The load of the machine was {load['before']:.1f} before; all took {sum(taken.values()):.0f} s."
     )
+    return textwrap.fill(text, 120, break_on_hyphens=False, break_long_words=False) + "\n"
 
 
 def growth_table(record):
@@ -164,7 +165,7 @@ def workers_table(record):
     ]
     for row in record["workers"]["rows"]:
         where = KINDS[row["kind"]].format(row["workers"], "" if row["workers"] == 1 else "s")
-        gained = f"{row['speed_up']:.2f} | {100 * row['efficiency']:.0f} %"
+        gained = f"{plain(row['speed_up'])} | {100 * row['efficiency']:.0f} %"
         overhead = "" if row["overhead_ms"] is None else number(row["overhead_ms"])
         times = f"{number(row['task_seconds'])} | {number(row['first_seconds'])} | {overhead}"
         lines.append(f"| {where} | {number(row['seconds'])} | {gained} | {times} |")

@@ -34,7 +34,7 @@ from secondguess.studies.tasks.surprise import detect
 TASKS, EMPTY = 12, 200
 KEPT_MEMORY = {"MALLOC_TRIM_THRESHOLD_": "1073741824", "MALLOC_MMAP_THRESHOLD_": "33554432"}
 RUNS = (("local", 1), ("local", 2), ("bare", 2), ("dask", 1), ("dask", 2), ("dask as it comes", 1))
-TRAINING, TEST, EPOCHS = 1200, 400, 2
+TRAINING, TEST, EPOCHS = 1000, 300, 2
 
 
 def settings():
@@ -115,7 +115,7 @@ def _opened(kind, count):
 @contextmanager
 def _dask(count, environment):
     """A scheduler and so many worker processes of one thread; the name of the engine."""
-    worker = {"cls": distributed.Nanny, "options": {"nthreads": 1}}
+    worker = {"cls": distributed.Nanny, "options": {"nthreads": 1, "silence_logs": logging.ERROR}}
     scheduler = {"cls": distributed.Scheduler, "options": {"dashboard": False, "port": 0}}
     workers = dict.fromkeys(range(count), worker)
     os.environ |= environment

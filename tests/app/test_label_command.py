@@ -17,14 +17,17 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+import torch
 import typer
 from label_house import Server
+from torch import nn
 
 from secondguess.app.access import Keys
 from secondguess.app.server import listen, serve
 from secondguess.cli.label import label
-from secondguess.data import load_images
+from secondguess.data import ImageSet, load, load_images, save_npz
 from secondguess.errors import UserError
+from secondguess.search.pool import Pool
 
 Run = Callable[..., None]
 
@@ -206,6 +209,8 @@ def test_an_image_that_the_model_cannot_answer_is_left_out_and_told(
         (["--search", "psychic"], "There is no search 'psychic'"),
         (["--budget", "2"], "A budget of 2 queries an image was given"),
         (["--attack", "kindness"], "kindness"),
+        (["--train", "digits"], "--train is what supervisors are fitted on; name them with --supervisors"),
+        (["--supervisors", "entropy"], "the search 'adversarial_distance' does not look at their scores"),
     ],
 )
 def test_mistakes_are_told_before_anything_is_served(
@@ -216,6 +221,103 @@ def test_mistakes_are_told_before_anything_is_served(
     run_again = [*about, "--search", "psychic", "--out", tmp_path / "labels"]
     with pytest.raises(UserError, match="psychic"):  # neither settings nor a lock are left behind
         run(*run_again)
+
+
+@pytest.fixture
+def watched(run: Run, house: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pool]:
+    """`watched("--supervisors", "knn")` runs an adaptive session of a network with layers, and returns its pool."""
+    (tmp_path / "layered_models.py").write_text(
+        "import torch\n"
+        "def make_model():\n"
+        "    torch.manual_seed(0)\n"
+        "    layers = torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 10)\n"
+        "    return torch.nn.Sequential(torch.nn.Flatten(), *layers)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    pools: list[Pool] = []
+    monkeypatch.setattr("secondguess.app.server.serve", announce_only)
+    monkeypatch.setattr("secondguess.app.explaining.explainer", lambda classifier, pool, album: pools.append(pool))
+
+    def call(*words: object) -> Pool:
+        about = ["--model", "layered_models:make_model", "--images", house / "incoming.npz", "--size", "8"]
+        settings = ["--tau", "0", "--search", "adaptive", "--attack", "gradient", "--device", "cpu", "--no-browser"]
+        run(*about, *settings, "--out", tmp_path / "labels", *words)
+        return pools[-1]
+
+    return call
+
+
+def test_the_adaptive_search_is_given_the_scores_of_supervisors(watched: Callable[..., Pool]) -> None:
+    pool = watched("--supervisors", "knn:k=3, entropy", "--train", "digits")
+    assert set(pool.scores) == {"knn", "entropy"}
+    p = pool.observation.probabilities
+    np.testing.assert_allclose(pool.scores["entropy"], -(p * np.log2(p)).sum(axis=1), rtol=1e-5)
+    hidden = make_layered()[:-1]
+    train = load("digits").train
+    assert train is not None
+    with torch.no_grad():
+        known, new = (hidden(torch.from_numpy(one.materialise())).double() for one in (train, pool.images))
+    apart = torch.cdist(nn.functional.normalize(new), nn.functional.normalize(known))
+    np.testing.assert_allclose(pool.scores["knn"], apart.sort(dim=1).values[:, 2].numpy(), atol=1e-5)
+    assert pool.distances is not None
+
+
+def make_layered() -> nn.Sequential:
+    from layered_models import make_model  # written by `watched`
+
+    made: nn.Sequential = make_model()
+    return made
+
+
+def test_another_supervisor_is_another_session(watched: Callable[..., Pool], monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["--supervisors", "knn:k=3,entropy", "--train", "digits"]
+    first = watched(*words)
+    again = watched("--supervisors", "entropy, knn:k=3", "--train", "digits")  # in any order
+    np.testing.assert_array_equal(first.scores["knn"], again.scores["knn"])
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("fitted before the settings were compared")
+
+    monkeypatch.setattr("secondguess.cli.label_supervisors.with_scores", refuse)
+    with pytest.raises(UserError, match=r'were begun with supervisors \["entropy", "knn:k=3"\], not \["entropy"\]'):
+        watched("--supervisors", "entropy")
+    with pytest.raises(UserError, match=r'were begun with supervisors \["entropy", "knn:k=3"\], not null'):
+        watched()
+    with pytest.raises(UserError, match=r"were begun with train \"\w+\", not"):
+        watched(*words[:3], "mnist5k")
+
+
+def test_supervisors_that_learn_nothing_need_no_training_images(watched: Callable[..., Pool]) -> None:
+    assert set(watched("--supervisors", "entropy,pcs").scores) == {"entropy", "pcs"}
+    assert set(watched("--supervisors", "entropy,pcs", "--train", "nowhere").scores) == {"entropy", "pcs"}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--supervisors", "knn"], "The supervisor 'knn' must be fitted first; give labelled images .* with --train"),
+        (["--supervisors", "psychic"], "There is no supervisor 'psychic'"),
+        (["--supervisors", ","], "give names separated by commas"),
+        (["--supervisors", "knn:k=2,knn:k=3", "--train", "digits"], "The supervisor 'knn' was given more than once"),
+        (["--supervisors", "knn", "--train", "photos"], "photos have no labels; give labelled ones"),
+        (["--supervisors", "knn", "--train", "fashion.npz"], r"and those of --train fashion.npz \(coat, hat"),
+    ],
+)
+def test_mistakes_about_supervisors_are_told_before_anything_is_measured(
+    watched: Callable[..., Pool], words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("secondguess.cli.label._pool", None)
+    pixels = np.zeros((10, 8, 8), dtype=np.uint8)
+    save_npz(ImageSet.from_arrays(pixels, np.arange(10) % 2, class_names=["coat", "hat"]), tmp_path / "fashion.npz")
+    with pytest.raises(UserError, match=message):
+        watched(*words)
+    assert not (tmp_path / "labels").exists()
+
+
+def test_a_black_box_has_no_layers_for_a_supervisor(run: Run, about: list[str], tmp_path: Path) -> None:
+    words = [*about, "--search", "adaptive", "--supervisors", "mdsa", "--train", "digits", "--out", tmp_path / "labels"]
+    with pytest.raises(UserError, match="The supervisor 'mdsa' needs traces, but"):
+        run(*words)
 
 
 def test_export_without_labels(run: Run, tmp_path: Path) -> None:

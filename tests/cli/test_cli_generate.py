@@ -10,7 +10,9 @@ from PIL import Image
 
 from secondguess import UserError, load, load_images
 from secondguess.cli.generate import _pairs
-from secondguess.data import ImageSet
+from secondguess.data import ImageSet, save_npz
+from secondguess.hubris import features, train_extractor
+from secondguess.metrics import frechet_distance
 from secondguess.stress.ambiguous import AmbiGuess, acceptance
 from secondguess.stress.ambiguous.autoencoders import RaaeFleet
 
@@ -124,6 +126,53 @@ def test_mistakes_get_one_sentence(run, tmp_path, words, message):
     assert not (tmp_path / "mine").exists()
 
 
+COMPANION = ["generate", "companion", "--data", "digits", "--classes", "3,8", "--members", "2", "--epochs", "1,1"]
+TINY = [*COMPANION, "--estimator-epochs", "1", "--filters", "4", "--no-reject", "--collapse", "0", "--device", "cpu"]
+
+
+def test_a_companion_set_is_measured_against_real_images(run, tmp_path):
+    plain = run(*TINY, "--count", "40", "--out", "mine", "--json").json()
+    assert "realism" not in plain
+    card = run(*TINY, "--count", "40", "--out", "mine", "--measure", "--json").json()
+    assert card.pop("files") == "mine"
+    assert card == json.loads((tmp_path / "mine/card.json").read_text("utf-8"))
+    assert {key: card[key] for key in plain if key != "files"} == {key: plain[key] for key in plain if key != "files"}
+    told = card["realism"]
+    digits = load("digits")
+    apart = train_extractor(digits.train, leave_out=(3, 8), device="cpu")
+    made, real, held_out = (
+        features(part, apart)
+        for part in (
+            load_images(tmp_path / "mine/images.npz"),
+            *(part.take(np.isin(part.labels, (3, 8))) for part in (digits.train, digits.test)),
+        )
+    )
+    assert told["images"] == {"real": len(real), "held_out": len(held_out), "generated": 40}
+    assert told["features"]["classes"] == ["0", "1", "2", "4", "5", "6", "7", "9"]
+    assert told["generated"]["frechet"] == pytest.approx(frechet_distance(real, made))
+    assert told["held_out"]["frechet"] == pytest.approx(frechet_distance(real, held_out))
+    assert told["held_out"]["frechet"] < 0.1 * told["generated"]["frechet"], "one epoch makes noise"
+    assert told["giqa"]["quality"][2] < 0
+    text = run(*TINY, "--count", "40", "--out", "mine", "--measure", "--quiet").out
+    assert f"  realism (of held-out real images): Fréchet distance {told['generated']['frechet']:.3g} (" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--count", "6"], "--measure was given for 6 images; at least 7 are needed, give a larger --count"),
+        (["--data", "few.npz"], "4 held-out images of few are of the classes in question, but at least 7 are needed"),
+    ],
+)
+def test_what_cannot_be_measured_is_told_before_training(run, tmp_path, words, message):
+    digits = load("digits").test
+    rows = np.concatenate([np.flatnonzero(digits.labels == label)[:11] for label in (3, 8)])
+    save_npz(digits.take(rows), tmp_path / "few.npz")
+    outcome = run(*TINY, "--out", "mine", "--measure", *words)
+    assert outcome.code == 2 and message in outcome.err
+    assert not (tmp_path / "mine").exists()
+
+
 def test_corrupted_images_from_the_command_line(run, tmp_path):
     words = ["generate", "corrupted", "--data", "digits", "--limit", "40", "--out", "mine"]
     card = run(*words, "--corruptions", "rotate, contrast", "--severity", "2", "--json").json()
@@ -173,7 +222,7 @@ def test_adversarial_images_from_the_command_line(run, tmp_path, monkeypatch):
     assert run(*words, "--attacks", "magic", "--out", "mine").code == 2
 
 
-@pytest.mark.parametrize("kind", ["ambiguous", "corrupted", "adversarial", "invalid"])
+@pytest.mark.parametrize("kind", ["ambiguous", "companion", "corrupted", "adversarial", "invalid"])
 def test_a_folder_must_be_named_and_help_shows_an_example(run, kind):
     missing = run("generate", kind)
     assert missing.code == 2 and "--out" in missing.err

@@ -118,6 +118,9 @@ def companion(
         float, typer.Option(help="Begin anew if images vary less than this share of real ones.")
     ] = 0.25,
     resume: Annotated[bool, typer.Option(help="Go on where an interrupted run in this folder stopped.")] = True,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Measure how real the images are, against real ones of their classes.")
+    ] = False,
     size: Size = None,
     seed: Seed = 0,
     device: Device = "auto",
@@ -135,8 +138,11 @@ def companion(
     `secondguess generate companion --dataset mnist.npz --classes 9,8 --out out/nine_or_eight`
 
     `secondguess generate companion --dataset xrays/ --classes pneumonia,normal --r dial --out out/dial`
+
+    `secondguess generate companion --dataset photos/ --size 64 --classes cat,dog --measure --out out/cat_or_dog`
     """
     from secondguess.cli.companion import Choices, make_companion
+    from secondguess.cli.generate_realism import with_realism, yardstick
 
     choices = Choices(
         data=data,
@@ -164,7 +170,11 @@ def companion(
         seed=seed,
         device=device,
     )
-    card = make_companion(choices, count, out, progress_for(quiet=quiet or json))
+    progress = progress_for(quiet=quiet or json)
+    real = yardstick(choices, count) if measure else None  # whose mistakes are told before the long work
+    card = make_companion(choices, count, out, progress)
+    if real is not None:
+        card = with_realism(out, real, choices, progress)
     _report(card, out, as_json=json)
 
 
@@ -311,5 +321,9 @@ def _report(card: dict[str, Any], out: Path, *, as_json: bool) -> None:
     say(f"{card['images']:,} images in {out} (images.npz, card.json, sheet.png)")
     for name, counts in card.get("counts", {}).items():
         say(f"  {name}: " + ", ".join(f"{kind or 'none'} {count}" for kind, count in counts.items()))
+    if "realism" in card:
+        from secondguess.cli.generate_realism import spelt
+
+        say(f"  {spelt(card['realism'])}")
     for note in card.get("notes", []):
         say(f"  {note}")

@@ -93,6 +93,20 @@ def label(
             min=1, help="Questions to the model about each image. [default: the attack's]", rich_help_panel="Search"
         ),
     ] = None,
+    supervisors: Annotated[
+        str | None,
+        typer.Option(
+            help="Whose scores the adaptive search learns from, separated by commas; see `secondguess supervisors`.",
+            rich_help_panel="Search",
+        ),
+    ] = None,
+    train: Annotated[
+        str | None,
+        typer.Option(
+            help="Labelled images the model was trained on, which these supervisors are fitted on.",
+            rich_help_panel="Search",
+        ),
+    ] = None,
     labels: Annotated[
         int | None, typer.Option(min=1, help="Stop after so many labels.", rich_help_panel="Page")
     ] = None,
@@ -132,6 +146,8 @@ def label(
 
     `secondguess label --model m.onnx --images incoming/ --classes cat,dog --critical dog --out labels/`
 
+    `secondguess label --model m.pt2 --images new/ --search adaptive --supervisors knn --train train.npz --out labels/`
+
     `secondguess label --export csv --out labels/`
     """
     if export is not None:
@@ -142,6 +158,7 @@ def label(
     for module in ("fastapi", "uvicorn"):
         require(module, "app")
     from secondguess.app.store import Store
+    from secondguess.cli.label_supervisors import advisers, nominal_images, with_scores
     from secondguess.search.registry import get_search
 
     name = search.replace("-", "_")
@@ -150,6 +167,8 @@ def label(
     classifier = open_classifier(model, weights, mean, std, output, batch_size, device)
     loading = loading_for(classifier.input_shape, size, channels, fit, skip_bad=skip_bad)
     found = _named(classifier, images, classes, data, loading)
+    asked = advisers(classifier, name, supervisors, train)
+    nominal = nominal_images(classifier, asked, train, found.shape, loading)
     store = Store(out)
     try:
         pool = _pool(classifier, found, critical, tau, seed, progress)
@@ -160,9 +179,16 @@ def label(
             "seed": seed,
         }
         about |= {"critical": critical, "tau": tau, "classes": list(pool.observation.class_names)}
+        about |= {"attack": attack, "budget": budget} if needs_distances else {}
+        if supervisors is not None:
+            about |= {
+                "supervisors": sorted(listed(supervisors)),
+                "train": None if nominal is None else nominal.fingerprint,
+            }
+        store.agree(about)  # before the long work
+        if asked:
+            pool = with_scores(pool, classifier, asked, nominal, seed, progress)
         if needs_distances:
-            about |= {"attack": attack, "budget": budget}
-            store.agree(about)  # before the long work
             pool = pool.with_distances(_distances(classifier, pool, attack, budget, seed, out, progress))
         labelling = _labelling(name, pool, store, seed, overlap=overlap, goal=labels, show_answer=show_answer)
         store.begin(about)

@@ -7,6 +7,7 @@ from secondguess.hubris.companion import CompanionSet, read_companion
 from secondguess.hubris.features import features, train_extractor
 from secondguess.hubris.files import read_predictions
 from secondguess.hubris.ranks import RankAgreement, family_means, rank_agreement, ranks
+from secondguess.hubris.realism import Yardstick, measure_realism
 from secondguess.hubris.response import Response, response_curve
 from secondguess.hubris.scores import Scores, score
 from secondguess.hubris.table import HubrisTable, Matched, ModelRow
@@ -19,10 +20,12 @@ __all__ = [
     "RankAgreement",
     "Response",
     "Scores",
+    "Yardstick",
     "benchmark",
     "family_means",
     "features",
     "measure",
+    "measure_realism",
     "rank_agreement",
     "ranks",
     "read_companion",

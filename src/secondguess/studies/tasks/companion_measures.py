@@ -8,7 +8,6 @@ this boundary (only where there are other classes). The latter decides where the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -17,14 +16,12 @@ from numpy.typing import NDArray
 from secondguess.data import ImageSet
 from secondguess.hubris.features import features as features_of
 from secondguess.hubris.features import train_extractor
+from secondguess.hubris.realism import kept_out, measure_realism, some_rows
 from secondguess.metrics.confusion_distance import acd
 from secondguess.metrics.giqa import published_giqa
-from secondguess.metrics.realism import frechet_distance, kernel_distance, manifolds
 from secondguess.stress.ambiguous.estimator import AmbiguityEstimator
 
 __all__ = ["Spaces", "judgement", "of_classes", "unit"]
-
-COMPARED = 5000  # real images, at most, in what grows with the square of their number
 
 Floats = NDArray[np.float64]
 Pixels = NDArray[np.float32]
@@ -43,8 +40,8 @@ class Spaces:
 
     def __init__(self, train: ImageSet, test: ImageSet, classes: Pair, **training: Any) -> None:
         self.extractors = {"all": train_extractor(train, **training)}
-        if len(np.setdiff1d(train.labels, [-1, *classes])) >= 2:
-            self.extractors["others"] = train_extractor(train, leave_out=classes, **training)
+        if left_out := kept_out(train, classes):
+            self.extractors["others"] = train_extractor(train, leave_out=left_out, **training)
         images, _ = of_classes(test, classes)
         self.train, self.test = self.seen(of_classes(train, classes)[0]), self.seen(images)
         self._contrast = _contrast(images)
@@ -69,11 +66,11 @@ class Spaces:
 
     def compare(self, seen: Mapping[str, Floats]) -> dict[str, dict[str, Any]]:
         """Distances of features from those of the training images, and the overlap, in every space."""
-        return {name: _compared(self.train[name], values) for name, values in seen.items()}
+        return {name: measure_realism(self.train[name], values) for name, values in seen.items()}
 
     def giqa(self, seen: Mapping[str, Floats]) -> dict[str, float]:
         """Quality and diversity as published, in the space that decides."""
-        real, generated = _some(self.train[self.deciding]), seen[self.deciding]
+        real, generated = some_rows(self.train[self.deciding]), seen[self.deciding]
         quality, diversity = published_giqa(real, generated)
         return {"quality": quality, "diversity": diversity}
 
@@ -87,21 +84,6 @@ def of_classes(images: ImageSet, classes: Pair) -> tuple[Pixels, NDArray[np.int6
     """The images (n, C, H, W) of two classes, and which of the two each is (n,)."""
     rows = np.flatnonzero(np.isin(images.labels, classes))
     return images.images[rows], (images.labels[rows] == classes[1]).astype(np.int64)
-
-
-def _some(rows: Floats) -> Floats:
-    return rows[np.random.default_rng(0).permutation(len(rows))[:COMPARED]]
-
-
-def _compared(train: Floats, features: Floats) -> dict[str, Any]:
-    """Distances between two sets of features."""
-    some = _some(train)
-    kernel = kernel_distance(some, features[:COMPARED])
-    return {
-        "frechet": frechet_distance(train, features),
-        "kernel": [kernel.value, kernel.low, kernel.high],
-        **asdict(manifolds(some, features[:COMPARED])),
-    }
 
 
 def judgement(estimator: AmbiguityEstimator, pixels: Pixels) -> dict[str, float]:
