@@ -1,4 +1,4 @@
-"""Write the page of supervisors, check the links, and take the screenshot of the README anew from a real audit."""
+"""Write the pages of supervisors and of reproduction, check the links, and take the screenshot of the README anew from a real audit."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ def take_screenshot() -> None:
 
 
 if __name__ == "__main__":
-    subprocess.run([sys.executable, "docs/make_supervisors.py"], cwd=ROOT, check=True)
+    for script in ("make_supervisors", "make_reproduction"):
+        subprocess.run([sys.executable, f"docs/{script}.py"], cwd=ROOT, check=True)
     if Path(CHROMIUM).exists():
         take_screenshot()
     else:

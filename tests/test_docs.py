@@ -37,11 +37,12 @@ def test_links_lead_somewhere():
     assert build.broken_links() == []
 
 
-def test_the_page_of_supervisors_says_what_they_say_of_themselves():
-    spec = importlib.util.spec_from_file_location("make_supervisors", ROOT / "docs/make_supervisors.py")
+@pytest.mark.parametrize("name", ["make_supervisors", "make_reproduction"])
+def test_a_page_that_is_written_by_a_script_is_up_to_date(name):
+    spec = importlib.util.spec_from_file_location(name, ROOT / f"docs/{name}.py")
     maker = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(maker)
-    assert maker.PAGE.read_text("utf-8") == maker.page(), "run python docs/make_supervisors.py"
+    assert maker.PAGE.read_text("utf-8") == maker.page(), f"run python docs/{name}.py"
 
 
 def test_the_readme_begins_with_the_two_commands():
