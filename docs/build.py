@@ -1,4 +1,4 @@
-"""Write the pages of supervisors and of reproduction, check the links, and take the screenshot of the README anew from a real audit."""
+"""Write the pages that scripts write, check the links, and take the screenshot of the README anew from a real audit."""
 
 from __future__ import annotations
 

@@ -154,7 +154,8 @@ def test_a_companion_set_is_measured_against_real_images(run, tmp_path):
     assert told["held_out"]["frechet"] < 0.1 * told["generated"]["frechet"], "one epoch makes noise"
     assert told["giqa"]["quality"][2] < 0
     text = run(*TINY, "--count", "40", "--out", "mine", "--measure", "--quiet").out
-    assert f"  realism (of held-out real images): Fréchet distance {told['generated']['frechet']:.3g} (" in text
+    made, real = (told[key]["frechet"] for key in ("generated", "held_out"))
+    assert f"  realism, in brackets that of held-out real images: Fréchet distance {made:.3g} ({real:.3g}), " in text
 
 
 @pytest.mark.parametrize(

@@ -46,4 +46,4 @@ def spelt(realism: dict[str, Any]) -> str:
     names = {"frechet": "Fréchet distance", "precision": "precision", "recall": "recall", "coverage": "coverage"}
     made, real = realism["generated"], realism["held_out"]
     parts = [f"{name} {made[key]:.3g} ({real[key]:.3g})" for key, name in names.items()]
-    return "realism (of held-out real images): " + ", ".join(parts)
+    return "realism, in brackets that of held-out real images: " + ", ".join(parts)

@@ -146,7 +146,7 @@ def label(
 
     `secondguess label --model m.onnx --images incoming/ --classes cat,dog --critical dog --out labels/`
 
-    `secondguess label --model m.pt2 --images new/ --search adaptive --supervisors knn --train train.npz --out labels/`
+    `secondguess label --model m.onnx --images new/ --search adaptive --supervisors knn --train train.npz --out labels/`
 
     `secondguess label --export csv --out labels/`
     """
