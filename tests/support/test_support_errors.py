@@ -6,7 +6,7 @@ import sys
 import pytest
 
 import secondguess
-from secondguess._versions import versions
+from secondguess._versions import _versions, versions
 from secondguess.errors import MissingExtra, UserError, require
 
 
@@ -31,7 +31,13 @@ def test_versions_name_what_takes_part() -> None:
 
 def test_versions_leave_out_what_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("secondguess._versions.PACKAGES", ("numpy", "no-such-package"))
+    monkeypatch.setattr("secondguess._versions._versions", _versions.__wrapped__)  # not what was read before
     assert set(versions()) == {"python", "platform", "numpy"}
+
+
+def test_versions_may_be_changed_by_who_asked() -> None:
+    versions()["numpy"] = "none"
+    assert versions()["numpy"] != "none"
 
 
 def test_public_names_are_found_and_others_are_not() -> None:
