@@ -148,6 +148,19 @@ def test_other_data_at_the_same_place_are_refused(tiny):
         opened(Source(str(tiny), "another"))
 
 
+@pytest.mark.parametrize(
+    ("options", "scale"),
+    [
+        ({"quick": True}, "quick"),
+        ({}, "paper"),
+        ({"settings": {"models": 3}}, "own"),
+        ({"settings": {"models": 100}}, "paper"),
+    ],
+)
+def test_the_scale_is_called_the_paper_s_only_if_it_is(tiny, options, scale):
+    assert make_plan(get("surprise-table1"), data={"mnist": str(tiny)}, **options).scale == scale
+
+
 def test_gpu_tasks_are_declared(tiny):
     study_ = get("surprise-table1")
     assert {task.resources.get("GPU") for task in make_plan(study_, quick=True, gpu=True).tasks(study_)} == {1}

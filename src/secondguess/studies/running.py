@@ -32,7 +32,7 @@ class Plan:
 
     Attributes:
         study: the name of the study.
-        scale: "paper" or "quick".
+        scale: "quick", "paper", or "own" where settings differ from the paper's.
         settings: of the study.
         sources: the data by the part they play.
         gpu: whether every task needs a GPU.
@@ -99,7 +99,8 @@ def make_plan(
             f"The study {study.name} needs data: give {wanted}, or --quick for a small run on embedded ones."
         )
     sources = {role: _source(place) for role, place in places.items()}
-    return Plan(study.name, "quick" if quick else "paper", chosen, sources, gpu)
+    scale = "quick" if quick else "paper" if chosen == dict(study.scale) else "own"
+    return Plan(study.name, scale, chosen, sources, gpu)
 
 
 def read_plan(study: Study, out: Path) -> Plan:
