@@ -32,6 +32,7 @@ from secondguess.cli.options import (
     print_json,
     progress_for,
     say,
+    training_images,
 )
 from secondguess.errors import UserError
 
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from secondguess._progress import Progress
     from secondguess.audit import AuditResult
     from secondguess.classifier import Classifier
-    from secondguess.data import Dataset, ImageSet
+    from secondguess.data import Dataset
 
 __all__ = ["audit"]
 
@@ -217,20 +218,12 @@ def _load(data: str | None, test: str | None, train: str | None, loading: dict[s
     if train is None:
         return Dataset(test, None, tested)
     shape = tested.shape
-    trained = _training(train, loading | {"size": shape[1:], "channels": shape[0]})
+    trained = training_images(train, loading | {"size": shape[1:], "channels": shape[0]})
     if trained.content_fingerprint == tested.content_fingerprint:
         raise UserError(
             f"--train {train} and --test {test} are the same images; supervisors must not learn from the test."
         )
     return Dataset(test, trained, tested)
-
-
-def _training(train: str, loading: dict[str, Any]) -> ImageSet:
-    """The training split of `--train`, or all of it if it has but one."""
-    from secondguess.data import load
-
-    loaded = load(train, **loading)
-    return replace(loaded.train or loaded.test, name=train)
 
 
 def _command() -> str:

@@ -26,7 +26,7 @@ from secondguess.accuracy import (
     standard_estimators,
 )
 from secondguess.classifier import Classifier
-from secondguess.cli.audit import _training
+from secondguess.cli.options import training_images
 from secondguess.data import ImageSet, load_images
 from secondguess.errors import UserError
 from secondguess.metrics import wilson
@@ -115,7 +115,7 @@ def make_desk(
 
     `folder` is where images of operation arrive as files, which rules by column cannot judge.
     """
-    images = _labelled(_training(train, loading), "--train")
+    images = _labelled(training_images(train, loading), "--train")
     classifier.class_names = classifier.class_names or images.class_names
     known = None if rules is None else InputRules.load(rules, classifier.class_names)
     if known is not None and folder is not None:

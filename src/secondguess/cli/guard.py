@@ -30,6 +30,7 @@ from secondguess.cli.options import (
     print_json,
     progress_for,
     say,
+    training_images,
 )
 from secondguess.errors import UserError
 
@@ -119,7 +120,6 @@ def fit(
 
     `secondguess guard fit --model m.onnx --train train.npz --false-alarms 0.05 --supervisors entropy,mdsa --out guard/`
     """
-    from secondguess.cli.audit import _training
     from secondguess.data import load_images
     from secondguess.guard import Guard
 
@@ -135,7 +135,7 @@ def fit(
     )
     classifier = open_classifier(model, weights, mean, std, output, batch_size, device)
     loading = loading_for(classifier.input_shape, size, channels, fit, skip_bad=skip_bad)
-    images = _training(train, loading)
+    images = training_images(train, loading)
     nominal = None if calibration is None else load_images(calibration, **loading)
     classifier.class_names = classifier.class_names or images.class_names
     guard.fit(classifier, images, nominal, seed=seed, progress=progress_for(quiet=quiet or json))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from secondguess.cli.options import listed
+from secondguess.cli.options import listed, training_images
 from secondguess.errors import UserError
 
 if TYPE_CHECKING:
@@ -60,11 +60,9 @@ def nominal_images(
     loading: dict[str, Any],
 ) -> ImageSet | None:
     """The images of `--train` in the shape (C, H, W) of those to search, or None where nothing is fitted on them."""
-    from secondguess.cli.audit import _training
-
     if train is None or not any(one.requires_fit for one in asked):
         return None
-    images = _training(train, loading | {"size": shape[1:], "channels": shape[0]})
+    images = training_images(train, loading | {"size": shape[1:], "channels": shape[0]})
     if not images.is_labelled:
         raise UserError(f"The images of --train {train} have no labels; give labelled ones.")
     names = classifier.class_names = classifier.class_names or images.class_names

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +15,7 @@ from secondguess.errors import UserError
 
 if TYPE_CHECKING:
     from secondguess.classifier import Classifier
+    from secondguess.data import ImageSet
 
 __all__ = [
     "BatchSize",
@@ -39,6 +41,7 @@ __all__ = [
     "print_json",
     "progress_for",
     "say",
+    "training_images",
 ]
 
 Json = Annotated[
@@ -122,6 +125,14 @@ def loading_for(
     """How images are loaded: as the options say, else in the shape (C, H, W) that the model takes, where it tells."""
     sides = pixels(size) or (shape and shape[1:])
     return {"fit": fit, "skip_bad": skip_bad, "size": sides, "channels": channels or (shape and shape[0])}
+
+
+def training_images(train: str, loading: dict[str, Any]) -> ImageSet:
+    """The training split of `--train`, or all of it if it has but one."""
+    from secondguess.data import load
+
+    loaded = load(train, **loading)
+    return replace(loaded.train or loaded.test, name=train)
 
 
 def print_json(value: Any) -> None:
