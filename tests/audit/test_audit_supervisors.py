@@ -134,6 +134,7 @@ def test_what_several_share_is_charged_to_each(
     assert numbers["supervisor.second.fitting.seconds"] == numbers["supervisor.first.fitting.seconds"] >= FIT
 
 
+@pytest.mark.usefixtures("result")  # told is filled by it
 def test_only_what_learners_need_is_observed_in_training(told: Recorder, few: ImageSet, digits: Dataset) -> None:
     assert digits.train is not None
     assert told.seen["Looking at training images"] == len(digits.train)
