@@ -66,13 +66,10 @@ class AuditResult:
         if self.verdicts:
             held = sum(verdict.outcome == "passed" for verdict in self.verdicts)
             must.append(("Gates", f"{held} of {len(self.verdicts)} hold"))
-        places = [
-            (rank, place)
-            for place, section in enumerate(self.sections)
-            for rank in range(len(section.findings.summary))
-        ]
-        shown = sorted(sorted(places)[: max(0, SUMMARY_LINES - len(must))], key=lambda one: (one[1], one[0]))
-        return [self.sections[place].findings.summary[rank] for rank, place in shown] + must[:SUMMARY_LINES]
+        lines = [section.findings.summary for section in self.sections]
+        places = sorted((rank, place) for place, some in enumerate(lines) for rank in range(len(some)))
+        shown = sorted(places[: max(0, SUMMARY_LINES - len(must))], key=lambda one: (one[1], one[0]))
+        return [lines[place][rank] for rank, place in shown] + must[:SUMMARY_LINES]
 
     def to_json(self) -> dict[str, Any]:
         """The machine-readable audit."""

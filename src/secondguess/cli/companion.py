@@ -120,13 +120,11 @@ def _features(
 
     A classifier of the very classes keeps them apart, and finds whatever lies between them far from all real images.
     """
-    import numpy as np
-
     from secondguess.data import ImageSet
     from secondguess.hubris import features, train_extractor
+    from secondguess.hubris.realism import kept_out
 
-    others = np.setdiff1d(train.labels[train.labels >= 0], classes)
-    left_out = classes if len(others) >= 2 else ()
+    left_out = kept_out(train, classes)
     extractor = train_extractor(train, leave_out=left_out, seed=choices.seed, device=choices.device)
     return lambda images: features(ImageSet.from_arrays(images, layout="NCHW"), extractor)
 

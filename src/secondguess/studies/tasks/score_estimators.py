@@ -27,20 +27,24 @@ from secondguess.oracles import Evidence, Oracle, Verdicts
 __all__ = ["Alarm", "CalibratedScore", "Remembered", "ThresholdedScore"]
 
 
-class ThresholdedScore(Estimator):
-    """The share of images below the score above which the validation images would be the errors.
+class _ScoreEstimator(Estimator):
+    """An estimator that reads one score an image.
 
     Args:
         column: of the images, with a score that is larger where a prediction is more suspicious.
     """
-
-    name = "thresholded"
 
     def __init__(self, column: str) -> None:
         self.column = column
 
     def _see(self, evidence: Evidence) -> Rows:
         return evidence.images.columns[self.column], evidence.predictions
+
+
+class ThresholdedScore(_ScoreEstimator):
+    """The share of images below the score above which the validation images would be the errors."""
+
+    name = "thresholded"
 
     def _learn(self, seen: Rows, labels: NDArray[np.int64]) -> float:
         scores, predictions = seen
@@ -51,20 +55,10 @@ class ThresholdedScore(Estimator):
         return float((seen[0] <= learnt).mean())
 
 
-class CalibratedScore(Estimator):
-    """The mean probability that a prediction with such a score is right.
-
-    Args:
-        column: of the images, with a score that is larger where a prediction is more suspicious.
-    """
+class CalibratedScore(_ScoreEstimator):
+    """The mean probability that a prediction with such a score is right."""
 
     name = "calibrated"
-
-    def __init__(self, column: str) -> None:
-        self.column = column
-
-    def _see(self, evidence: Evidence) -> Rows:
-        return evidence.images.columns[self.column], evidence.predictions
 
     def _learn(self, seen: Rows, labels: NDArray[np.int64]) -> Any:
         from sklearn.isotonic import IsotonicRegression
