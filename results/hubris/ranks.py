@@ -1,0 +1,29 @@
+"""Do companion sets rank models alike, and does that hang on one family of models?
+
+    python results/hubris/ranks.py results/hubris/mnist.json
+
+From the rows of a record of results/hubris/make.py: Spearman's correlation of the models' mean divergence between any
+two sets, over the families of make.py, and its range when any one of these is left out.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from make import FAMILIES, correlations, say
+
+
+def main():
+    """Print one line for every pair of sets, those with rejection left out."""
+    record = json.loads(Path(sys.argv[1]).read_text("utf-8"))
+    rows = [row for row in record["hubris"]["rows"] if row["family"] in FAMILIES and "accepted" not in row["set"]]
+    without = [correlations([row for row in rows if row["family"] != family]) for family in FAMILIES]
+    for pair, value in correlations(rows).items():
+        some = [one[pair] for one in without]
+        say(f"{pair:62} {value:+.2f}   without a family {min(some):+.2f} to {max(some):+.2f}")
+
+
+if __name__ == "__main__":
+    main()
