@@ -17,6 +17,8 @@ from secondguess.errors import UserError
 from secondguess.observation import Observation
 from secondguess.stress.ambiguous import PixelBlend
 from secondguess.studies import get, make_plan, run_study
+from secondguess.studies.papers.ambiguity import KEPT, keeping_folder
+from secondguess.studies.papers.mixtures import GENERATOR
 from secondguess.studies.tasks.mixture_windows import Combination, Look, try_all, windows_of
 from secondguess.studies.tasks.mixtures import TROUBLES, _by_pairs, _classless, _with_trouble, estimate_mixtures
 from secondguess.studies.tasks.score_estimators import CalibratedScore, ThresholdedScore
@@ -222,8 +224,10 @@ def kept(tiny, tmp_path_factory):
     """Ambiguous images, as plain blends, where the study looks for those that were made before."""
     folder = tmp_path_factory.mktemp("kept")
     train = load(tiny).train
-    for seed, (name, count) in enumerate({"training": 60, "test": 80}.items()):
-        save_npz(PixelBlend().generate(train, count, seed=seed).images, folder / f"{name}.npz")
+    own = keeping_folder(folder, GENERATOR)
+    own.mkdir()
+    for seed, (file, count) in enumerate(zip(KEPT, (60, 80), strict=True)):
+        save_npz(PixelBlend().generate(train, count, seed=seed).images, own / file)
     return folder
 
 
@@ -276,7 +280,7 @@ def test_mistakes_in_settings_are_said():
     sources = {name: Source(name, "0") for name in ("mnist", "fashion_mnist")}
     with pytest.raises(UserError, match="5 runs with 4 models were asked for"):
         study.grid(sources, study.scale | {"runs": 5})
-    with pytest.raises(UserError, match=r"There is no file /nowhere/training\.npz"):
+    with pytest.raises(UserError, match=r"There is no file /nowhere/ambiguess_realistic/training\.npz"):
         study.grid(sources, study.scale | {"kept": {"mnist": "/nowhere"}})
 
 

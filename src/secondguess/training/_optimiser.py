@@ -54,8 +54,13 @@ class Optimisation:
         if self.halve_every is not None and self.halve_every < 1:
             raise UserError(f"halve_every is {self.halve_every}, but it counts epochs: give at least 1, or None.")
 
-    def build(self, parameters: Iterable[tuple[str, Tensor]], model: nn.Module) -> torch.optim.Optimizer:
-        """An optimiser over named parameters, which are those of `model` or stacks of them under the same names."""
+    def build(
+        self, parameters: Iterable[tuple[str, Tensor]], model: nn.Module, *, recordable: bool = False
+    ) -> torch.optim.Optimizer:
+        """An optimiser over named parameters, which are those of `model` or stacks of them under the same names.
+
+        A recordable one counts its steps on the device, where a replay of them can count on.
+        """
         named = dict(parameters)
         decaying = set(named)
         if self.decay != "all":
@@ -70,16 +75,22 @@ class Optimisation:
         ]
         groups = [group for group in groups if group["params"]]
         if self.optimiser == "adam":
-            return torch.optim.Adam(groups, lr=self.lr, eps=self.eps)
+            return torch.optim.Adam(groups, lr=self.lr, eps=self.eps, capturable=recordable)
         if self.optimiser == "sgd":
             return torch.optim.SGD(groups, lr=self.lr, momentum=self.momentum, nesterov=self.nesterov)
         if self.optimiser == "adadelta":
-            return torch.optim.Adadelta(groups, lr=self.lr, rho=0.95 if self.rho is None else self.rho, eps=self.eps)
+            rho = 0.95 if self.rho is None else self.rho
+            return torch.optim.Adadelta(groups, lr=self.lr, rho=rho, eps=self.eps, capturable=recordable)
         alpha = 0.9 if self.rho is None else self.rho
-        return torch.optim.RMSprop(groups, lr=self.lr, alpha=alpha, eps=self.eps, momentum=self.momentum)
+        return torch.optim.RMSprop(
+            groups, lr=self.lr, alpha=alpha, eps=self.eps, momentum=self.momentum, capturable=recordable
+        )
 
-    def start_epoch(self, optimiser: torch.optim.Optimizer, epoch: int) -> None:
-        """Set the learning rate of the epoch, counted from 0."""
+    def start_epoch(self, optimiser: torch.optim.Optimizer, epoch: int) -> bool:
+        """Set the learning rate of the epoch, counted from 0; whether it is another than before."""
         halvings = 0 if self.halve_every is None else epoch // self.halve_every
+        rate = self.lr * 0.5**halvings
+        changed = any(group["lr"] != rate for group in optimiser.param_groups)
         for group in optimiser.param_groups:
-            group["lr"] = self.lr * 0.5**halvings
+            group["lr"] = rate
+        return changed

@@ -20,6 +20,7 @@ from secondguess.training._checkpoint import SavedState, copy_state
 from secondguess.training._examples import Examples, derive_seed, epoch_batches
 from secondguess.training._loss import example_losses, hits
 from secondguess.training._optimiser import Optimisation
+from secondguess.training._replay import Replayed, Step
 
 __all__ = ["Monitor", "Run", "deterministic", "laid_out"]
 
@@ -40,12 +41,16 @@ class Run:
         batch_size: int,
         seed: int,
         monitor: Monitor | None,
+        *,
+        replay: bool = False,
     ) -> None:
         self.model = model
         self.examples = examples
         self.held_out = held_out
         self.optimisation = optimisation
-        self.optimiser = optimisation.build(model.named_parameters(), model)
+        self.replay = replay
+        self.optimiser = optimisation.build(model.named_parameters(), model, recordable=replay)
+        self._step = self._new_step()
         self.batch_size = batch_size
         self.seed = seed
         self.monitor = monitor
@@ -91,13 +96,16 @@ class Run:
         """Train for one epoch and return its row."""
         number = len(self.rows)
         seed_rng(derive_seed(self.seed, number), self.examples.device)
-        self.optimisation.start_epoch(self.optimiser, number)
+        if self.optimisation.start_epoch(self.optimiser, number):
+            self._step = self._new_step()
         batches = epoch_batches(self.seed, number, len(self.examples), self.batch_size)
-        loss, accuracy = self._pass_over(self.examples, batches, learn=True)
+        loss, accuracy = self._pass_over(self.examples, batches, self._step, learn=True)
         row = {"loss": loss, "accuracy": accuracy}
         if self.held_out is not None:
             batches = np.array_split(np.arange(len(self.held_out)), -(-len(self.held_out) // EVALUATION_BATCH))
-            row["validation_loss"], row["validation_accuracy"] = self._pass_over(self.held_out, batches, learn=False)
+            row["validation_loss"], row["validation_accuracy"] = self._pass_over(
+                self.held_out, batches, self._looked_at, learn=False
+            )
         if not np.isfinite(list(row.values())).all():
             suspect = self.examples if self.held_out is None or not np.isfinite(loss) else self.held_out
             raise suspect.diverged(number + 1, self.optimisation.lr)
@@ -106,7 +114,26 @@ class Run:
             self.best = copy_state(self.model)
         return row
 
-    def _pass_over(self, examples: Examples, batches: list[NDArray[np.int64]], *, learn: bool) -> tuple[float, float]:
+    def _new_step(self) -> Step:
+        return Replayed(self._learnt) if self.replay else self._learnt
+
+    def _learnt(self, images: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
+        """One step of learning; what the model said before it."""
+        logits = self.model(images)
+        loss = example_losses(logits, targets).mean()
+        self.optimiser.zero_grad()
+        torch.autograd.backward(loss)
+        self.optimiser.step()
+        return loss.detach(), hits(logits.detach(), targets).sum()
+
+    def _looked_at(self, images: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
+        """The mean loss of a batch, and how many of its images are right."""
+        logits = self.model(images)
+        return example_losses(logits, targets).mean(), hits(logits, targets).sum()
+
+    def _pass_over(
+        self, examples: Examples, batches: list[NDArray[np.int64]], step: Step, *, learn: bool
+    ) -> tuple[float, float]:
         """One pass; the mean loss and the accuracy, read from the device only once, at the end."""
         self.model.train(learn)
         layout = _memory_format(self.model)
@@ -115,14 +142,9 @@ class Run:
             for index in batches:
                 images = examples.images_at(index).contiguous(memory_format=layout)
                 targets = examples.targets_at(index)
-                logits = self.model(images)
-                loss = example_losses(logits, targets).mean()
-                if learn:
-                    self.optimiser.zero_grad()
-                    torch.autograd.backward(loss)
-                    self.optimiser.step()
-                losses.append(loss.detach() * len(index))
-                correct.append(hits(logits.detach(), targets).sum())
+                loss, right = step(images, targets)
+                losses.append(loss * len(index))
+                correct.append(right)
         total_loss = torch.stack(losses).cpu().double().sum()
         return float(total_loss) / len(examples), float(torch.stack(correct).sum()) / len(examples)
 

@@ -23,6 +23,7 @@ from secondguess._device import seed_rng
 from secondguess.training._examples import Examples, derive_seed, epoch_batches
 from secondguess.training._loss import example_losses
 from secondguess.training._optimiser import Optimisation
+from secondguess.training._replay import Replayed, Step
 
 __all__ = ["Stack", "normalises"]
 
@@ -60,28 +61,37 @@ class Stack:
         batch_size: int,
         epochs: int,
         after_epoch: Callable[[int, NDArray[np.float64]], None],
+        *,
+        replay: bool = False,
     ) -> None:
         """Train all members for `epochs` epochs, each on its part of the examples in the order of its seed.
 
         The parts must take the same number of steps; where their last batches differ in size, the smaller
-        ones are padded with examples of weight zero.
+        ones are padded with examples of weight zero. `replay` records the step (see `_replay`).
         """
         self.template.train()
-        optimiser = optimisation.build(self.parameters.items(), self.template)
-        step = vmap(self._member_loss, randomness="different")
+        optimiser = optimisation.build(self.parameters.items(), self.template, recordable=replay)
+        members = vmap(self._member_loss, randomness="different")
+
+        def learnt(images: Tensor, targets: Tensor, weights: Tensor) -> tuple[Tensor, ...]:
+            losses = members(self.parameters, self.buffers, images, targets, weights)
+            optimiser.zero_grad()
+            torch.autograd.backward(losses.sum())
+            optimiser.step()
+            return (losses.detach(),)
+
+        step: Step = learnt
         sizes = torch.tensor([len(part) for part in parts], device=self.device)
         for epoch in range(epochs):
             seed_rng(derive_seed(seeds[0], epoch), self.device)
-            optimisation.start_epoch(optimiser, epoch)
+            if optimisation.start_epoch(optimiser, epoch) or epoch == 0:
+                step = Replayed(learnt) if replay else learnt
             batches = [epoch_batches(s, epoch, len(p), batch_size) for s, p in zip(seeds, parts, strict=True)]
             total = torch.zeros(len(parts), device=self.device)
             for indices in zip(*batches, strict=True):
                 images, targets, weights = _stack_batch(examples, parts, indices)
-                losses = step(self.parameters, self.buffers, images, targets, weights)
-                optimiser.zero_grad()
-                torch.autograd.backward(losses.sum())
-                optimiser.step()
-                total += losses.detach() * weights.sum(dim=1)
+                (losses,) = step(images, targets, weights)
+                total += losses * weights.sum(dim=1)
             after_epoch(epoch, (total / sizes).cpu().double().numpy())
 
     @torch.no_grad()

@@ -151,6 +151,7 @@ def train_fleet(
     seed: int = 0,
     device: str | torch.device = "auto",
     mode: Mode = "auto",
+    replay: bool = True,
     progress: Progress | None = None,
 ) -> Fleet:
     """Train `count` models of one architecture.
@@ -182,6 +183,9 @@ def train_fleet(
             on a CUDA device; elsewhere only models of at most 50,000 parameters without convolutions, because
             a stack of anything larger is slower than the loop there. A member that nobody can be stacked with
             trains alone.
+        replay: on a CUDA device, record a step once and replay it, which spares the processor the launching of
+            every kernel. False for layers that choose something in Python anew on every step, such as the order
+            of blocks by Python's random numbers; torch's own layers do not.
         progress: called after every epoch with (member epochs done, count * epochs, {"loss": their mean}).
 
     Returns:
@@ -195,6 +199,7 @@ def train_fleet(
     if count < 1:
         raise UserError(f"A fleet of {count} was asked for; it needs at least one member.")
     where = pick_device(device)
+    replay = replay and where.type == "cuda"
     whole = Examples(images, labels, where)
     parts = _parts(len(whole), subsets, count)
     seeds = [derive_seed(seed, member) % 2**32 for member in range(count)]
@@ -222,13 +227,14 @@ def train_fleet(
             if len(group) > 1:
                 stack = Stack([models[m].cpu() for m in group], where)
                 pieces, orders = [parts[m] for m in group], [seeds[m] for m in group]
-                stack.fit(whole, pieces, orders, optimisation, batch_size, epochs, partial(record, group))
+                told = partial(record, group)
+                stack.fit(whole, pieces, orders, optimisation, batch_size, epochs, told, replay=replay)
                 stack.write_back()
                 continue
             (member,) = group
             with laid_out(models[member], where):
                 alone = whole.subset(parts[member])
-                run = Run(models[member], alone, None, optimisation, batch_size, seeds[member], None)
+                run = Run(models[member], alone, None, optimisation, batch_size, seeds[member], None, replay=replay)
                 for epoch in range(epochs):
                     record(group, epoch, np.array([run.epoch()["loss"]]))
     return Fleet([model.cpu() for model in models], losses)

@@ -7,12 +7,13 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from secondguess.engine import Task
+from secondguess.engine import Source, Task
+from secondguess.errors import UserError
 from secondguess.studies.base import Recorded, Sources, Study
 from secondguess.studies.records import read_record
 from secondguess.studies.tables import Cell, Table, cell_of
 
-__all__ = ["RECORDED", "STUDIES"]
+__all__ = ["RECORDED", "STUDIES", "keeping_folder", "kept_sets"]
 
 PAPER = "Weiss, Garcia Gomez, Tonella: Generating and detecting true ambiguity, 2023"
 ARCHITECTURES = ("simple_cnn", "fully_connected", "densenet_se", "resnet50")
@@ -20,7 +21,8 @@ COLUMNS = ("top-1", "top-2", "top-pair", "entropy")
 OTHER = {"mnist": "fashion_mnist", "fashion_mnist": "mnist"}
 RECORDED = {"top-1": "top_1", "top-2": "top_2", "top-pair": "top_pair", "entropy": "entropy_bits"}  # in the record
 SETS = ("ambiguous", "adversarial", "corrupted", "invalid")
-MADE_ONCE = ("ensemble_ms", "ensemble_mi", "ensemble_pe", "autoencoder")  # for all runs of the record
+ENSEMBLES = ("ensemble_ms", "ensemble_mi", "ensemble_pe")
+MADE_ONCE = (*ENSEMBLES, "autoencoder")  # for all runs of the record
 SUPERVISORS = (
     "max_softmax", "pcs", "entropy", "deep_gini", "mc_dropout_vr", "mc_dropout_ms", "mc_dropout_mi", "mc_dropout_pe",
     "ensemble_ms", "ensemble_mi", "ensemble_pe", "dissector", "dsa", "lsa", "mdsa", "autoencoder",
@@ -34,23 +36,42 @@ QUICK_GENERATION = {
     "train": 300, "test": 200,
 }  # fmt: skip
 
+KEPT = ("training.npz", "test.npz")  # in the folder of a generator
+
 Settings = Mapping[str, Any]
 Rows = Sequence[Mapping[str, Any]]
+
+
+def keeping_folder(folder: Path, generator: str) -> Path:
+    """Where in a folder of kept images those of a generator lie."""
+    return folder / generator.replace(",", "").replace(" ", "_")
+
+
+def kept_sets(folder: str | None, generator: str) -> list[Source]:
+    """Ambiguous images to train on and to test on that `results/ambiguity/sets.py` made; none if no folder is given."""
+    from secondguess.data import load
+
+    if folder is None:
+        return []
+    paths = [keeping_folder(Path(folder).resolve(), generator) / file for file in KEPT]
+    if missing := [path for path in paths if not path.is_file()]:
+        raise UserError(f"There is no file {missing[0]}; make it with results/ambiguity/sets.py, or set kept={{}}.")
+    return [Source(str(path), load(path).fingerprint) for path in paths]
 
 
 def _grid_table1(sources: Sources, settings: Settings) -> list[Task]:
     from secondguess.studies.tasks.ambiguity import measure_ambiguity
 
+    common = ("members", "epochs", "generation")
     tasks = []
-    # In this order a process that remembers its last classifiers trains the clean ones once for all generators.
-    for name, architecture, training, generator in product(
-        settings["data"], settings["architectures"], ("clean", "mixed"), settings["generators"]
-    ):
-        if generator == "latent mixture" and name != "mnist":
-            continue  # the paper's baseline exists for MNIST alone
-        params = {"data": sources[name], "name": name, "generator": generator, "architecture": architecture}
-        params |= {"training": training} | {key: settings[key] for key in ("members", "epochs", "generation")}
-        tasks.append(Task(measure_ambiguity, params))
+    for name, architecture in product(settings["data"], settings["architectures"]):
+        # The paper's baseline exists for MNIST alone.
+        some = [one for one in settings["generators"] if one != "latent mixture" or name == "mnist"]
+        for training, generators in (("clean", some), *(("mixed", [one]) for one in some)):
+            params = {"data": sources[name], "name": name, "architecture": architecture, "training": training}
+            params |= {"generators": generators}
+            params |= {"kept": {one: kept_sets(settings["kept"].get(name), one) for one in generators}}
+            tasks.append(Task(measure_ambiguity, params | {key: settings[key] for key in common}))
     return tasks
 
 
@@ -102,24 +123,46 @@ def _renamed(row: Mapping[str, Any]) -> dict[str, dict[str, float]]:
 def _grid_table2(sources: Sources, settings: Settings) -> list[Task]:
     from secondguess.studies.tasks.supervisors import score_supervisors
 
-    kept = ("epochs", "supervisors", "parameters", "attacked", "limit", "generation")
     return [
         Task(
             score_supervisors,
             {
                 "data": sources[name],
                 "other": sources[OTHER[name]],
+                "kept": kept_sets(settings["kept"].get(name), "ambiguess"),
                 "name": name,
                 "mix": f"{name}_c",
                 "architecture": architecture,
-                **{key: settings[key] for key in kept},
+                "supervisors": supervisors,
+                "parameters": parameters,
+                **{key: settings[key] for key in ("epochs", "attacked", "limit", "generation")},
             },
             run,
         )
+        for run in range(settings["runs"])
         for name in settings["data"]
         for architecture in settings["architectures"]
-        for run in range(settings["runs"])
+        for supervisors, parameters in _parts(settings, architecture)
     ]
+
+
+def _parts(settings: Settings, architecture: str) -> list[tuple[list[str], dict[str, Any]]]:
+    """The supervisors that are tasks of their own, with parameters: ensembles take longer than all others together.
+
+    Members are trained as the network under test is.
+    """
+    from secondguess import zoo
+
+    recipe, members = zoo.describe(architecture).recipe, settings["members"].get(architecture, 0)
+    like_it = {"members": members, "epochs": settings["epochs"] or recipe.epochs, "batch_size": recipe.batch_size}
+    given: Mapping[str, Any] = settings["parameters"]
+    ensembles = [name for name in settings["supervisors"] if name in ENSEMBLES and members]
+    others = [name for name in settings["supervisors"] if name not in ENSEMBLES]
+    parts = [
+        (ensembles, {name: like_it | given.get(name, {}) for name in ensembles}),
+        (others, {name: given[name] for name in others if name in given}),
+    ]
+    return [(names, parameters) for names, parameters in parts if names]
 
 
 def _table2(rows: Rows) -> Table:
@@ -174,6 +217,7 @@ STUDIES = (
             "members": 5,
             "epochs": 0,
             "generation": GENERATION,
+            "kept": {},
         },
         quick={
             "data": ["mnist"],
@@ -198,22 +242,25 @@ STUDIES = (
             "architectures": list(ARCHITECTURES),
             "runs": 5,
             "epochs": 0,
+            "members": dict.fromkeys(ARCHITECTURES, 20),
             "supervisors": list(SUPERVISORS),
             "parameters": {"dsa": {"subsampling": 1 / 3}},
             "attacked": 10_000,
             "limit": 0,
             "generation": GENERATION,
+            "kept": {},
         },
         quick={
             "data": ["mnist"],
             "architectures": ["simple_cnn"],
             "runs": 2,
             "epochs": 2,
+            "members": {"simple_cnn": 2},
             "parameters": {
                 "dsa": {"subsampling": 1 / 3},
                 "autoencoder": {"epochs": 1},
                 "dissector": {"epochs": 1, "batch_size": 256},
-                **{name: {"members": 2, "epochs": 1} for name in ("ensemble_ms", "ensemble_mi", "ensemble_pe")},
+                **{name: {"epochs": 1} for name in ENSEMBLES},
                 **{name: {"samples": 10} for name in SUPERVISORS if name.startswith("mc_dropout")},
             },
             "attacked": 40,

@@ -7,16 +7,15 @@ answers the other: which detector with which estimator is nearest to the accurac
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess.engine import Source, Task
+from secondguess.engine import Task
 from secondguess.errors import UserError
 from secondguess.studies.base import Sources, Study
-from secondguess.studies.papers.ambiguity import GENERATION, OTHER, QUICK_GENERATION, STAND_INS
+from secondguess.studies.papers.ambiguity import GENERATION, OTHER, QUICK_GENERATION, STAND_INS, kept_sets
 from secondguess.studies.tables import Cell, Table, cell_of
 
 __all__ = ["STUDIES"]
@@ -30,7 +29,7 @@ SUPERVISORS = (
 )  # fmt: skip
 ENSEMBLES = tuple(name for name in SUPERVISORS if name.startswith("ensemble"))
 DROPOUT = tuple(name for name in SUPERVISORS if name.startswith("mc_dropout"))
-FILES = ("training.npz", "test.npz")
+GENERATOR = "ambiguess, realistic"
 
 Settings = Mapping[str, Any]
 Results = Sequence[Mapping[str, Any]]
@@ -51,7 +50,8 @@ def _grid(sources: Sources, settings: Settings) -> list[Task]:
             {
                 "data": sources[name],
                 "other": sources[OTHER[name]],
-                "kept": _kept(settings["kept"].get(name)),
+                "kept": kept_sets(settings["kept"].get(name), GENERATOR),
+                "generator": GENERATOR,
                 "name": name,
                 "mix": f"{name}_c",
                 **{key: value for key, value in settings.items() if key not in apart},
@@ -61,18 +61,6 @@ def _grid(sources: Sources, settings: Settings) -> list[Task]:
         for name in settings["data"]
         for run in range(settings["runs"])
     ]
-
-
-def _kept(folder: str | None) -> list[Source]:
-    """Ambiguous images that were made before, as `results/ambiguity/make.py --keep` leaves them."""
-    from secondguess.data import load
-
-    if folder is None:
-        return []
-    paths = [Path(folder).resolve() / file for file in FILES]
-    if missing := [path for path in paths if not path.is_file()]:
-        raise UserError(f"There is no file {missing[0]}; give a folder with {' and '.join(FILES)}, or keep={{}}.")
-    return [Source(str(path), load(path).fingerprint) for path in paths]
 
 
 def _rows(results: Results, validation: str) -> dict[str, list[tuple[Mapping[str, Any], int]]]:

@@ -53,8 +53,9 @@ DELTA_TRAINING, DELTA_TEST = 0.4, 0.25
 def measure_ambiguity(
     *,
     data: Source,
+    kept: Mapping[str, Sequence[Source]],
     name: str,
-    generator: str,
+    generators: Sequence[str],
     architecture: str,
     training: Training,
     members: int,
@@ -62,12 +63,14 @@ def measure_ambiguity(
     generation: Generation,
     seed: int,
 ) -> dict[str, Any]:
-    """One row for every classifier of one architecture that was trained in one way.
+    """One row for every generator and every classifier of one architecture that was trained in one way.
 
     Args:
         data: the nominal images.
-        name: what the table calls them.
-        generator: "ambiguess", "ambiguess, realistic" or "latent mixture".
+        kept: of each generator, see `ambiguous_sets`.
+        name: what the table calls the data.
+        generators: "ambiguess", "ambiguess, realistic" or "latent mixture", whose test images are looked at; with mixed
+            training a single one, whose other images the classifiers learn from.
         architecture: a name of the zoo.
         training: "clean" or "mixed".
         members: how many classifiers.
@@ -75,27 +78,43 @@ def measure_ambiguity(
         generation: see `ambiguous_sets`.
         seed: of everything random.
     """
-    extra, test = ambiguous_sets(data, generator, tuple(sorted(generation.items())), seed)
-    fleet = trained(data, architecture, extra if training == "mixed" else None, members, epochs, seed)
-    about = {"data": name, "generator": generator, "architecture": architecture, "training": training}
+    sets = {one: ambiguous_sets(data, one, generation, seed, kept[one]) for one in generators}
+    extra = None
+    if training == "mixed":
+        ((extra, _),) = sets.values()
+    fleet = trained(data, architecture, extra, members, epochs, seed)
+    about = {"data": name, "architecture": architecture, "training": training}
     nominal = opened(data).test
-    return {"rows": [about | {"member": k} | measure(model, nominal, test) for k, model in enumerate(fleet)]}
+    return {
+        "rows": [
+            about | {"generator": generator, "member": number} | measure(model, nominal, test)
+            for generator, (_, test) in sets.items()
+            for number, model in enumerate(fleet)
+        ]
+    }
 
 
-def ambiguous_sets(data: Source, generator: str, generation: Frozen, seed: int) -> tuple[ImageSet, ImageSet]:
+def ambiguous_sets(
+    data: Source, generator: str, generation: Generation, seed: int, kept: Sequence[Source] = ()
+) -> tuple[ImageSet, ImageSet]:
     """Ambiguous images to train on and to test on.
 
     Args:
         data: the nominal images.
-        generator: see `measure_ambiguity`.
+        generator: "ambiguess", "ambiguess, realistic" or "latent mixture".
         generation: `train` and `test` images; `pairs` and `autoencoders` of AmbiGuess, `autoencoder_epochs` of its
             training; `mixture_epochs` of the autoencoder of latent mixtures and `judge_epochs` of the networks that
-            judge these; as sorted pairs.
+            judge these.
         seed: of everything random.
+        kept: both sets, if they were made before; they are taken as they are.
     """
+    if kept:
+        extra, test = (opened(one).test for one in kept)
+        return extra, test
+    frozen = tuple(sorted(generation.items()))
     if generator == "latent mixture":
-        return _latent_mixtures(data, generation, seed)
-    return _drawn(data, generation, {"ambiguess": False, "ambiguess, realistic": True}[generator], seed)
+        return _latent_mixtures(data, frozen, seed)
+    return _drawn(data, frozen, {"ambiguess": False, "ambiguess, realistic": True}[generator], seed)
 
 
 def train_autoencoders(

@@ -59,7 +59,6 @@ from secondguess.supervisors import Supervisor, make
 
 __all__ = ["estimate_mixtures"]
 
-GENERATOR = "ambiguess, realistic"
 TROUBLES = tuple(OF_STRESS)
 MIXES = {"mnist_c": MNIST_C, "fashion_mnist_c": FASHION_MNIST_C}
 RATE = 0.05  # of false alarms, for the estimator that counts alarms
@@ -72,6 +71,7 @@ def estimate_mixtures(
     data: Source,
     other: Source,
     kept: Sequence[Source],
+    generator: str,
     name: str,
     mix: str,
     architecture: str,
@@ -94,6 +94,7 @@ def estimate_mixtures(
         data: the nominal images.
         other: images that are invalid among them.
         kept: ambiguous images to train on and to test on, if they were made before; else none.
+        generator: that makes them else.
         name: what the table calls the data.
         mix: whose corruptions are in operation, "mnist_c" or "fashion_mnist_c".
         architecture: a name of the zoo.
@@ -116,7 +117,7 @@ def estimate_mixtures(
         arrays (c, s) over these: `error` the mean absolute one, `bias` the mean of estimate less truth, `covered` the
         share of intervals that hold the truth; `truth` (s,) the mean accuracy; `milliseconds` (c,) an image.
     """
-    extra, ambiguous = _ambiguous(data, kept, generation)
+    extra, ambiguous = ambiguous_sets(data, generator, generation, 0, kept)
     training = joined(training_images(opened(data)), extra)
     fleet = list(trained(data, architecture, extra, models, epochs, 0))
     classifiers = [
@@ -135,13 +136,6 @@ def estimate_mixtures(
     found = try_all(fitted, [looks[key] for key in pool], drawn, intervals, resamples)
     about = {"data": name, "run": seed, "combinations": [list(one.names) for one in fitted]}
     return about | found | {"milliseconds": np.array([one.milliseconds for one in fitted])}
-
-
-def _ambiguous(data: Source, kept: Sequence[Source], generation: Mapping[str, Any]) -> tuple[ImageSet, ImageSet]:
-    if kept:
-        extra, test = (opened(one).test for one in kept)
-        return extra, test
-    return ambiguous_sets(data, GENERATOR, tuple(sorted(generation.items())), 0)
 
 
 def _sets(

@@ -14,7 +14,7 @@ from secondguess.errors import UserError
 __all__ = ["joined", "opened", "training_images"]
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=8)
 def opened(source: Source) -> Dataset:
     """The data at a place, if they are those that the task is about."""
     data = load(source.place)

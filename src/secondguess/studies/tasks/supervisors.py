@@ -37,6 +37,7 @@ def score_supervisors(
     *,
     data: Source,
     other: Source,
+    kept: Sequence[Source],
     name: str,
     mix: Mix,
     architecture: str,
@@ -53,6 +54,7 @@ def score_supervisors(
     Args:
         data: the nominal images.
         other: images that are invalid among them.
+        kept: ambiguous images to train on and to test on, if they were made before; else none.
         name: what the table calls the data.
         mix: of corruptions, "mnist_c" or "fashion_mnist_c".
         architecture: a name of the zoo.
@@ -64,7 +66,7 @@ def score_supervisors(
         generation: of the ambiguous images, see `secondguess.studies.tasks.ambiguity`.
         seed: of the run.
     """
-    extra, ambiguous = ambiguous_sets(data, "ambiguess", tuple(sorted(generation.items())), 0)
+    extra, ambiguous = ambiguous_sets(data, "ambiguess", generation, 0, kept)
     training = joined(training_images(opened(data)), extra)
     model = trained(data, architecture, extra, 1, epochs, seed)[0]
     sets = {"ambiguous": ambiguous} | _fixed_sets(data, other, mix)

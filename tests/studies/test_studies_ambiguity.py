@@ -1,0 +1,97 @@
+"""What the studies of true ambiguity plan, and ambiguous images that were made before."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from secondguess.data import load
+from secondguess.data.save import save_npz
+from secondguess.engine import Source
+from secondguess.errors import UserError
+from secondguess.stress.ambiguous import PixelBlend
+from secondguess.studies import get, make_plan, run_study
+from secondguess.studies.papers.ambiguity import ENSEMBLES, KEPT, keeping_folder
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+SOURCES = {name: Source(name, "0") for name in ("mnist", "fashion_mnist")}
+
+
+@pytest.fixture(scope="module")
+def kept(tiny, tmp_path_factory):
+    """Plain blends where the studies look for the images of AmbiGuess and of its rival."""
+    folder, train = tmp_path_factory.mktemp("kept"), load(tiny).train
+    for seed, generator in enumerate(("ambiguess", "latent mixture")):
+        keeping_folder(folder, generator).mkdir()
+        for file, count in zip(KEPT, (60, 40), strict=True):
+            save_npz(PixelBlend().generate(train, count, seed=seed).images, keeping_folder(folder, generator) / file)
+    return folder
+
+
+def plan(name, **settings):
+    study = get(name)
+    return study.grid(SOURCES, dict(study.scale) | settings)
+
+
+def test_a_clean_network_is_trained_once_for_all_generators():
+    tasks = plan("ambiguity-table1", architectures=["simple_cnn", "resnet50"])
+    ways = [(t.params["name"], t.params["architecture"], t.params["training"], *t.params["generators"]) for t in tasks]
+    assert len(ways) == len(set(ways)) == 2 * (1 + 3) + 2 * (1 + 2)
+    assert ("mnist", "resnet50", "clean", "ambiguess", "ambiguess, realistic", "latent mixture") in ways
+    assert ("fashion_mnist", "resnet50", "mixed", "ambiguess, realistic") in ways
+    assert not any("fashion_mnist" in way and "latent mixture" in way for way in ways), "the paper has none"
+
+
+def test_ensembles_are_tasks_of_their_own_and_trained_as_the_network_is():
+    given = {"ensemble_mi": {"epochs": 2}, "dsa": {"subsampling": 0.5}}
+    members = {"simple_cnn": 20, "fully_connected": 5}
+    tasks = plan(
+        "ambiguity-table2",
+        data=["mnist"],
+        architectures=[*members, "resnet50"],
+        runs=1,
+        members=members,
+        parameters=given,
+    )
+    parts = {
+        (task.params["architecture"], tuple(task.params["supervisors"])): task.params["parameters"] for task in tasks
+    }
+    others = tuple(name for name in get("ambiguity-table2").scale["supervisors"] if name not in ENSEMBLES)
+    assert set(parts) == {
+        ("simple_cnn", ENSEMBLES), ("simple_cnn", others), ("fully_connected", ENSEMBLES), ("fully_connected", others),
+        ("resnet50", others),
+    }  # fmt: skip
+    assert parts["fully_connected", ENSEMBLES] == {
+        "ensemble_ms": {"members": 5, "epochs": 30, "batch_size": 128},
+        "ensemble_mi": {"members": 5, "epochs": 2, "batch_size": 128},
+        "ensemble_pe": {"members": 5, "epochs": 30, "batch_size": 128},
+    }
+    assert parts["resnet50", others] == {"dsa": {"subsampling": 0.5}}
+
+
+def test_kept_images_are_taken_as_they_are(tiny, kept, tmp_path):
+    settings = {"members": 1, "epochs": 1, "generators": ["ambiguess", "latent mixture"], "kept": {"mnist": str(kept)}}
+    study = get("ambiguity-table1")
+    made = run_study(study, make_plan(study, quick=True, data={"mnist": str(tiny)}, settings=settings), tmp_path)
+    values = {(cell["row"], cell["column"]): cell["value"] for cell in made["cells"]}
+    assert made["tasks"] == 3
+    assert len(values) == 2 * 2 * (4 + 3), "generators x trainings x columns of ambiguous and nominal images"
+    assert np.isfinite(list(values.values())).all()
+    clean = [values[f"mnist, {one}, simple_cnn: clean, nominal", "top-1"] for one in settings["generators"]]
+    assert clean[0] == clean[1], "the same network"
+
+
+def test_supervisors_see_kept_images(tiny, kept, tmp_path):
+    settings = {"runs": 1, "epochs": 1, "supervisors": ["entropy", "ensemble_ms"], "attacked": 8, "limit": 40}
+    study = get("ambiguity-table2")
+    chosen = make_plan(study, quick=True, data={"mnist": str(tiny)}, settings=settings | {"kept": {"mnist": str(kept)}})
+    made = run_study(study, chosen, tmp_path)
+    assert made["tasks"] == 2
+    assert {cell["row"] for cell in made["cells"]} == {"entropy", "ensemble_ms"}
+    assert all(0 <= cell["value"] <= 1 for cell in made["cells"])
+
+
+@pytest.mark.parametrize("name", ["ambiguity-table1", "ambiguity-table2"])
+def test_a_folder_without_images_is_said(name):
+    with pytest.raises(UserError, match=r"There is no file /nowhere/ambiguess/training\.npz; make it with"):
+        plan(name, kept={"mnist": "/nowhere"})
