@@ -51,6 +51,7 @@ def test_ensembles_are_tasks_of_their_own_and_trained_as_the_network_is():
         architectures=[*members, "resnet50"],
         runs=1,
         members=members,
+        epochs={"simple_cnn": 3},
         parameters=given,
     )
     parts = {
@@ -61,6 +62,8 @@ def test_ensembles_are_tasks_of_their_own_and_trained_as_the_network_is():
         ("simple_cnn", ENSEMBLES), ("simple_cnn", others), ("fully_connected", ENSEMBLES), ("fully_connected", others),
         ("resnet50", others),
     }  # fmt: skip
+    assert parts["simple_cnn", ENSEMBLES]["ensemble_ms"] == {"members": 20, "epochs": 3, "batch_size": 128}
+    assert {task.params["epochs"] for task in tasks if task.params["architecture"] == "simple_cnn"} == {3}
     assert parts["fully_connected", ENSEMBLES] == {
         "ensemble_ms": {"members": 5, "epochs": 30, "batch_size": 128},
         "ensemble_mi": {"members": 5, "epochs": 2, "batch_size": 128},
@@ -70,7 +73,12 @@ def test_ensembles_are_tasks_of_their_own_and_trained_as_the_network_is():
 
 
 def test_kept_images_are_taken_as_they_are(tiny, kept, tmp_path):
-    settings = {"members": 1, "epochs": 1, "generators": ["ambiguess", "latent mixture"], "kept": {"mnist": str(kept)}}
+    settings = {
+        "members": 1,
+        "epochs": {"simple_cnn": 1},
+        "generators": ["ambiguess", "latent mixture"],
+        "kept": {"mnist": str(kept)},
+    }
     study = get("ambiguity-table1")
     made = run_study(study, make_plan(study, quick=True, data={"mnist": str(tiny)}, settings=settings), tmp_path)
     values = {(cell["row"], cell["column"]): cell["value"] for cell in made["cells"]}
@@ -82,7 +90,13 @@ def test_kept_images_are_taken_as_they_are(tiny, kept, tmp_path):
 
 
 def test_supervisors_see_kept_images(tiny, kept, tmp_path):
-    settings = {"runs": 1, "epochs": 1, "supervisors": ["entropy", "ensemble_ms"], "attacked": 8, "limit": 40}
+    settings = {
+        "runs": 1,
+        "epochs": {"simple_cnn": 1},
+        "supervisors": ["entropy", "ensemble_ms"],
+        "attacked": 8,
+        "limit": 40,
+    }
     study = get("ambiguity-table2")
     chosen = make_plan(study, quick=True, data={"mnist": str(tiny)}, settings=settings | {"kept": {"mnist": str(kept)}})
     made = run_study(study, chosen, tmp_path)

@@ -20,8 +20,8 @@ GENERATION |= {"train": 40, "test": 30}
 ORACLES = {"training": 300, "validation": 120, "drawn": 100, "repetitions": 3, "epochs": 1}
 SURPRISE = {"models": 2, "together": 1, "epochs": 1}
 SMALL = {
-    "ambiguity-table1": {"members": 1, "epochs": 1, "generators": ["ambiguess", "latent mixture"]},
-    "ambiguity-table2": {"runs": 1, "epochs": 1, "attacked": 8, "limit": 40}
+    "ambiguity-table1": {"members": 1, "epochs": {"simple_cnn": 1}, "generators": ["ambiguess", "latent mixture"]},
+    "ambiguity-table2": {"runs": 1, "epochs": {"simple_cnn": 1}, "attacked": 8, "limit": 40}
     | {"supervisors": ["entropy", "mc_dropout_mi", "mdsa", "ensemble_ms"]},
     "surprise-table1": SURPRISE,
     "surprise-table2": {},

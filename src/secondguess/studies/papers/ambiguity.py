@@ -62,14 +62,14 @@ def kept_sets(folder: str | None, generator: str) -> list[Source]:
 def _grid_table1(sources: Sources, settings: Settings) -> list[Task]:
     from secondguess.studies.tasks.ambiguity import measure_ambiguity
 
-    common = ("members", "epochs", "generation")
+    common = ("members", "generation")
     tasks = []
     for name, architecture in product(settings["data"], settings["architectures"]):
         # The paper's baseline exists for MNIST alone.
         some = [one for one in settings["generators"] if one != "latent mixture" or name == "mnist"]
         for training, generators in (("clean", some), *(("mixed", [one]) for one in some)):
             params = {"data": sources[name], "name": name, "architecture": architecture, "training": training}
-            params |= {"generators": generators}
+            params |= {"generators": generators, "epochs": settings["epochs"].get(architecture, 0)}
             params |= {"kept": {one: kept_sets(settings["kept"].get(name), one) for one in generators}}
             tasks.append(Task(measure_ambiguity, params | {key: settings[key] for key in common}))
     return tasks
@@ -135,7 +135,8 @@ def _grid_table2(sources: Sources, settings: Settings) -> list[Task]:
                 "architecture": architecture,
                 "supervisors": supervisors,
                 "parameters": parameters,
-                **{key: settings[key] for key in ("epochs", "attacked", "limit", "generation")},
+                "epochs": settings["epochs"].get(architecture, 0),
+                **{key: settings[key] for key in ("attacked", "limit", "generation")},
             },
             run,
         )
@@ -154,7 +155,8 @@ def _parts(settings: Settings, architecture: str) -> list[tuple[list[str], dict[
     from secondguess import zoo
 
     recipe, members = zoo.describe(architecture).recipe, settings["members"].get(architecture, 0)
-    like_it = {"members": members, "epochs": settings["epochs"] or recipe.epochs, "batch_size": recipe.batch_size}
+    epochs = settings["epochs"].get(architecture, recipe.epochs)
+    like_it = {"members": members, "epochs": epochs, "batch_size": recipe.batch_size}
     given: Mapping[str, Any] = settings["parameters"]
     ensembles = [name for name in settings["supervisors"] if name in ENSEMBLES and members]
     others = [name for name in settings["supervisors"] if name not in ENSEMBLES]
@@ -215,7 +217,7 @@ STUDIES = (
             "generators": ["ambiguess", "ambiguess, realistic", "latent mixture"],
             "architectures": list(ARCHITECTURES),
             "members": 5,
-            "epochs": 0,
+            "epochs": {},
             "generation": GENERATION,
             "kept": {},
         },
@@ -223,7 +225,7 @@ STUDIES = (
             "data": ["mnist"],
             "architectures": ["simple_cnn"],
             "members": 1,
-            "epochs": 2,
+            "epochs": {"simple_cnn": 2},
             "generation": QUICK_GENERATION,
         },
         grid=_grid_table1,
@@ -241,7 +243,7 @@ STUDIES = (
             "data": ["mnist", "fashion_mnist"],
             "architectures": list(ARCHITECTURES),
             "runs": 5,
-            "epochs": 0,
+            "epochs": {},
             "members": dict.fromkeys(ARCHITECTURES, 20),
             "supervisors": list(SUPERVISORS),
             "parameters": {"dsa": {"subsampling": 1 / 3}},
@@ -254,7 +256,7 @@ STUDIES = (
             "data": ["mnist"],
             "architectures": ["simple_cnn"],
             "runs": 2,
-            "epochs": 2,
+            "epochs": {"simple_cnn": 2},
             "members": {"simple_cnn": 2},
             "parameters": {
                 "dsa": {"subsampling": 1 / 3},
