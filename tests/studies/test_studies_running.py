@@ -96,6 +96,33 @@ def test_an_interrupted_study_is_resumed(study, tiny, tmp_path):
     assert "[1] unreliable: minimum, maximum and range" in shown.out
 
 
+def test_the_table_so_far_says_what_is_missing(study, tiny, tmp_path):
+    words = ["run", "surprise-table1", "--quick", "--data", tiny, *settings_of("surprise-table1"), "--out", tmp_path]
+    nothing = study(*words, "--so-far")
+    assert nothing.code == 2
+    assert "0 of 2 tasks of surprise-table1 have ended, and there is nothing" in nothing.err
+    whole = study(*words, "-q", "--json").json()
+    assert "missing" not in whole
+    next(path for path in (tmp_path / "ledger").glob("*.json") if json.loads(path.read_text())["task"]["seed"]).unlink()
+    part = study("run", "surprise-table1", "--out", tmp_path, "--resume", "--so-far", "--json").json()
+    assert part["missing"] == [{"seed": 1}]
+    assert part["tasks"] == 2
+    assert {cell["n"] for cell in part["cells"]} == {1}
+    assert len(list((tmp_path / "ledger").glob("*.json"))) == 1, "nothing was run"
+    assert "1 of them missing" in study("run", "surprise-table1", "--out", tmp_path, "--resume", "--so-far").out
+    assert "1 task(s) missing" in study("table", "surprise-table1", "--results", tmp_path).out
+
+
+def test_a_table_that_needs_all_tasks_is_not_made_of_some(study, tiny, tmp_path):
+    words = ["--quick", "--data", tiny, *settings_of("oracles-figure6"), "--out", tmp_path, "-q"]
+    assert study("run", "oracles-figure6", *words).code == 0
+    for path in sorted((tmp_path / "ledger").glob("*.json"))[1:]:
+        path.unlink()
+    part = study("run", "oracles-figure6", "--out", tmp_path, "--resume", "--so-far")
+    assert part.code == 2
+    assert "1 of 3 tasks of oracles-figure6 have ended, and its tasks need each other" in part.err
+
+
 @pytest.mark.slow
 def test_processes_give_the_table_of_one(study, tiny, tmp_path):
     words = ["--quick", "--data", tiny, *settings_of("surprise-table1"), "-q", "--json"]

@@ -61,6 +61,9 @@ def run(
     gpu: Annotated[bool, typer.Option("--gpu", help="Give tasks only to workers that declare a GPU.")] = False,
     out: Folder = OUT,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out, with its settings.")] = False,
+    so_far: Annotated[
+        bool, typer.Option("--so-far", help="Run nothing: the table of the tasks that have ended, and what is missing.")
+    ] = False,
     quiet: Quiet = False,
     json: Json = False,
     debug: Debug = False,
@@ -74,6 +77,8 @@ def run(
     `secondguess study run surprise-table1 --data mnist.npz --engine dask://10.0.0.1:8786 --out runs`
 
     `secondguess study run surprise-table1 --out runs --resume`
+
+    `secondguess study run surprise-table1 --out runs --resume --so-far`
     """
     from secondguess.studies import Table, get, make_plan, read_plan, run_study
 
@@ -89,12 +94,14 @@ def run(
             study, quick=quick, data=_places(study, data or []), settings=_settings(setting or []), gpu=gpu
         )
     command = shlex.join(["secondguess", *sys.argv[1:]])
-    made = run_study(study, plan, out, engine=engine, progress=progress_for(quiet=quiet or json), command=command)
+    progress = progress_for(quiet=quiet or json)
+    made = run_study(study, plan, out, engine=engine, progress=progress, command=command, so_far=so_far)
     if json:
         print_json(made)
         return
     say(Table.from_tidy(made["cells"]).text())
-    say(f"\n{made['tasks']} tasks, {made['wall_seconds']:.1f} s; the record is {out / name}.json")
+    lacking = f", {len(made['missing'])} of them missing" if "missing" in made else ""
+    say(f"\n{made['tasks']} tasks{lacking}, {made['wall_seconds']:.1f} s; the record is {out / name}.json")
 
 
 @app.command("status")
@@ -171,7 +178,8 @@ def _say_records(records: Any) -> None:
         hardware = record.get("hardware", "unknown hardware")
         shown = hardware if isinstance(hardware, str) else "; ".join(hardware)
         scale = f", {record['scale']} scale" if "scale" in record else ""
-        say(f"from {record['file']}{scale}, {shown}")
+        lacking = f", {len(record['missing'])} task(s) missing" if "missing" in record else ""
+        say(f"from {record['file']}{scale}, {shown}{lacking}")
 
 
 def _places(study: Study, given: list[str]) -> dict[str, str]:

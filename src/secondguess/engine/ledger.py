@@ -35,12 +35,14 @@ class Entry:
         result: what the function returned, lists for tuples and NumPy arrays where it gave some.
         seconds: how long it took.
         hardware: on what.
+        versions: of the software that ran the study then.
         finished: when, in UTC.
     """
 
     result: dict[str, Any]
     seconds: float
     hardware: str
+    versions: dict[str, str]
     finished: str
 
 
@@ -62,7 +64,7 @@ class Ledger:
             if kept["task"] != task.card:
                 raise ValueError("it belongs to another task")
             result = kept["result"] | self._arrays(task, kept["arrays"])
-            return Entry(result, float(kept["seconds"]), kept["hardware"], kept["finished"])
+            return Entry(result, float(kept["seconds"]), kept["hardware"], kept["versions"], kept["finished"])
         except (OSError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile) as error:
             warnings.warn(f"The entry {path} is damaged and will be made again: {error}", stacklevel=2)
             return None
@@ -76,18 +78,14 @@ class Ledger:
             with atomic_path(self.path / f"{task.key}.npz") as temporary:
                 np.savez_compressed(temporary, **cast("Any", arrays))
                 digest = _digest(temporary)
-        finished = datetime.now(UTC).isoformat(timespec="seconds")
-        kept = {
-            "task": task.card,
-            "result": plain,
-            "arrays": digest,
+        about: dict[str, Any] = {
             "seconds": outcome.seconds,
             "hardware": outcome.hardware,
             "versions": versions(),
-            "finished": finished,
+            "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         }
-        write_json(self.path / f"{task.key}.json", kept)
-        return Entry(plain | arrays, outcome.seconds, outcome.hardware, finished)
+        write_json(self.path / f"{task.key}.json", {"task": task.card, "result": plain, "arrays": digest} | about)
+        return Entry(plain | arrays, **about)
 
     def _arrays(self, task: Task, digest: str | None) -> dict[str, Any]:
         if digest is None:

@@ -60,6 +60,7 @@ class Study:
         tabulate: makes cells from the tasks' results, in the order of the tasks.
         recorded: reads records of an earlier form below a folder of results; None where there are none.
         note: what somebody must know who compares the numbers.
+        together: whether results of tasks are held against each other, so that some of them make no table.
     """
 
     name: str
@@ -73,6 +74,7 @@ class Study:
     tabulate: Callable[[Sequence[Result], Settings], Table]
     recorded: Callable[[Path], Recorded | None] = field(default=_no_record)
     note: str = ""
+    together: bool = False
 
     @cached_property
     def published(self) -> Table:

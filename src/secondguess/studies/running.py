@@ -17,7 +17,6 @@ from typing import Any
 
 from secondguess._files import write_json, write_text
 from secondguess._progress import Progress
-from secondguess._versions import versions
 from secondguess.engine import Engine, Entry, Ledger, Source, Task, run
 from secondguess.errors import UserError
 from secondguess.studies.base import Sources, Study
@@ -124,6 +123,7 @@ def run_study(
     engine: Engine | str = "local",
     progress: Progress | None = None,
     command: str = "",
+    so_far: bool = False,
 ) -> dict[str, Any]:
     """Run what the ledger in `out` does not hold, and write the record and the table.
 
@@ -134,16 +134,28 @@ def run_study(
         engine: where tasks run, as `secondguess.engine.open_engine` takes it.
         progress: reports to this.
         command: put into the record.
+        so_far: run nothing; the record is of what the ledger holds, and says what is missing.
 
     Returns:
         The record.
     """
     began = time.perf_counter()
-    tasks = plan.tasks(study)
+    tasks, ledger = plan.tasks(study), Ledger(out / "ledger")
     write_json(_plan_path(study, out), asdict(plan))
-    entries = run(tasks, Ledger(out / "ledger"), engine, progress=progress, label=study.name)
+    if so_far:
+        found = {task.key: entry for task in tasks if (entry := ledger.get(task)) is not None}
+        entries = [found[task.key] for task in tasks if task.key in found]
+        missing = [task for task in tasks if task.key not in found]
+        if not entries or (study.together and missing):
+            wanted = "its tasks need each other" if entries else "there is nothing to make a table of"
+            raise UserError(
+                f"{len(entries)} of {len(tasks)} tasks of {study.name} have ended, and {wanted}; run the rest."
+            )
+    else:
+        entries, missing = run(tasks, ledger, engine, progress=progress, label=study.name), []
     table = study.tabulate([entry.result for entry in entries], plan.settings)
     made = _record(study, plan, tasks, entries, table) | {
+        **({"missing": _told_apart(missing, tasks)} if missing else {}),
         "command": command,
         "engine": engine if isinstance(engine, str) else type(engine).__name__,
         "wall_seconds": round(time.perf_counter() - began, 2),
@@ -174,12 +186,28 @@ def _record(study: Study, plan: Plan, tasks: Sequence[Task], entries: Sequence[E
             for role, source in plan.sources.items()
         },
         "hardware": sorted({entry.hardware for entry in entries}),
-        "versions": versions(),
+        "versions": _versions(entries),
         "code": sorted({task.card["code"] for task in tasks}),
         "tasks": len(tasks),
         "task_seconds": round(sum(entry.seconds for entry in entries), 2),
         "cells": table.tidy(),
     }
+
+
+def _versions(entries: Sequence[Entry]) -> Any:
+    """Of the software that made the entries; a list where there were several."""
+    distinct: list[dict[str, str]] = []
+    for entry in entries:
+        if entry.versions not in distinct:
+            distinct.append(entry.versions)
+    return distinct[0] if len(distinct) == 1 else distinct
+
+
+def _told_apart(some: Sequence[Task], tasks: Sequence[Task]) -> list[dict[str, Any]]:
+    """The parameters and seeds of some tasks, as far as they differ between all."""
+    cards = [task.card["params"] | {"seed": task.seed} for task in tasks]
+    differing = [key for key in cards[0] if any(card.get(key) != cards[0][key] for card in cards)]
+    return [{key: (task.card["params"] | {"seed": task.seed})[key] for key in differing} for task in some]
 
 
 def _source(place: str) -> Source:

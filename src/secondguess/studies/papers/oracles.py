@@ -231,6 +231,7 @@ def _study(
         grid=_grid,
         tabulate=tabulate,
         recorded=_recorded_with(recorded),
+        together=True,
     )
 
 
