@@ -85,7 +85,7 @@ def draw_cells(path: Path) -> None:
     figure, axes = _canvas(10, 3.6, ncols=len(PANELS))
     for axis, (title, studies) in zip(axes, PANELS.items(), strict=True):
         cells = [line for name in studies for line in lines_of(name) if line.ours and line.paper]
-        cells = [line for line in cells if max(line.ours.value, line.paper.value) <= 1]  # entropies are no shares
+        cells = [line for line in cells if line.column != "entropy"]  # which is no share
         for doubtful, style in ((False, {"alpha": 0.7}), (True, {"facecolors": "none", "edgecolors": "#c0392b"})):
             some = [line for line in cells if bool(line.paper.unreliable) == doubtful]
             label = "not to be trusted" if doubtful else "published"

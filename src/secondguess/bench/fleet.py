@@ -24,10 +24,11 @@ def run(
     device: str = "auto",
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Train the same fleet in a loop, stacked, and as `mode="auto"` chooses.
+    """Train the same fleet in a loop, stacked, and as `mode="auto"` chooses; on CUDA with and without replay.
 
     Returns:
-        `{"rows": [{"mode", "seconds", "speed_up"}, ...], ...}`; `speed_up` is loop / this mode.
+        `{"rows": [{"mode", "replay", "seconds", "speed_up"}, ...], ...}`; `speed_up` is the first row's seconds by
+        this one's: a loop, on CUDA without replay.
     """
     import torch
 
@@ -39,7 +40,7 @@ def run(
     pixels = rng.random((images, *SHAPE), dtype=np.float32)
     labels = np.arange(images, dtype=np.int64) % 10
 
-    def seconds(mode: Any, steps: int) -> float:
+    def seconds(mode: Any, replay: bool, steps: int) -> float:
         began = time.perf_counter()
         training.train_fleet(
             lambda member: zoo.make(architecture, seed=member),
@@ -48,21 +49,24 @@ def run(
             labels,
             epochs=steps,
             mode=mode,
+            replay=replay,
             device=device,
         )
         if target.type == "cuda":
             torch.cuda.synchronize(target)
         return time.perf_counter() - began
 
-    times: dict[str, float] = {}
-    modes = ("loop", "stacked", "auto")
-    with (progress or Silent()).task("Training fleets", len(modes)) as advance:
-        for done, mode in enumerate(modes):
+    rows: list[dict[str, Any]] = []
+    replays = (False, True) if target.type == "cuda" else (False,)
+    ways = [(mode, replay) for mode in ("loop", "stacked", "auto") for replay in replays]
+    with (progress or Silent()).task("Training fleets", len(ways)) as advance:
+        for mode, replay in ways:
             if target.type == "cuda":
-                seconds(mode, 1)  # the first kernels of a kind are compiled and tuned
-            times[mode] = seconds(mode, epochs)
-            advance(done + 1, len(modes))
-    rows = [{"mode": mode, "seconds": taken, "speed_up": times["loop"] / taken} for mode, taken in times.items()]
+                seconds(mode, replay, 1)  # the first kernels of a kind are compiled and tuned
+            taken = seconds(mode, replay, epochs)
+            first = rows[0]["seconds"] if rows else taken
+            rows.append({"mode": mode, "replay": replay, "seconds": taken, "speed_up": first / taken})
+            advance(len(rows), len(ways))
     return {
         "architecture": architecture,
         "members": members,

@@ -73,7 +73,8 @@ def fleet(
 def _print_fleet(result: dict[str, Any]) -> None:
     say(f"{result['members']} x {result['architecture']}, {result['images']:,} images, {result['device']}")
     for row in result["rows"]:
-        say(f"  {row['mode']:<10} {row['seconds']:8.2f} s   {row['speed_up']:5.2f} x the loop")
+        way = f"{row['mode']}, replayed" if row["replay"] else row["mode"]
+        say(f"  {way:<17} {row['seconds']:8.2f} s   {row['speed_up']:5.2f} x the loop")
 
 
 @app.command("ambiguess")

@@ -144,14 +144,20 @@ def _parts(settings: Settings, architecture: str) -> list[tuple[list[str], dict[
 
 
 def _table2(rows: Rows) -> Table:
-    """Means over all runs of all architectures, as the paper has them."""
-    cells = {}
-    for name in dict.fromkeys(row["supervisor"] for row in rows):
-        for data, key in product(OTHER, SETS):
-            mine = [row[key] for row in rows if (row["supervisor"], row["data"]) == (name, data) and key in row]
-            if mine:
-                cells[name, f"{data}: {key}"] = cell_of(mine)
+    """Means over all runs of all architectures, as the paper has them; then those of each, if there are several."""
+    cells = _by_supervisor(rows, "")
+    networks = dict.fromkeys(row["architecture"] for row in rows)
+    for network in networks if len(networks) > 1 else ():
+        cells |= _by_supervisor([row for row in rows if row["architecture"] == network], f", {network}")
     return Table(cells)
+
+
+def _by_supervisor(rows: Rows, whose: str) -> dict[tuple[str, str], Cell]:
+    cells = {}
+    for name, data, key in product(dict.fromkeys(row["supervisor"] for row in rows), OTHER, SETS):
+        if mine := [row[key] for row in rows if (row["supervisor"], row["data"]) == (name, data)]:
+            cells[f"{name}{whose}", f"{data}: {key}"] = cell_of(mine)
+    return cells
 
 
 def _flat(tabulate: Any) -> Any:
