@@ -111,6 +111,29 @@ def test_from_a_model_to_judgements(
     assert "calibrated 2 times" in run("guard", "show", "guard").out
 
 
+def test_images_are_resized_as_when_the_guard_was_fitted(
+    run: Any, fit: Callable[..., Any], house: Path, model: list[str], tmp_path: Path
+) -> None:
+    wide = tmp_path / "wide.png"
+    Image.open(house / "0.png").resize((24, 8)).save(wide)
+
+    def judged(*words: str) -> Any:
+        (one,) = run("guard", "judge", "guard", wide, *model, *words, "--json").json()["judgements"]
+        return one["p_value"], one["evidence"]
+
+    assert fit("--fit", "crop").code == 0
+    assert run("guard", "show", "guard", "--json").json()["record"]["resized_by"] == "crop"
+    assert "1 x 8 x 8 (crop)" in run("guard", "show", "guard").out
+    assert judged() == judged("--fit", "crop") != judged("--fit", "stretch")
+    assert run("guard", "recalibrate", "guard", house / "fresh.npz", *model).code == 0
+    assert judged() == judged("--fit", "crop"), "a guard that was calibrated anew remembers"
+    wrong = run("guard", "judge", "guard", wide, *model, "--fit", "fold")
+    assert wrong.code == 2 and "The way of fitting 'fold' is not known" in wrong.err
+    card = tmp_path / "guard/guard.json"
+    card.write_text(card.read_text().replace('"resized_by": "crop"', '"seed_of_yore": 0'))
+    assert judged() == judged("--fit", "stretch"), "an older guard says nothing"
+
+
 def test_actions_of_one_s_own(run: Any, fit: Callable[..., Any], house: Path, model: list[str]) -> None:
     fitted = fit("--action", "suspicious=alarm", "--sure", "0.9")
     assert fitted.code == 0, fitted.err

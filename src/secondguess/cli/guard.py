@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from secondguess.cli import guard_service
-from secondguess.cli.guard_options import Folder, Model, open_guard
+from secondguess.cli.guard_options import Folder, Model, OwnFit, note_resizing, open_guard, resizing
 from secondguess.cli.options import (
     BatchSize,
     Channels,
@@ -36,6 +36,7 @@ from secondguess.errors import UserError
 
 if TYPE_CHECKING:
     from secondguess.data import ImageSource
+    from secondguess.data.fitting import Fit as FitName
 
 __all__ = ["app"]
 
@@ -139,6 +140,7 @@ def fit(
     nominal = None if calibration is None else load_images(calibration, **loading)
     classifier.class_names = classifier.class_names or images.class_names
     guard.fit(classifier, images, nominal, seed=seed, progress=progress_for(quiet=quiet or json))
+    note_resizing(guard, fit)
     guard.save(out)
     if json:
         print_json({"guard": str(out), "report": guard.report.to_json(), "record": guard.record})
@@ -192,7 +194,7 @@ def judge(
         list[str], typer.Argument(metavar="IMAGES...", help="Image files, folders or .npz files.", show_default=False)
     ],
     model: Model,
-    fit: Fit = "stretch",
+    fit: OwnFit = None,
     weights: Weights = None,
     mean: Mean = "0",
     std: Std = "1",
@@ -212,7 +214,7 @@ def judge(
     """
     loaded = open_guard(guard, open_classifier(model, weights, mean, std, output, batch_size, device))
     rows: list[dict[str, Any]] = []
-    for names, source in _named(images, loaded.shape, fit):
+    for names, source in _named(images, loaded.shape, resizing(loaded, fit)):
         for start in range(0, len(source), batch_size):
             part = slice(start, min(start + batch_size, len(source)))
             for name, judgement in zip(names[part], loaded.judge(source[part]), strict=True):
@@ -228,7 +230,7 @@ def recalibrate(
     guard: Folder,
     nominal: Annotated[str, typer.Argument(metavar="IMAGES", help="Fresh nominal images.", show_default=False)],
     model: Model,
-    fit: Fit = "stretch",
+    fit: OwnFit = None,
     skip_bad: SkipBad = False,
     weights: Weights = None,
     mean: Mean = "0",
@@ -249,7 +251,8 @@ def recalibrate(
 
     loaded = open_guard(guard, open_classifier(model, weights, mean, std, output, batch_size, device))
     channels, *sides = loaded.shape
-    images = load_images(nominal, size=tuple(sides), channels=channels, fit=fit, skip_bad=skip_bad)  # type: ignore[arg-type]
+    loading: dict[str, Any] = {"size": tuple(sides), "channels": channels, "fit": resizing(loaded, fit)}
+    images = load_images(nominal, **loading, skip_bad=skip_bad)
     loaded.recalibrate(images).save(guard)
     if json:
         print_json({"guard": str(guard), "report": loaded.report.to_json(), "record": loaded.record})
@@ -274,7 +277,8 @@ def show(guard: Folder, json: Json = False, debug: Debug = False) -> None:
         return
     names = [Path(name).name.rpartition("-")[0] or Path(name).stem for name in card["supervisors"]]
     say(f"A guard for {card['model']['name']} (fingerprint {str(card['model']['fingerprint'])[:8]})")
-    say(f"  images        {' x '.join(map(str, card['shape']))}, {len(card['class_names'])} classes")
+    resized = card["record"].get("resized_by", "stretch")
+    say(f"  images        {' x '.join(map(str, card['shape']))} ({resized}), {len(card['class_names'])} classes")
     say(f"  supervisors   {', '.join(names)}")
     times = len(card["record"]["calibrations"])
     say(f"  false alarms  {card['settings']['false_alarms']:g}, calibrated {times} time{'s' if times > 1 else ''}")
@@ -285,7 +289,7 @@ app.command("serve")(guard_service.serve)
 app.command("watch")(guard_service.watch)
 
 
-def _named(places: list[str], shape: tuple[int, int, int], fit: str) -> list[tuple[list[str], ImageSource]]:
+def _named(places: list[str], shape: tuple[int, int, int], fit: FitName) -> list[tuple[list[str], ImageSource]]:
     """What is to be judged: the names of images, and where they are read from."""
     from secondguess.data import load_images
     from secondguess.data.decode import EXTENSIONS
@@ -297,7 +301,7 @@ def _named(places: list[str], shape: tuple[int, int, int], fit: str) -> list[tup
         raise UserError(f"There is no image {missing}.")
     found: list[tuple[list[str], ImageSource]] = []
     if files:
-        found.append(([str(path) for path in files], FileSource(files, shape, fit)))  # type: ignore[arg-type]
+        found.append(([str(path) for path in files], FileSource(files, shape, fit)))
     for place in places:
         if place not in map(str, files):
             images = load_images(place, size=tuple(sides), channels=channels, fit=fit)  # type: ignore[arg-type]

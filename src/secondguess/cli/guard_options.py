@@ -1,4 +1,8 @@
-"""What the commands of `secondguess guard` share: the model, and how images are loaded for it."""
+"""What the commands of `secondguess guard` share: the model, and how images are loaded for it.
+
+A guard notes how the images that it was fitted on were resized, and those that come later are resized alike: stretched
+where they were cropped before, nominal images would look unusual.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +13,10 @@ import typer
 
 if TYPE_CHECKING:
     from secondguess.classifier import Classifier
+    from secondguess.data.fitting import Fit
     from secondguess.guard.guard import Guard
 
-__all__ = ["Folder", "Model", "open_guard"]
+__all__ = ["Folder", "Model", "OwnFit", "note_resizing", "open_guard", "resizing"]
 
 Model = Annotated[
     str,
@@ -20,6 +25,14 @@ Model = Annotated[
     ),
 ]
 Folder = Annotated[Path, typer.Argument(metavar="GUARD", help="The folder of a guard.", show_default=False)]
+OwnFit = Annotated[
+    str | None,
+    typer.Option(
+        "--fit",
+        help="How to resize: stretch, crop or pad. [default: as when the guard was fitted]",
+        rich_help_panel="Data",
+    ),
+]
 
 
 def open_guard(folder: Path, classifier: Classifier) -> Guard:
@@ -27,3 +40,15 @@ def open_guard(folder: Path, classifier: Classifier) -> Guard:
     from secondguess.guard import Guard
 
     return Guard.load(folder, classifier)
+
+
+def note_resizing(guard: Guard, fit: str) -> None:
+    """Let a fitted guard remember how its images were resized."""
+    guard.record["resized_by"] = fit
+
+
+def resizing(guard: Guard, given: str | None) -> Fit:
+    """How images for a guard are resized: as asked for, else as it remembers."""
+    from secondguess.data.fitting import check_fit
+
+    return check_fit(given or guard.record.get("resized_by", "stretch"))

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from secondguess.cli.guard_options import Folder, Model, open_guard
+from secondguess.cli.guard_options import Folder, Model, OwnFit, open_guard, resizing
 from secondguess.cli.options import (
     BatchSize,
     Debug,
     Device,
-    Fit,
     Json,
     Mean,
     Output,
@@ -63,7 +62,7 @@ def serve(
     max_wait: Annotated[
         float, typer.Option(min=0, help="Milliseconds that a request waits for company.", rich_help_panel="Limits")
     ] = 2,
-    fit: Fit = "stretch",
+    fit: OwnFit = None,
     weights: Weights = None,
     mean: Mean = "0",
     std: Std = "1",
@@ -94,16 +93,17 @@ def serve(
     from secondguess.app.service.server import bind, read_token, run
     from secondguess.data.fitting import check_fit
 
-    check_fit(fit)
+    if fit is not None:
+        check_fit(fit)
     body = int(max_body * 1e6)
     limits = Limits(body=body, bodies=max(body, Limits.bodies), pixels=max_pixels, images=max_images)
     token = read_token(token_file)
     kept = records or str(guard / RECORDS)
-    options: dict[str, Any] = {"limits": limits, "thumbnails": thumbnails, "fit": fit, "wait": max_wait / 1000}
+    options: dict[str, Any] = {"limits": limits, "thumbnails": thumbnails, "wait": max_wait / 1000}
     listening = bind(host, port, exposed=exposed)
     try:
         loaded = open_guard(guard, open_classifier(model, weights, mean, std, output, batch_size, device))
-        service = Service(Subject.of(loaded), Records(kept), token, **options)
+        service = Service(Subject.of(loaded), Records(kept), token, fit=resizing(loaded, fit), **options)
     except BaseException:
         listening.close()
         raise

@@ -7,7 +7,7 @@ shrinking averages instead of picking pixels. Colour becomes grey by the ITU-R B
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,10 +38,11 @@ def conform(image_set: ImageSet, shape: Shape, *, fit: Fit = "stretch") -> Image
     return replace(image_set, images=ConformedSource(image_set.images, shape, fit))
 
 
-def check_fit(fit: str) -> None:
-    """Refuse a way of fitting that does not exist."""
+def check_fit(fit: str) -> Fit:
+    """The way of fitting, if there is such a one."""
     if fit not in get_args(Fit):
         raise UserError(f"The way of fitting {fit!r} is not known; use one of {', '.join(get_args(Fit))}.")
+    return cast("Fit", fit)
 
 
 class ConformedSource(Source):

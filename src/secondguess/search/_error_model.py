@@ -75,6 +75,8 @@ class ErrorModel:
 
     def posterior(self, told: Ints, errors: NDArray[np.bool_]) -> Posterior:
         """What to believe of all m images after the answers (t,) on those at the positions `told`."""
+        from scipy.linalg import solve_triangular
+
         variance = (self.columns**2).sum(axis=1) + self.amplitude**2 + self.group_scale**2
         if len(told) == 0:
             return Posterior(self.means, np.broadcast_to(variance, self.means.shape), self.weights)
@@ -82,7 +84,7 @@ class ErrorModel:
         means, variances, evidence = [], [], []
         for prior in self.means:
             mode = _laplace(across[:, told], errors.astype(np.float64), prior[told])
-            explained = np.linalg.solve(mode.factor, mode.root[:, None] * across)
+            explained = solve_triangular(mode.factor, mode.root[:, None] * across, lower=True)
             means.append(prior + mode.slope @ across)
             variances.append(np.maximum(variance - (explained**2).sum(axis=0), 0.0))
             evidence.append(mode.evidence)
@@ -118,6 +120,8 @@ class _Mode:
 
 
 def _laplace(covariance: Floats, outcomes: Floats, mean: Floats) -> _Mode:
+    from scipy.linalg import cho_solve
+
     latent, slope, reached = np.zeros(len(mean)), np.zeros(len(mean)), -np.inf
     signs = np.where(outcomes > 0, 1.0, -1.0)
     for _ in range(STEPS):
@@ -125,7 +129,7 @@ def _laplace(covariance: Floats, outcomes: Floats, mean: Floats) -> _Mode:
         curvature = np.maximum(chance * (1 - chance), FLAT)
         root, factor = _factor(covariance, curvature)
         target = curvature * latent + outcomes - chance
-        solved = np.linalg.solve(factor.T, np.linalg.solve(factor, root * (covariance @ target)))
+        solved = cho_solve((factor, True), root * (covariance @ target))
         slope = target - root * solved
         latent = covariance @ slope
         previous, reached = reached, float(-np.logaddexp(0, -signs * (latent + mean)).sum() - 0.5 * slope @ latent)
