@@ -59,6 +59,8 @@ class Classifier:
 
     Attributes:
         gives: what can be asked for: a subset of probabilities, logits, traces, dropout, gradients.
+        mean: (1,) or (C,), subtracted from the images.
+        std: (1,) or (C,), what the difference is divided by.
     """
 
     def __init__(
@@ -90,8 +92,8 @@ class Classifier:
         self.batch_size = batch_size
         self.cache = Cache(cache) if cache is not None else None
         self.memory_limit = memory_limit
-        self._mean, self._std = _per_channel(mean, "mean"), _per_channel(std, "std")
-        if not (np.isfinite(self._mean).all() and np.isfinite(self._std).all() and (self._std != 0).all()):
+        self.mean, self.std = _per_channel(mean, "mean"), _per_channel(std, "std")
+        if not (np.isfinite(self.mean).all() and np.isfinite(self.std).all() and (self.std != 0).all()):
             raise UserError("mean and std must be finite and std must not be 0.")
         self._convention: Convention | None = None if output == "auto" else output
         self._seen_shape: tuple[int, int, int] | None = None
@@ -112,7 +114,7 @@ class Classifier:
         identity = self.backend.identity()
         if identity is None:
             return None
-        return digest(identity, repr(self._mean.tolist()), repr(self._std.tolist()))
+        return digest(identity, repr(self.mean.tolist()), repr(self.std.tolist()))
 
     def layers(self) -> list[Layer]:
         """The layers that can be traced, in the order in which they run, with their shapes."""
@@ -142,7 +144,7 @@ class Classifier:
         self.check(Needs(gradients=True), "Following gradients")
         device = getattr(self.backend, "device", "cpu")
         run = self.backend.differentiable
-        return Differentiable(run, self._mean, self._std, self._convention, device).eval()
+        return Differentiable(run, self.mean, self.std, self._convention, device).eval()
 
     def observe(
         self,
@@ -165,7 +167,7 @@ class Classifier:
         needs = needs or Needs()
         self.check(needs)
         source = self._source(images)
-        items = self._items(source, needs, seed)
+        items = self.items(tuple(source.shape), needs, seed)
         keys = self._keys(source, items)
         found = {item: self.cache.get(keys[item]) for item in items} if self.cache else {}
         seen = {item: array for item, array in found.items() if array is not None}
@@ -175,6 +177,51 @@ class Classifier:
             progress(len(source), len(source))
         self._seen_shape = (source.shape[0], source.shape[1], source.shape[2])
         return self._observation(source, seen)
+
+    # What follows is for callers that feed the model themselves: a guard at run time, an export.
+
+    def items(self, shape: tuple[int, ...], needs: Needs, seed: int = 0) -> list[Item]:
+        """What an observation of images (C, H, W) is made of, for `look`."""
+        items = [Item("probabilities")]
+        items += [Item("logits")] if needs.logits else []
+        for trace in sorted(needs.traces):
+            items.append(Item("trace", layer=self._resolve(trace, shape), trace=trace))
+        items += [Item("samples", count=needs.samples, seed=seed)] if needs.samples else []
+        return items
+
+    def look(self, images: NDArray[np.float32], items: Sequence[Item]) -> dict[Item, NDArray[Any]]:
+        """One pass over a batch of images (n, C, H, W) in [0, 1]: the values of `items`."""
+        layers = list(dict.fromkeys(item.layer for item in items if item.trace))
+        raw, activations = self.backend.forward(self.normalised(images), layers)
+        probabilities, logits = self.read(raw, len(images))
+        values: dict[Item, NDArray[Any]] = {}
+        for item in items:
+            if item.trace:
+                values[item] = item.trace.apply(self._checked(item.layer, activations[item.layer], len(images)))
+            elif item.what == "logits":
+                if logits is None:
+                    self.check(Needs(logits=True))
+                values[item] = logits  # type: ignore[assignment]
+            else:
+                values[item] = probabilities
+        return values
+
+    def normalised(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Images (n, C, H, W) in [0, 1] as the model wants them."""
+        for name, numbers in (("mean", self.mean), ("std", self.std)):
+            if len(numbers) not in (1, images.shape[1]):
+                raise UserError(f"{name} has {len(numbers)} numbers, but the images have {images.shape[1]} channels.")
+        if not self.mean.any() and (self.std == 1).all():
+            return images
+        mean, std = self.mean.reshape(-1, 1, 1), self.std.reshape(-1, 1, 1)
+        return ((images - mean) / std).astype(np.float32, copy=False)
+
+    def read(self, raw: NDArray[Any], count: int) -> tuple[NDArray[np.float64], NDArray[np.float32] | None]:
+        """The model's output for `count` images as probabilities (n, K) and, if it gives such, logits (n, K)."""
+        raw = as_matrix(raw, count)
+        if self._convention is None:
+            self._convention = detect(raw)
+        return to_probabilities(raw, self._convention)
 
     def _observation(self, source: ImageSource, seen: Mapping[Item, NDArray[Any]]) -> Observation:
         by_what = {item.what: array for item, array in seen.items()}
@@ -209,7 +256,7 @@ class Classifier:
         try:
             for start in range(0, len(source) if plain else 0, self.batch_size):
                 rows = slice(start, min(start + self.batch_size, len(source)))
-                for item, values in self._look(source[rows], plain).items():
+                for item, values in self.look(source[rows], plain).items():
                     sinks.write(item, rows, values)
                 done += rows.stop - rows.start
                 if progress:
@@ -227,22 +274,6 @@ class Classifier:
             sinks.drop()
             raise
 
-    def _look(self, images: NDArray[np.float32], items: Sequence[Item]) -> dict[Item, NDArray[Any]]:
-        layers = list(dict.fromkeys(item.layer for item in items if item.trace))
-        raw, activations = self.backend.forward(self._normalised(images), layers)
-        probabilities, logits = self._read(raw, len(images))
-        values: dict[Item, NDArray[Any]] = {}
-        for item in items:
-            if item.trace:
-                values[item] = item.trace.apply(self._checked(item.layer, activations[item.layer], len(images)))
-            elif item.what == "logits":
-                if logits is None:
-                    self.check(Needs(logits=True))
-                values[item] = logits  # type: ignore[assignment]
-            else:
-                values[item] = probabilities
-        return values
-
     def _checked(self, layer: str, values: NDArray[np.float32], count: int) -> NDArray[np.float32]:
         if len(values) != count:
             raise UserError(
@@ -253,24 +284,9 @@ class Classifier:
 
     def _sample(self, images: NDArray[np.float32], item: Item, start: int) -> NDArray[np.float32]:
         entropy = np.random.SeedSequence([item.seed, start]).generate_state(1, np.uint64)[0]
-        raw = self.backend.sample(self._normalised(images), item.count, int(entropy >> np.uint64(1)))
-        probabilities, _ = self._read(raw.reshape(len(images) * item.count, -1), len(images) * item.count)
+        raw = self.backend.sample(self.normalised(images), item.count, int(entropy >> np.uint64(1)))
+        probabilities, _ = self.read(raw.reshape(len(images) * item.count, -1), len(images) * item.count)
         return probabilities.reshape(len(images), item.count, -1).astype(np.float32)
-
-    def _read(self, raw: NDArray[Any], count: int) -> tuple[NDArray[np.float64], NDArray[np.float32] | None]:
-        raw = as_matrix(raw, count)
-        if self._convention is None:
-            self._convention = detect(raw)
-        return to_probabilities(raw, self._convention)
-
-    def _normalised(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
-        for name, numbers in (("mean", self._mean), ("std", self._std)):
-            if len(numbers) not in (1, images.shape[1]):
-                raise UserError(f"{name} has {len(numbers)} numbers, but the images have {images.shape[1]} channels.")
-        if not self._mean.any() and (self._std == 1).all():
-            return images
-        mean, std = self._mean.reshape(-1, 1, 1), self._std.reshape(-1, 1, 1)
-        return ((images - mean) / std).astype(np.float32, copy=False)
 
     def _source(self, images: Any) -> ImageSource:
         from secondguess.data import ImageSet
@@ -290,14 +306,6 @@ class Classifier:
                 f"{tuple(source.shape)}; load them with size={self.input_shape[1:]} and channels={self.input_shape[0]}."
             )
         return source
-
-    def _items(self, source: ImageSource, needs: Needs, seed: int) -> list[Item]:
-        items = [Item("probabilities")]
-        items += [Item("logits")] if needs.logits else []
-        for trace in sorted(needs.traces):
-            items.append(Item("trace", layer=self._resolve(trace, tuple(source.shape)), trace=trace))
-        items += [Item("samples", count=needs.samples, seed=seed)] if needs.samples else []
-        return items
 
     def _resolve(self, trace: Trace, shape: tuple[int, ...]) -> str:
         """The name under which the backend knows the layer of a trace."""
@@ -340,13 +348,13 @@ class Classifier:
         """
         noise = np.random.default_rng(0).random((2, *source.shape), dtype=np.float32)
         images = np.concatenate([noise, source[: min(CANARIES, len(source))]])
-        raw = as_matrix(self.backend.forward(self._normalised(images))[0], len(images))
+        raw = as_matrix(self.backend.forward(self.normalised(images))[0], len(images))
         if self._convention is None:
             self._convention = detect(raw[2:])
         return digest(np.round(raw.astype(np.float64), 3).tobytes())
 
     def _probe(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
-        return self._normalised(np.zeros((1, *shape), dtype=np.float32))
+        return self.normalised(np.zeros((1, *shape), dtype=np.float32))
 
     def _known_shape(self) -> tuple[int, int, int]:
         shape = self.input_shape or self._seen_shape

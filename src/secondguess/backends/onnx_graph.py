@@ -54,10 +54,10 @@ class OnnxBackend(Backend):
         if self._input.type not in FLOATS:
             raise UserError(f"The input of {self.path} is {self._input.type}; an image classifier takes floats.")
         self._dtype = FLOATS[self._input.type]
-        self._output = session.get_outputs()[0].name
-        self._channels_last, self.input_shape = _layout(self.path, self._input.shape)
+        self.output = session.get_outputs()[0].name
+        self.channels_last, self.input_shape = _layout(self.path, self._input.shape)
         batch = self._input.shape[0]
-        self._fixed_batch = batch if isinstance(batch, int) and batch > 0 else None
+        self.fixed_batch = batch if isinstance(batch, int) and batch > 0 else None
         files = [self.path, *sorted(self._external)]
         self._identity = digest(self._runtime.__version__, *(file.read_bytes() for file in files))
 
@@ -70,13 +70,13 @@ class OnnxBackend(Backend):
         """Run the graph, with `layers` as further outputs."""
         if unknown := [name for name in layers if name not in self._nodes]:
             raise self.without_layers(unknown, list(self._nodes))
-        extra = tuple(name for name in layers if name != self._output)
+        extra = tuple(name for name in layers if name != self.output)
         session = self._session(extra)
-        inputs = np.moveaxis(images, 1, -1) if self._channels_last else images
+        inputs = np.moveaxis(images, 1, -1) if self.channels_last else images
         inputs = np.ascontiguousarray(inputs, dtype=self._dtype)
-        chunks = [self._run(session, rows, [self._output, *extra]) for rows in self._chunks(inputs)]
-        arrays = [without_padding(parts, len(images), self._fixed_batch) for parts in zip(*chunks, strict=True)]
-        recorded = dict(zip([self._output, *extra], arrays, strict=True))
+        chunks = [self._run(session, rows, [self.output, *extra]) for rows in self._chunks(inputs)]
+        arrays = [without_padding(parts, len(images), self.fixed_batch) for parts in zip(*chunks, strict=True)]
+        recorded = dict(zip([self.output, *extra], arrays, strict=True))
         return arrays[0], {name: recorded[name] for name in layers}
 
     def layers(self, probe: Array) -> list[Layer]:
@@ -111,7 +111,7 @@ class OnnxBackend(Backend):
 
     def _chunks(self, inputs: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
         """Batches as large as the graph takes: all at once, or padded to its fixed batch size."""
-        size = self._fixed_batch
+        size = self.fixed_batch
         if size is None:
             return [inputs]
         missing = -len(inputs) % size
@@ -124,7 +124,7 @@ class OnnxBackend(Backend):
         if extra not in self._sessions:
             options = self._runtime.SessionOptions()
             options.log_severity_level = 3
-            source = str(self.path) if not extra else self._with_outputs(extra)
+            source = str(self.path) if not extra else self.with_outputs(extra)
             try:
                 self._sessions[extra] = self._runtime.InferenceSession(source, options, providers=self._providers)
             except Exception as error:
@@ -132,7 +132,8 @@ class OnnxBackend(Backend):
                 raise UserError(f"{self.path} is not an ONNX model that can be run: {reason}") from error
         return self._sessions[extra]
 
-    def _with_outputs(self, extra: tuple[str, ...]) -> str | bytes:
+    def with_outputs(self, extra: tuple[str, ...]) -> bytes:
+        """The graph, as ONNX, that gives the values `extra` too."""
         onnx = require("onnx", "onnx")
         model = onnx.ModelProto()
         model.CopyFrom(self._graph)

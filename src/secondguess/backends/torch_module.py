@@ -36,7 +36,7 @@ class TorchBackend(Backend):
     def __init__(self, module: nn.Module, *, device: str = "auto") -> None:
         self.device = pick_device(device)
         self.module = module.to(self.device)
-        self._passes = DropoutPasses(self.module, self._run, self.device)
+        self._passes = DropoutPasses(self.module, self.run, self.device)
 
     @property
     def gives(self) -> frozenset[str]:
@@ -46,8 +46,8 @@ class TorchBackend(Backend):
 
     def forward(self, images: Array, layers: Sequence[str] = ()) -> tuple[Array, dict[str, Array]]:
         """Run the module once and record the outputs of `layers`."""
-        with torch.inference_mode(), self._mode(), self._recording(layers) as recorded:
-            output = self._run(torch.from_numpy(images).to(self.device))
+        with torch.inference_mode(), self._mode(), self.recording(layers) as recorded:
+            output = self.run(torch.from_numpy(images).to(self.device))
         if missing := [name for name in layers if name not in recorded]:
             known = [layer.name for layer in self.layers(images[:1])]
             raise self.without_layers(missing, known)
@@ -64,7 +64,7 @@ class TorchBackend(Backend):
                 found.append(Layer(name, type(module).__name__, tuple(output.shape[1:]), weighted))
 
         with torch.inference_mode(), self._mode(), self._hooks(note):
-            self._run(two)
+            self.run(two)
         return found
 
     def penultimate(self, probe: Array) -> str:
@@ -77,7 +77,7 @@ class TorchBackend(Backend):
                 heads.append((name, fed is not inputs and isinstance(fed, torch.Tensor)))
 
         with torch.inference_mode(), self._mode(), self._hooks(note):
-            self._run(inputs)
+            self.run(inputs)
         head, has_layer_before = heads[-1] if heads else ("", False)
         if not has_layer_before:
             raise self.without_penultimate()
@@ -97,7 +97,7 @@ class TorchBackend(Backend):
     def differentiable(self, images: torch.Tensor) -> torch.Tensor:
         """Run the module once in eval mode, with gradients for the images alone."""
         with self._mode(), frozen(self.module):
-            return self._run(images)
+            return self.run(images)
 
     def identity(self) -> str:
         """A digest of the weights, the structure and the source code of the module's classes."""
@@ -119,7 +119,8 @@ class TorchBackend(Backend):
             parts += [name, str(array.dtype), str(tuple(array.shape)), _bytes(array)]
         return digest(*parts)
 
-    def _run(self, inputs: torch.Tensor) -> torch.Tensor:
+    def run(self, inputs: torch.Tensor) -> torch.Tensor:
+        """The class scores (n, K) of normalised images on the module's device, in whatever mode the module is."""
         try:
             output = self.module(inputs)
         except (RuntimeError, ValueError) as error:
@@ -135,6 +136,23 @@ class TorchBackend(Backend):
                 "wrap it in a module that returns the class scores alone."
             )
         return output
+
+    @contextmanager
+    def recording(self, layers: Sequence[str]) -> Iterator[dict[str, torch.Tensor]]:
+        """Let each `run` in this block write down what the named layers give."""
+        recorded: dict[str, torch.Tensor] = {}
+        if not layers:
+            yield recorded
+            return
+
+        def note(name: str, _module: nn.Module, fed: Any, output: torch.Tensor) -> None:
+            for label, value in ((name, output), (name + INPUT, fed)):
+                if label in layers and isinstance(value, torch.Tensor):
+                    # An in-place layer after this one would overwrite what was seen.
+                    recorded[label] = value.clone()
+
+        with self._hooks(note, frozenset(name.removesuffix(INPUT).partition("#")[0] for name in layers)):
+            yield recorded
 
     @contextmanager
     def _mode(self) -> Iterator[None]:
@@ -171,22 +189,6 @@ class TorchBackend(Backend):
         finally:
             for handle in handles:
                 handle.remove()
-
-    @contextmanager
-    def _recording(self, layers: Sequence[str]) -> Iterator[dict[str, torch.Tensor]]:
-        recorded: dict[str, torch.Tensor] = {}
-        if not layers:
-            yield recorded
-            return
-
-        def note(name: str, _module: nn.Module, fed: Any, output: torch.Tensor) -> None:
-            for label, value in ((name, output), (name + INPUT, fed)):
-                if label in layers and isinstance(value, torch.Tensor):
-                    # An in-place layer after this one would overwrite what was seen.
-                    recorded[label] = value.clone()
-
-        with self._hooks(note, frozenset(name.removesuffix(INPUT).partition("#")[0] for name in layers)):
-            yield recorded
 
 
 def _has_children(module: nn.Module) -> bool:

@@ -12,8 +12,6 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-import numpy as np
-
 from secondguess.classifier import Classifier
 from secondguess.data.sources import ArraySource
 from secondguess.guard.inputs import Floats, Shape
@@ -35,11 +33,11 @@ class Eye:
 
     def __init__(self, classifier: Classifier, needs: Needs, shape: Shape) -> None:
         self.classifier, self.needs, self.shape = classifier, needs, shape
-        self._items = classifier._items(ArraySource(np.zeros((1, *shape), np.float32), "NCHW"), needs, 0)
+        self._items = classifier.items(shape, needs)
         self._layers = {item.layer for item in self._items if item.trace}
         self._traces = {item.trace: item.layer for item in self._items if item.trace}
         self._backend: Any = classifier.backend
-        self._plain = not classifier._mean.any() and bool((classifier._std == 1).all())
+        self._plain = not classifier.mean.any() and bool((classifier.std == 1).all())
         self._seen = threading.local()
         self._hooks: list[Any] = []
         self._module = self._hooked() if self._is_quick() else None
@@ -70,7 +68,7 @@ class Eye:
 
     def _asked(self, images: Floats) -> tuple[Any, Any, dict[Any, Any]]:
         """Probabilities, logits and traces, from the backend."""
-        values = self.classifier._look(images, self._items)
+        values = self.classifier.look(images, self._items)
         by_what = {item.what: value for item, value in values.items() if not item.trace}
         return by_what["probabilities"], by_what.get("logits"), {i.trace: v for i, v in values.items() if i.trace}
 
@@ -86,11 +84,11 @@ class Eye:
         seen: dict[str, Any] = {}
         self._seen.layers = seen
         with torch.inference_mode():
-            inputs = torch.from_numpy(images if self._plain else self.classifier._normalised(images))
-            output = self._backend._run(inputs.to(self._backend.device))
+            inputs = torch.from_numpy(images if self._plain else self.classifier.normalised(images))
+            output = self._backend.run(inputs.to(self._backend.device))
             raw = to_numpy(output)
             found = {trace: trace.apply(to_numpy(seen[layer])) for trace, layer in self._traces.items()}
-        probabilities, logits = self.classifier._read(raw, len(images))
+        probabilities, logits = self.classifier.read(raw, len(images))
         return probabilities, logits, found
 
     def _is_quick(self) -> bool:

@@ -65,7 +65,7 @@ def export_onnx(guard: Guard, folder: str | Path) -> Path:
     elif isinstance(backend, OnnxBackend):
         _with_layers(backend, layers, folder / "model.onnx")
         noise = np.random.default_rng(0).random((2, *guard.shape), dtype=np.float32)
-        raw, activations = backend.forward(classifier._normalised(noise), layers)
+        raw, activations = backend.forward(classifier.normalised(noise), layers)
         tensors = [torch.from_numpy(np.ascontiguousarray(one)) for one in (raw, *(activations[n] for n in layers))]
         given = ["raw", *(f"layer{number}" for number in range(len(layers)))]
         _export(scores, tensors, folder / "scores.onnx", given, OUTPUTS)
@@ -83,9 +83,9 @@ def export_onnx(guard: Guard, folder: str | Path) -> Path:
         "sure": guard.sure,
         "actions": dict(guard.actions.chosen),
         "labels": list(bench.jury.labels),
-        "mean": classifier._mean.tolist(),
-        "std": classifier._std.tolist(),
-        "channels_last": isinstance(backend, OnnxBackend) and backend._channels_last,
+        "mean": classifier.mean.tolist(),
+        "std": classifier.std.tolist(),
+        "channels_last": isinstance(backend, OnnxBackend) and backend.channels_last,
         "two_graphs": isinstance(backend, OnnxBackend),
         "layers": layers,
         "panel": bench.panel.card(),
@@ -98,12 +98,12 @@ def export_onnx(guard: Guard, folder: str | Path) -> Path:
 
 def _with_layers(backend: Any, layers: Sequence[str], path: Path) -> None:
     """Write an ONNX file again, with the layers as further outputs."""
-    if backend._fixed_batch is not None:
+    if backend.fixed_batch is not None:
         raise UserError(
-            f"{backend.path} takes batches of {backend._fixed_batch} images only; export the model with a dynamic "
+            f"{backend.path} takes batches of {backend.fixed_batch} images only; export the model with a dynamic "
             "batch axis first."
         )
-    write_bytes(path, backend._with_outputs(tuple(layer for layer in layers if layer != backend._output)))
+    write_bytes(path, backend.with_outputs(tuple(layer for layer in layers if layer != backend.output)))
 
 
 def _whole(backend: Any, layers: Sequence[str], scores: Any) -> Any:
@@ -116,8 +116,8 @@ def _whole(backend: Any, layers: Sequence[str], scores: Any) -> Any:
             self.module, self.scores = backend.module, scores.to(backend.device)
 
         def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            with backend._recording(layers) as recorded:
-                raw = backend._run(images)
+            with backend.recording(layers) as recorded:
+                raw = backend.run(images)
             return self.scores(raw, *(recorded[layer] for layer in layers))
 
     return Whole().eval()
