@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -28,6 +29,7 @@ from secondguess.cli.label import label
 from secondguess.data import ImageSet, load, load_images, save_npz
 from secondguess.errors import UserError
 from secondguess.search.pool import Pool
+from secondguess.supervisors import Supervisor
 
 Run = Callable[..., None]
 
@@ -285,6 +287,33 @@ def test_another_supervisor_is_another_session(watched: Callable[..., Pool], mon
         watched()
     with pytest.raises(UserError, match=r"were begun with train \"\w+\", not"):
         watched(*words[:3], "mnist5k")
+
+
+def test_supervisors_are_fitted_at_the_first_start_only(
+    watched: Callable[..., Pool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["--supervisors", "knn:k=3,entropy", "--train", "digits"]
+    fits: list[str] = []
+    fit = Supervisor.fit
+
+    def counted(self: Supervisor, *given: Any) -> Supervisor:
+        fits.append(self.name)
+        return fit(self, *given)
+
+    monkeypatch.setattr(Supervisor, "fit", counted)
+    first = watched(*words)
+    again = watched(*words)
+    assert fits == ["knn"]
+    assert {name: values.tolist() for name, values in again.scores.items()} == {
+        name: values.tolist() for name, values in first.scores.items()
+    }
+    kept = tmp_path / "labels/scores.npz"
+    other = io.BytesIO()
+    np.savez(other, about=np.array("another session"), **again.scores)
+    for content in (kept.read_bytes()[:-20], b"", other.getvalue()):
+        kept.write_bytes(content)
+        np.testing.assert_array_equal(watched(*words).scores["knn"], first.scores["knn"])
+    assert fits == ["knn"] * 4, "a damaged file, or one about something else, is made again"
 
 
 def test_supervisors_that_learn_nothing_need_no_training_images(watched: Callable[..., Pool]) -> None:

@@ -46,7 +46,8 @@ if TYPE_CHECKING:
 
 __all__ = ["label"]
 
-KEYS, PORT, DISTANCES = ".access.json", ".port.json", "distances"  # in the folder of the labels
+# In the folder of the labels:
+KEYS, PORT, DISTANCES, SCORES = ".access.json", ".port.json", "distances", "scores.npz"
 
 
 def label(
@@ -187,7 +188,7 @@ def label(
             }
         store.agree(about)  # before the long work
         if asked:
-            pool = with_scores(pool, classifier, asked, nominal, seed, progress)
+            pool = with_scores(pool, classifier, asked, nominal, seed, progress, kept=out / SCORES, about=about)
         if needs_distances:
             pool = pool.with_distances(_distances(classifier, pool, attack, budget, seed, out, progress))
         labelling = _labelling(name, pool, store, seed, overlap=overlap, goal=labels, show_answer=show_answer)

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+from zipfile import BadZipFile
 
+import numpy as np
+from numpy.typing import NDArray
+
+from secondguess._files import atomic_path
 from secondguess.cli.options import listed, training_images
 from secondguess.errors import UserError
 
@@ -81,8 +88,51 @@ def with_scores(
     nominal: ImageSet | None,
     seed: int,
     progress: Progress,
+    *,
+    kept: Path,
+    about: Mapping[str, Any],
 ) -> Pool:
-    """The same pool with the scores of supervisors, of which those that learn are fitted on the nominal images."""
+    """The same pool with the scores of supervisors, of which those that learn are fitted on the nominal images.
+
+    Args:
+        pool: the images to search.
+        classifier: whose predictions these are.
+        asked: the supervisors.
+        nominal: what to fit them on.
+        seed: of what they draw.
+        progress: what to tell how far it came.
+        kept: a file where the scores lie from an earlier start of the same session, or will lie.
+        about: what the scores depend on.
+    """
+    key = json.dumps(about, sort_keys=True)
+    scores = _kept(kept, key, [one.name for one in asked], len(pool)) if about["model"] else None
+    if scores is None:
+        scores = _scored(pool, classifier, asked, nominal, seed, progress)
+        with atomic_path(kept) as temporary, temporary.open("wb") as file:
+            np.savez(file, about=np.array(key), **cast("Any", scores))
+    return replace(pool, scores=scores)
+
+
+def _kept(path: Path, key: str, names: Sequence[str], count: int) -> dict[str, NDArray[np.float64]] | None:
+    """The scores in a file, if there are some of these names for so many images, and about the same."""
+    try:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+            if str(file["about"]) != key:
+                return None
+            scores = {name: file[name] for name in names}
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile):
+        return None
+    return scores if all(values.shape == (count,) for values in scores.values()) else None
+
+
+def _scored(
+    pool: Pool,
+    classifier: Classifier,
+    asked: Sequence[Supervisor],
+    nominal: ImageSet | None,
+    seed: int,
+    progress: Progress,
+) -> dict[str, NDArray[np.float64]]:
     from secondguess.observation import Needs
     from secondguess.search.pool import Pool
 
@@ -100,4 +150,4 @@ def with_scores(
         scored = Pool.of(
             classifier, pool.images, supervisors=asked, features=pool.features, seed=seed, progress=advance
         )
-    return replace(pool, scores=scored.scores)
+    return dict(scored.scores)
