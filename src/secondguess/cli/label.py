@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -159,7 +160,7 @@ def label(
     for module in ("fastapi", "uvicorn"):
         require(module, "app")
     from secondguess.app.store import Store
-    from secondguess.cli.label_supervisors import advisers, nominal_images, with_scores
+    from secondguess.cli.label_supervisors import advisers, nominal_images, with_kept_scores, with_scores
     from secondguess.search.registry import get_search
 
     name = search.replace("-", "_")
@@ -188,7 +189,8 @@ def label(
             }
         store.agree(about)  # before the long work
         if asked:
-            pool = with_scores(pool, classifier, asked, nominal, seed, progress, kept=out / SCORES, about=about)
+            score = partial(with_scores, pool, classifier, asked, nominal, seed, progress)
+            pool = with_kept_scores(pool, out / SCORES, about, score)
         if needs_distances:
             pool = pool.with_distances(_distances(classifier, pool, attack, budget, seed, out, progress))
         labelling = _labelling(name, pool, store, seed, overlap=overlap, goal=labels, show_answer=show_answer)

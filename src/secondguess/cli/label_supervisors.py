@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from pathlib import Path
@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     from secondguess.search.pool import Pool
     from secondguess.supervisors import Supervisor
 
-__all__ = ["advisers", "nominal_images", "with_scores"]
+__all__ = ["advisers", "nominal_images", "with_kept_scores", "with_scores"]
 
 READS_SCORES = "adaptive"  # the search that learns from scores of supervisors
+KEY = "about"  # in the file of scores, beside the names of supervisors
 
 
 def advisers(classifier: Classifier, search: str, supervisors: str | None, train: str | None) -> list[Supervisor]:
@@ -88,51 +89,8 @@ def with_scores(
     nominal: ImageSet | None,
     seed: int,
     progress: Progress,
-    *,
-    kept: Path,
-    about: Mapping[str, Any],
 ) -> Pool:
-    """The same pool with the scores of supervisors, of which those that learn are fitted on the nominal images.
-
-    Args:
-        pool: the images to search.
-        classifier: whose predictions these are.
-        asked: the supervisors.
-        nominal: what to fit them on.
-        seed: of what they draw.
-        progress: what to tell how far it came.
-        kept: a file where the scores lie from an earlier start of the same session, or will lie.
-        about: what the scores depend on.
-    """
-    key = json.dumps(about, sort_keys=True)
-    scores = _kept(kept, key, [one.name for one in asked], len(pool)) if about["model"] else None
-    if scores is None:
-        scores = _scored(pool, classifier, asked, nominal, seed, progress)
-        with atomic_path(kept) as temporary, temporary.open("wb") as file:
-            np.savez(file, about=np.array(key), **cast("Any", scores))
-    return replace(pool, scores=scores)
-
-
-def _kept(path: Path, key: str, names: Sequence[str], count: int) -> dict[str, NDArray[np.float64]] | None:
-    """The scores in a file, if there are some of these names for so many images, and about the same."""
-    try:
-        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            if str(file["about"]) != key:
-                return None
-            scores = {name: file[name] for name in names}
-    except (OSError, ValueError, KeyError, EOFError, BadZipFile):
-        return None
-    return scores if all(values.shape == (count,) for values in scores.values()) else None
-
-
-def _scored(
-    pool: Pool,
-    classifier: Classifier,
-    asked: Sequence[Supervisor],
-    nominal: ImageSet | None,
-    seed: int,
-    progress: Progress,
-) -> dict[str, NDArray[np.float64]]:
+    """The same pool with the scores of supervisors, of which those that learn are fitted on the nominal images."""
     from secondguess.observation import Needs
     from secondguess.search.pool import Pool
 
@@ -150,4 +108,33 @@ def _scored(
         scored = Pool.of(
             classifier, pool.images, supervisors=asked, features=pool.features, seed=seed, progress=advance
         )
-    return dict(scored.scores)
+    return replace(pool, scores=scored.scores)
+
+
+def with_kept_scores(pool: Pool, path: Path, about: Mapping[str, Any], score: Callable[[], Pool]) -> Pool:
+    """The same pool with scores from an earlier start of the session; else as `score` makes it, which is kept.
+
+    Args:
+        pool: without scores.
+        path: of the file.
+        about: what the scores depend on; those of a model without a fingerprint are made at every start.
+        score: makes the pool with scores.
+    """
+    key = json.dumps(about, sort_keys=True)
+    if about["model"] and (scores := _read_scores(path, key, len(pool))):
+        return replace(pool, scores=scores)
+    scored = score()
+    with atomic_path(path) as temporary, temporary.open("wb") as file:
+        np.savez(file, **cast("Any", {KEY: np.array(key), **scored.scores}))
+    return scored
+
+
+def _read_scores(path: Path, key: str, count: int) -> dict[str, NDArray[np.float64]] | None:
+    """The scores in a file, if they are about the same, and of so many images."""
+    try:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+            found = dict(file)
+    except (OSError, ValueError, EOFError, BadZipFile):
+        return None
+    same = str(found.pop(KEY, "")) == key
+    return found if same and all(values.shape == (count,) for values in found.values()) else None
