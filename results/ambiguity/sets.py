@@ -4,42 +4,75 @@ r"""The ambiguous images that several studies need, made once and kept.
     secondguess study run ambiguity-table1 --data mnist=mnist.npz --set 'data=["mnist"]' \
         --set 'generators=["ambiguess"]' --set 'kept={"mnist": "kept/mnist"}'
 
-Folders for each generator, with images to train on and to test on: AmbiGuess as published, with our check of realism
-(from the same autoencoders), and, where asked for, mixtures in the latent space of an autoencoder.
+Folders for each generator, with images to train on and to test on, and `about.json`: AmbiGuess as published, with our
+check of realism (from the same autoencoders), and, where asked for, mixtures in the latent space of an autoencoder.
+`--describe` writes `about.json` for sets that are there already.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from pathlib import Path
 
+import numpy as np
+
 from secondguess import load
+from secondguess._versions import versions
 from secondguess.data import save_npz
 from secondguess.engine import Source
 from secondguess.studies import get
-from secondguess.studies.papers.ambiguity import KEPT, keeping_folder
+from secondguess.studies.papers.ambiguity import GENERATORS, KEPT, keeping_folder
 from secondguess.studies.tasks.ambiguity import ambiguous_sets
 
-STUDY = get("ambiguity-table1")
+GENERATION = get("ambiguity-table1").scale["generation"]
+DRAWS = 10
 
 
-def main():
-    """Make and write the sets of each generator."""
+def description(kept):
+    """How ambiguous the labels are: as they are, and as ten draws from each, which is what AmbiguousMNIST has."""
+    images = kept.test
+    labels = images.soft_labels / images.soft_labels.sum(axis=1, keepdims=True)
+    drawn = np.random.default_rng(0).multinomial(DRAWS, labels) / DRAWS
+    return {
+        "images": len(images),
+        "fingerprint": kept.fingerprint,
+        "label_entropy_bits": entropy(labels),
+        "entropy_bits_of_ten_draws": entropy(drawn),
+        "share_of_ten_equal_draws": float((drawn.max(axis=1) == 1).mean()),
+    }
+
+
+def entropy(labels):
+    """The mean entropy of labels (n, K), in bits."""
+    return float(-(labels * np.log2(np.where(labels > 0, labels, 1))).sum(axis=1).mean())
+
+
+def main(words=None, smaller=None):
+    """Make and write the sets of each generator; `smaller` changes the scale of generation."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--generators", nargs="+", choices=STUDY.scale["generators"], default=["ambiguess"])
-    arguments = parser.parse_args()
+    parser.add_argument("--generators", nargs="+", choices=GENERATORS, default=["ambiguess"])
+    parser.add_argument("--describe", action="store_true", help="make nothing; describe the sets that are there")
+    arguments = parser.parse_args(words)
+    generation = GENERATION | (smaller or {})
     source = Source(str(Path(arguments.data).resolve()), load(arguments.data).fingerprint)
     for generator in arguments.generators:
-        began = time.perf_counter()
-        folder = keeping_folder(arguments.out, generator)
-        folder.mkdir(parents=True, exist_ok=True)
-        for file, images in zip(KEPT, ambiguous_sets(source, generator, STUDY.scale["generation"], 0), strict=True):
-            save_npz(images, folder / file)
-        sys.stdout.write(f"{generator}: {time.perf_counter() - began:.0f} s\n")
+        folder, about = keeping_folder(arguments.out, generator), {}
+        if not arguments.describe:
+            began = time.perf_counter()
+            folder.mkdir(parents=True, exist_ok=True)
+            for file, images in zip(KEPT, ambiguous_sets(source, generator, generation, 0), strict=True):
+                save_npz(images, folder / file)
+            about = {"seconds": time.perf_counter() - began, "versions": versions()}
+        for file in KEPT:
+            about[Path(file).stem] = description(load(folder / file))
+        about |= {"script": "results/ambiguity/sets.py", "data": Path(arguments.data).stem, "generator": generator}
+        (folder / "about.json").write_text(json.dumps(about, indent=1) + "\n")
+        sys.stdout.write(f"{folder}: {json.dumps(about)}\n")
         sys.stdout.flush()
 
 

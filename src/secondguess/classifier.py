@@ -190,7 +190,7 @@ class Classifier:
         return items
 
     def look(self, images: NDArray[np.float32], items: Sequence[Item]) -> dict[Item, NDArray[Any]]:
-        """One pass over a batch of images (n, C, H, W) in [0, 1]: the values of `items`."""
+        """One pass over a batch of images (n, C, H, W) in [0, 1]: the values of `items`, dropout samples left out."""
         layers = list(dict.fromkeys(item.layer for item in items if item.trace))
         raw, activations = self.backend.forward(self.normalised(images), layers)
         probabilities, logits = self.read(raw, len(images))
@@ -202,7 +202,7 @@ class Classifier:
                 if logits is None:
                     self.check(Needs(logits=True))
                 values[item] = logits  # type: ignore[assignment]
-            else:
+            elif item.what == "probabilities":
                 values[item] = probabilities
         return values
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import runpy
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -11,7 +15,7 @@ from secondguess.engine import Source
 from secondguess.errors import UserError
 from secondguess.stress.ambiguous import PixelBlend
 from secondguess.studies import get, make_plan, run_study
-from secondguess.studies.papers.ambiguity import ENSEMBLES, KEPT, keeping_folder
+from secondguess.studies.papers.ambiguity import ENSEMBLES, KEPT, keeping_folder, kept_sets
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 SOURCES = {name: Source(name, "0") for name in ("mnist", "fashion_mnist")}
@@ -109,3 +113,45 @@ def test_supervisors_see_kept_images(tiny, kept, tmp_path):
 def test_a_folder_without_images_is_said(name):
     with pytest.raises(UserError, match=r"There is no file /nowhere/ambiguess/training\.npz; make it with"):
         plan(name, kept={"mnist": "/nowhere"})
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("ambiguity-table1", {"epochs": {"resnet_50": 10}}, "There is no network 'resnet_50' in this study"),
+        ("ambiguity-table1", {"generators": ["ambigues"]}, "There is no generator 'ambigues' in this study"),
+        ("ambiguity-table1", {"kept": {"minst": "kept"}}, "There is no data set 'minst' in this study"),
+        ("ambiguity-table1", {"architectures": []}, "No network was named in this study"),
+        ("ambiguity-table2", {"members": {"resnet_50": 20}}, "There is no network 'resnet_50' in this study"),
+    ],
+)
+def test_names_that_mean_nothing_are_refused(name, settings, message):
+    with pytest.raises(UserError, match=message):
+        plan(name, **settings)
+
+
+def test_settings_that_leave_nothing_to_do_are_refused(tiny):
+    study = get("ambiguity-table2")
+    settings = {"supervisors": ["ensemble_ms"], "members": {}}
+    nothing = make_plan(study, quick=True, data={"mnist": str(tiny)}, settings=settings)
+    with pytest.raises(UserError, match="With these settings ambiguity-table2 has no task"):
+        nothing.tasks(study)
+
+
+def test_no_epochs_are_those_of_the_recipe_for_ensembles_too():
+    tasks = plan("ambiguity-table2", architectures=["resnet50"], epochs={"resnet50": 0})
+    given = next(task.params["parameters"] for task in tasks if "ensemble_ms" in task.params["supervisors"])
+    assert given["ensemble_ms"]["epochs"] == 30
+
+
+def test_sets_are_made_where_the_studies_look_for_them(tiny, tmp_path):
+    script = runpy.run_path(str(Path(__file__).parents[2] / "results/ambiguity/sets.py"))
+    small = {"mixture_epochs": 2, "judge_epochs": 1, "train": 40, "test": 30}
+    script["main"]([str(tiny), "--out", str(tmp_path / "kept"), "--generators", "latent mixture"], small)
+    training, test = (load(source.place).test for source in kept_sets(str(tmp_path / "kept"), "latent mixture"))
+    assert (len(training), len(test)) == (40, 30)
+    about = json.loads((tmp_path / "kept/latent_mixture/about.json").read_text())
+    assert about["seconds"] > 0
+    h = -(test.soft_labels * np.log2(np.clip(test.soft_labels, 1e-300, None))).sum(axis=1)
+    assert about["test"]["label_entropy_bits"] == pytest.approx(h.mean(), rel=1e-6)
+    assert about["test"]["entropy_bits_of_ten_draws"] <= about["test"]["label_entropy_bits"] + 0.1

@@ -106,11 +106,31 @@ def test_the_table_so_far_says_what_is_missing(study, tiny, tmp_path):
     next(path for path in (tmp_path / "ledger").glob("*.json") if json.loads(path.read_text())["task"]["seed"]).unlink()
     part = study("run", "surprise-table1", "--out", tmp_path, "--resume", "--so-far", "--json").json()
     assert part["missing"] == [{"seed": 1}]
+    assert "wall_seconds" not in part, "it is not the time that the work took"
     assert part["tasks"] == 2
     assert {cell["n"] for cell in part["cells"]} == {1}
     assert len(list((tmp_path / "ledger").glob("*.json"))) == 1, "nothing was run"
     assert "1 of them missing" in study("run", "surprise-table1", "--out", tmp_path, "--resume", "--so-far").out
     assert "1 task(s) missing" in study("table", "surprise-table1", "--results", tmp_path).out
+
+
+def test_looking_at_a_run_leaves_its_plan_alone(study, tiny, tmp_path):
+    words = ["run", "surprise-table1", "--quick", "--data", tiny, *settings_of("surprise-table1"), "--out", tmp_path]
+    assert study(*words, "-q").code == 0
+    plan = (tmp_path / "surprise-table1.plan.json").read_text()
+    assert study(*words, "--set", "epochs=3", "--so-far").code == 2, "another run, of which nothing has ended"
+    assert (tmp_path / "surprise-table1.plan.json").read_text() == plan
+
+
+def test_a_record_names_all_software_that_made_it(study, tiny, tmp_path):
+    words = ["run", "surprise-table1", "--quick", "--data", tiny, *settings_of("surprise-table1"), "--out", tmp_path]
+    here = study(*words, "-q", "--json").json()["versions"]
+    entry = sorted((tmp_path / "ledger").glob("*.json"))[0]
+    other = json.loads(entry.read_text())
+    other["versions"]["torch"] = "elsewhere"
+    entry.write_text(json.dumps(other))
+    found = study(*words, "--so-far", "--json").json()["versions"]
+    assert sorted(one["torch"] for one in found) == sorted([here["torch"], "elsewhere"])
 
 
 def test_a_table_that_needs_all_tasks_is_not_made_of_some(study, tiny, tmp_path):

@@ -260,12 +260,12 @@ def test_another_setting_is_another_task(tiny):
     [
         (
             {"data": ["celeba"]},
-            r"There is no data set 'celeba' in the studies of searches; choose among: cats_dogs, mnist",
+            r"There is no data set 'celeba' in this study; choose among: cats_dogs, mnist",
         ),
-        ({"data": []}, "No data set was named in the studies of searches"),
+        ({"data": []}, "No data set was named in this study"),
         (
             {"methods": ["random", "lucky"]},
-            "There is no method 'lucky' in the studies of searches; choose among: random",
+            "There is no method 'lucky' in this study; choose among: random",
         ),
     ],
 )

@@ -35,6 +35,9 @@ class OnnxBackend(Backend):
 
     Attributes:
         device: where the graph really runs: `cpu` or `cuda:N`. ONNX Runtime has nothing for `mps`, which means `cpu`.
+        output: the name of the class scores.
+        channels_last: whether inputs are in (n, H, W, C) order.
+        fixed_batch: how many images a pass takes, if the graph says so.
     """
 
     kind = "An ONNX model"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from secondguess.cli import guard_service
-from secondguess.cli.guard_options import Folder, Model, OwnFit, note_resizing, open_guard, resizing
+from secondguess.cli.guard_options import RESIZED_BY, Folder, Model, OwnFit, note_resizing, open_guard, resizing
 from secondguess.cli.options import (
     BatchSize,
     Channels,
@@ -277,8 +277,8 @@ def show(guard: Folder, json: Json = False, debug: Debug = False) -> None:
         return
     names = [Path(name).name.rpartition("-")[0] or Path(name).stem for name in card["supervisors"]]
     say(f"A guard for {card['model']['name']} (fingerprint {str(card['model']['fingerprint'])[:8]})")
-    resized = card["record"].get("resized_by", "stretch")
-    say(f"  images        {' x '.join(map(str, card['shape']))} ({resized}), {len(card['class_names'])} classes")
+    resized = f" ({card['record'][RESIZED_BY]})" if RESIZED_BY in card["record"] else ""
+    say(f"  images        {' x '.join(map(str, card['shape']))}{resized}, {len(card['class_names'])} classes")
     say(f"  supervisors   {', '.join(names)}")
     times = len(card["record"]["calibrations"])
     say(f"  false alarms  {card['settings']['false_alarms']:g}, calibrated {times} time{'s' if times > 1 else ''}")

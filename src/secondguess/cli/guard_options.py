@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from secondguess.data.fitting import Fit
     from secondguess.guard.guard import Guard
 
-__all__ = ["Folder", "Model", "OwnFit", "note_resizing", "open_guard", "resizing"]
+__all__ = ["RESIZED_BY", "Folder", "Model", "OwnFit", "note_resizing", "open_guard", "resizing"]
+
+RESIZED_BY = "resized_by"  # in the record of a guard that was fitted by command
 
 Model = Annotated[
     str,
@@ -44,11 +46,11 @@ def open_guard(folder: Path, classifier: Classifier) -> Guard:
 
 def note_resizing(guard: Guard, fit: str) -> None:
     """Let a fitted guard remember how its images were resized."""
-    guard.record["resized_by"] = fit
+    guard.record[RESIZED_BY] = fit
 
 
 def resizing(guard: Guard, given: str | None) -> Fit:
-    """How images for a guard are resized: as asked for, else as it remembers."""
+    """How images for a guard are resized: as asked for, else as it remembers; stretched if it remembers nothing."""
     from secondguess.data.fitting import check_fit
 
-    return check_fit(given or guard.record.get("resized_by", "stretch"))
+    return check_fit(given or guard.record.get(RESIZED_BY, "stretch"))

@@ -101,7 +101,8 @@ def run(
         return
     say(Table.from_tidy(made["cells"]).text())
     lacking = f", {len(made['missing'])} of them missing" if "missing" in made else ""
-    say(f"\n{made['tasks']} tasks{lacking}, {made['wall_seconds']:.1f} s; the record is {out / name}.json")
+    taken = f", {made['wall_seconds']:.1f} s" if "wall_seconds" in made else ""
+    say(f"\n{made['tasks']} tasks{lacking}{taken}; the record is {out / name}.json")
 
 
 @app.command("status")

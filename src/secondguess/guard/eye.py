@@ -37,6 +37,7 @@ class Eye:
         self._layers = {item.layer for item in self._items if item.trace}
         self._traces = {item.trace: item.layer for item in self._items if item.trace}
         self._backend: Any = classifier.backend
+        # Found out once: `normalised` looks at mean and std for every image.
         self._plain = not classifier.mean.any() and bool((classifier.std == 1).all())
         self._seen = threading.local()
         self._hooks: list[Any] = []

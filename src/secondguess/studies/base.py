@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +12,7 @@ from secondguess.engine import Source, Task
 from secondguess.errors import UserError
 from secondguess.studies.tables import Table
 
-__all__ = ["Recorded", "Sources", "Study"]
+__all__ = ["Recorded", "Sources", "Study", "check_known"]
 
 PUBLISHED = Path(__file__).parent / "published"
 
@@ -40,6 +40,14 @@ class Recorded:
     records: Sequence[Mapping[str, Any]] = ()
 
 
+def check_known(given: Collection[str], known: Collection[str], what: str, *, some: bool = True) -> None:
+    """Raise a `UserError` if a setting names something that there is not, or, where there must be some, nothing."""
+    unknown = [one for one in given if one not in known]
+    if unknown or (some and not given):
+        named = f"There is no {what} {unknown[0]!r}" if unknown else f"No {what} was named"
+        raise UserError(f"{named} in this study; choose among: {', '.join(known)}.")
+
+
 def _no_record(results: Path) -> Recorded | None:
     return None
 
@@ -60,7 +68,7 @@ class Study:
         tabulate: makes cells from the tasks' results, in the order of the tasks.
         recorded: reads records of an earlier form below a folder of results; None where there are none.
         note: what somebody must know who compares the numbers.
-        together: whether results of tasks are held against each other, so that some of them make no table.
+        needs_all: whether results of tasks are held against each other, so that some of them make no table.
     """
 
     name: str
@@ -74,7 +82,7 @@ class Study:
     tabulate: Callable[[Sequence[Result], Settings], Table]
     recorded: Callable[[Path], Recorded | None] = field(default=_no_record)
     note: str = ""
-    together: bool = False
+    needs_all: bool = False
 
     @cached_property
     def published(self) -> Table:

@@ -46,6 +46,8 @@ class Plan:
     def tasks(self, study: Study) -> list[Task]:
         """The grid."""
         tasks = study.grid(Sources(self.sources), self.settings)
+        if not tasks:
+            raise UserError(f"With these settings {study.name} has no task; `study run` without --set has all of them.")
         return [replace(task, resources={"GPU": 1}) for task in tasks] if self.gpu else tasks
 
 
@@ -141,24 +143,24 @@ def run_study(
     """
     began = time.perf_counter()
     tasks, ledger = plan.tasks(study), Ledger(out / "ledger")
-    write_json(_plan_path(study, out), asdict(plan))
     if so_far:
         found = {task.key: entry for task in tasks if (entry := ledger.get(task)) is not None}
         entries = [found[task.key] for task in tasks if task.key in found]
         missing = [task for task in tasks if task.key not in found]
-        if not entries or (study.together and missing):
+        if not entries or (study.needs_all and missing):
             wanted = "its tasks need each other" if entries else "there is nothing to make a table of"
             raise UserError(
                 f"{len(entries)} of {len(tasks)} tasks of {study.name} have ended, and {wanted}; run the rest."
             )
     else:
+        write_json(_plan_path(study, out), asdict(plan))
         entries, missing = run(tasks, ledger, engine, progress=progress, label=study.name), []
     table = study.tabulate([entry.result for entry in entries], plan.settings)
     made = _record(study, plan, tasks, entries, table) | {
         **({"missing": _told_apart(missing, tasks)} if missing else {}),
         "command": command,
         "engine": engine if isinstance(engine, str) else type(engine).__name__,
-        "wall_seconds": round(time.perf_counter() - began, 2),
+        **({} if so_far else {"wall_seconds": round(time.perf_counter() - began, 2)}),
     }
     write_json(out / f"{study.name}.json", made)
     write_text(out / f"{study.name}.csv", table.to_csv())
@@ -207,7 +209,7 @@ def _told_apart(some: Sequence[Task], tasks: Sequence[Task]) -> list[dict[str, A
     """The parameters and seeds of some tasks, as far as they differ between all."""
     cards = [task.card["params"] | {"seed": task.seed} for task in tasks]
     differing = [key for key in cards[0] if any(card.get(key) != cards[0][key] for card in cards)]
-    return [{key: (task.card["params"] | {"seed": task.seed})[key] for key in differing} for task in some]
+    return [{key: (task.card["params"] | {"seed": task.seed}).get(key) for key in differing} for task in some]
 
 
 def _source(place: str) -> Source:

@@ -76,7 +76,7 @@ class Optimisation:
         groups = [group for group in groups if group["params"]]
         if self.optimiser == "adam":
             # Fused: one kernel for all parameters instead of a dozen passes over them.
-            return torch.optim.Adam(groups, lr=self.lr, eps=self.eps, capturable=recordable, fused=recordable)
+            return torch.optim.Adam(groups, lr=self.lr, eps=self.eps, capturable=recordable, fused=recordable or None)
         if self.optimiser == "sgd":
             return torch.optim.SGD(groups, lr=self.lr, momentum=self.momentum, nesterov=self.nesterov)
         if self.optimiser == "adadelta":

@@ -15,6 +15,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from secondguess.errors import UserError
+
 __all__ = ["Replayed", "Step"]
 
 Step = Callable[..., tuple[Tensor, ...]]
@@ -25,8 +27,7 @@ WARM_UP = 3  # steps in which libraries and optimisers allocate what they keep
 class Replayed:
     """A step on tensors of one shape; on tensors of another (the last batch of an epoch) it is computed as it stands.
 
-    The first steps are computed as they stand, too: they count as any other. So are all of them where the step cannot
-    be recorded, because it reads numbers back from the device, for example.
+    The first steps are computed as they stand, too: they count as any other.
 
     Args:
         step: takes tensors on a CUDA device, changes the model, and returns tensors; its state stays where it lies in
@@ -41,21 +42,23 @@ class Replayed:
         self._graph: torch.cuda.CUDAGraph | None = None
         self._inputs: tuple[Tensor, ...] = ()
         self._outputs: tuple[Tensor, ...] = ()
-        self.recordable = True
 
     def __call__(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """Make one step; the tensors that it returns stay as they are in later steps."""
+        """Make one step; the tensors that it returns stay as they are in later steps.
+
+        Raises:
+            UserError: if the step cannot be recorded, because it reads numbers back from the device, for example.
+        """
         shapes = [one.shape for one in inputs]
         if self._shapes is None:
             self._shapes = shapes
-        if not self.recordable or shapes != self._shapes:
+        if shapes != self._shapes:
             return self._step(*inputs)
         if self._steps < WARM_UP:
             self._steps += 1
             return self._beside(inputs)
-        if self._graph is None and not self._record(inputs):
-            return self._step(*inputs)
-        assert self._graph is not None
+        if self._graph is None:
+            self._graph = self._recorded(inputs)
         for held, given in zip(self._inputs, inputs, strict=True):
             held.copy_(given)
         self._graph.replay()
@@ -72,16 +75,16 @@ class Replayed:
         current.wait_stream(self._stream)
         return outputs
 
-    def _record(self, inputs: tuple[Tensor, ...]) -> bool:
-        """Record the step without making it; whether that was possible."""
+    def _recorded(self, inputs: tuple[Tensor, ...]) -> torch.cuda.CUDAGraph:
+        """Record the step without making it."""
         self._inputs = tuple(one.clone() for one in inputs)
         graph = torch.cuda.CUDAGraph()
-        try:
-            with torch.cuda.graph(graph, stream=self._stream):
-                self._outputs = self._step(*self._inputs)
-        except RuntimeError:  # if the step itself is at fault, it will say so when it is computed as it stands
-            self.recordable = False
-            self._inputs = self._outputs = ()
-            return False
-        self._graph = graph
-        return True
+        # A recording that fails does not give the stream back; other threads may use the device meanwhile.
+        with torch.cuda.stream(torch.cuda.current_stream(inputs[0].device)):
+            try:
+                with torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"):
+                    self._outputs = self._step(*self._inputs)
+            except RuntimeError as error:
+                reason = str(error).strip().partition("\n")[0]
+                raise UserError(f"A training step cannot be recorded ({reason}); pass replay=False.") from error
+        return graph

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -104,7 +105,7 @@ class Run:
         if self.held_out is not None:
             batches = np.array_split(np.arange(len(self.held_out)), -(-len(self.held_out) // EVALUATION_BATCH))
             row["validation_loss"], row["validation_accuracy"] = self._pass_over(
-                self.held_out, batches, self._looked_at, learn=False
+                self.held_out, batches, partial(_look, self.model), learn=False
             )
         if not np.isfinite(list(row.values())).all():
             suspect = self.examples if self.held_out is None or not np.isfinite(loss) else self.held_out
@@ -115,21 +116,8 @@ class Run:
         return row
 
     def _new_step(self) -> Step:
-        return Replayed(self._learnt) if self.replay else self._learnt
-
-    def _learnt(self, images: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
-        """One step of learning; what the model said before it."""
-        logits = self.model(images)
-        loss = example_losses(logits, targets).mean()
-        self.optimiser.zero_grad()
-        torch.autograd.backward(loss)
-        self.optimiser.step()
-        return loss.detach(), hits(logits.detach(), targets).sum()
-
-    def _looked_at(self, images: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
-        """The mean loss of a batch, and how many of its images are right."""
-        logits = self.model(images)
-        return example_losses(logits, targets).mean(), hits(logits, targets).sum()
+        step = partial(_learn, self.model, self.optimiser)
+        return Replayed(step) if self.replay else step
 
     def _pass_over(
         self, examples: Examples, batches: list[NDArray[np.int64]], step: Step, *, learn: bool
@@ -147,6 +135,22 @@ class Run:
                 correct.append(right)
         total_loss = torch.stack(losses).cpu().double().sum()
         return float(total_loss) / len(examples), float(torch.stack(correct).sum()) / len(examples)
+
+
+def _learn(model: nn.Module, optimiser: torch.optim.Optimizer, images: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
+    """One step; the mean loss of the batch before it, and how many of its images were right."""
+    logits = model(images)
+    loss = example_losses(logits, targets).mean()
+    optimiser.zero_grad()
+    torch.autograd.backward(loss)
+    optimiser.step()
+    return loss.detach(), hits(logits.detach(), targets).sum()
+
+
+def _look(model: nn.Module, images: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
+    """The mean loss of a batch, and how many of its images are right."""
+    logits = model(images)
+    return example_losses(logits, targets).mean(), hits(logits, targets).sum()
 
 
 @contextmanager

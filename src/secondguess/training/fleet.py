@@ -185,7 +185,8 @@ def train_fleet(
             trains alone.
         replay: on a CUDA device, record a step once and replay it, which spares the processor the launching of
             every kernel. False for layers that choose something in Python anew on every step, such as the order
-            of blocks by Python's random numbers; torch's own layers do not.
+            of blocks by Python's random numbers, or read numbers back from the device; torch's own layers do
+            neither.
         progress: called after every epoch with (member epochs done, count * epochs, {"loss": their mean}).
 
     Returns:

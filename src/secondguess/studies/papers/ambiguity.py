@@ -9,13 +9,14 @@ from typing import Any
 
 from secondguess.engine import Source, Task
 from secondguess.errors import UserError
-from secondguess.studies.base import Sources, Study
+from secondguess.studies.base import Sources, Study, check_known
 from secondguess.studies.tables import Cell, Table, cell_of
 
 __all__ = ["STUDIES", "keeping_folder", "kept_sets"]
 
 PAPER = "Weiss, Garcia Gomez, Tonella: Generating and detecting true ambiguity, 2023"
 ARCHITECTURES = ("simple_cnn", "fully_connected", "densenet_se", "resnet50")
+GENERATORS = ("ambiguess", "ambiguess, realistic", "latent mixture")
 COLUMNS = ("top-1", "top-2", "top-pair", "entropy")
 OTHER = {"mnist": "fashion_mnist", "fashion_mnist": "mnist"}
 SETS = ("ambiguous", "adversarial", "corrupted", "invalid")
@@ -56,9 +57,21 @@ def kept_sets(folder: str | None, generator: str) -> list[Source]:
     return [Source(str(path), load(path).fingerprint) for path in paths]
 
 
+def _check(settings: Settings) -> None:
+    """Whatever both tables take by name."""
+    from secondguess import zoo
+
+    check_known(settings["data"], OTHER, "data set")
+    check_known(settings["architectures"], zoo.names(), "network")
+    check_known(settings["epochs"], zoo.names(), "network", some=False)
+    check_known(settings["kept"], OTHER, "data set", some=False)
+
+
 def _grid_table1(sources: Sources, settings: Settings) -> list[Task]:
     from secondguess.studies.tasks.ambiguity import measure_ambiguity
 
+    _check(settings)
+    check_known(settings["generators"], GENERATORS, "generator")
     common = ("members", "generation")
     tasks = []
     for name, architecture in product(settings["data"], settings["architectures"]):
@@ -97,8 +110,11 @@ def _table1(rows: Rows) -> Table:
 
 
 def _grid_table2(sources: Sources, settings: Settings) -> list[Task]:
+    from secondguess import zoo
     from secondguess.studies.tasks.supervisors import score_supervisors
 
+    _check(settings)
+    check_known(settings["members"], zoo.names(), "network", some=False)
     return [
         Task(
             score_supervisors,
@@ -131,7 +147,7 @@ def _parts(settings: Settings, architecture: str) -> list[tuple[list[str], dict[
     from secondguess import zoo
 
     recipe, members = zoo.describe(architecture).recipe, settings["members"].get(architecture, 0)
-    epochs = settings["epochs"].get(architecture, recipe.epochs)
+    epochs = settings["epochs"].get(architecture) or recipe.epochs
     like_it = {"members": members, "epochs": epochs, "batch_size": recipe.batch_size}
     given: Mapping[str, Any] = settings["parameters"]
     ensembles = [name for name in settings["supervisors"] if name in ENSEMBLES and members]
@@ -175,7 +191,7 @@ STUDIES = (
         stand_ins=STAND_INS,
         scale={
             "data": ["mnist", "fashion_mnist"],
-            "generators": ["ambiguess", "ambiguess, realistic", "latent mixture"],
+            "generators": list(GENERATORS),
             "architectures": list(ARCHITECTURES),
             "members": 5,
             "epochs": {},

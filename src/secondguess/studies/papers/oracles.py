@@ -231,7 +231,7 @@ def _study(
         grid=_grid,
         tabulate=tabulate,
         recorded=_recorded_with(recorded),
-        together=True,
+        needs_all=True,
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from secondguess.engine import Task
 from secondguess.errors import UserError
-from secondguess.studies.base import Recorded, Sources, Study
+from secondguess.studies.base import Recorded, Sources, Study, check_known
 from secondguess.studies.records import read_record
 from secondguess.studies.tables import Table, cell_of
 
@@ -61,8 +61,8 @@ NOTE = (
     "Of the paper's three data sets there is Kaggle13 (cats_dogs; the critical class is cat), trained without the "
     "darkest 30 % of the cats, by the middle of the image, as the list of the black cats that it left out is not "
     "published. In place of CelebA and UT-Zap50K there are MNIST and Fashion-MNIST, trained without the brightest 60 % "
-    "of one class (3, shirt). The repository's records are of two networks and 200 repetitions (MNIST and "
-    "Fashion-MNIST: three and 60) where the paper has one and 1,000; spreads are over the networks."
+    "of one class (3, shirt). The repository's records are of two networks (MNIST and Fashion-MNIST: three) and 200 "
+    "repetitions where the paper has one and 1,000; spreads are over the networks."
 )
 
 Settings = Mapping[str, Any]
@@ -74,21 +74,14 @@ Columns = Callable[[Row, str], Values]
 def _grid(sources: Sources, settings: Settings) -> list[Task]:
     from secondguess.studies.tasks.search import hunt
 
-    _known(settings["data"], STAND_INS, "data set")
-    _known(settings["methods"], TITLES, "method")
+    check_known(settings["data"], STAND_INS, "data set")
+    check_known(settings["methods"], TITLES, "method")
     own = {key: value for key, value in settings.items() if key not in ("data", "models")}
     return [
         Task(hunt, {"data": sources[name], "name": name} | own, seed)
         for name in settings["data"]
         for seed in range(settings["models"])
     ]
-
-
-def _known(given: Sequence[str], known: Iterable[str], what: str) -> None:
-    unknown = [one for one in given if one not in known]
-    if unknown or not given:
-        named = f"There is no {what} {unknown[0]!r}" if unknown else f"No {what} was named"
-        raise UserError(f"{named} in the studies of searches; choose among: {', '.join(known)}.")
 
 
 def _checkpoints(row: Row, method: str) -> dict[int, Mapping[str, Mapping[str, float]]]:
