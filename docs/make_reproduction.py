@@ -33,6 +33,19 @@ SEARCHES = {
     "facility": "#2e86c1",
     "adaptive": "#1e8449",
 }
+MIXTURES = {  # of the many combinations those that the text speaks of
+    "validation accuracy": ("mixtures-accuracy", "validation_accuracy, (probabilities)"),
+    "average confidence": ("mixtures-accuracy", "average_confidence, (probabilities)"),
+    "agreement of classifiers": ("mixtures-accuracy", "ensemble_agreement, (other classifiers)"),
+    "calibrated, maximum softmax": ("mixtures-accuracy", "calibrated, max_softmax"),
+    "thresholded, Dissector": ("mixtures-accuracy", "thresholded, dissector"),
+    "thresholded, DSA": ("mixtures-accuracy", "thresholded, dsa"),
+    "thresholded, panel": ("mixtures-accuracy", "thresholded, panel"),
+    "calibrated, panel": ("mixtures-accuracy", "calibrated, panel"),
+    "thresholded, panel, rehearsed": ("mixtures-rehearsed", "thresholded, panel"),
+    "thresholded, DSA, rehearsed": ("mixtures-rehearsed", "thresholded, dsa"),
+}
+TROUBLES = ("nominal", "ambiguous", "corrupted", "adversarial", "invalid")
 SAMPLERS = {
     "uniform": "#2e86c1",
     "stratified": "#1e8449",
@@ -44,7 +57,8 @@ SAMPLERS = {
 def page() -> str:
     """The introduction with a line for every study in place of each marker."""
     text = (ROOT / "docs" / "reproduction.intro.txt").read_text(encoding="utf-8")
-    return re.sub(r"<!-- studies (\S+) -->\n", lambda found: "".join(summary(found[1])), text)
+    text = re.sub(r"<!-- studies (\S+) -->\n", lambda found: "".join(summary(found[1])), text)
+    return text.replace("<!-- mixtures -->\n", "".join(mixtures()))
 
 
 def lines_of(name: str) -> list[Line]:
@@ -69,6 +83,17 @@ def summary(prefix: str) -> Iterable[str]:
                 + " | ".join(_sizes([] if study.name in TIMES else compared))
                 + " |\n"
             )
+
+
+def mixtures() -> Iterable[str]:
+    """Errors of some combinations of estimator and detector, by kind of trouble, with their price."""
+    yield f"| | {' | '.join(TROUBLES)} | mean | ms an image |\n"
+    yield "|---|" + "---|" * (len(TROUBLES) + 2) + "\n"
+    for title, (study, row) in MIXTURES.items():
+        cells = recorded(get(study), RESULTS).table.cells
+        errors = [f"{cells[row, column].value:.3f}".removeprefix("0") for column in (*TROUBLES, "overall")]
+        price = f"{cells[row, 'ms an image'].value:.1f}".removeprefix("0")
+        yield f"| {title} | {' | '.join(errors)} | {price} |\n"
 
 
 def _sizes(lines: Sequence[Line]) -> tuple[str, str]:
