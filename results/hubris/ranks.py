@@ -8,8 +8,8 @@ two sets, over the families of make.py, and its range when any one of these is l
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 from pathlib import Path
 
 from make import FAMILIES, correlations, say
@@ -17,7 +17,9 @@ from make import FAMILIES, correlations, say
 
 def main():
     """Print one line for every pair of sets, those with rejection left out."""
-    record = json.loads(Path(sys.argv[1]).read_text("utf-8"))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("record", type=Path)
+    record = json.loads(parser.parse_args().record.read_text("utf-8"))
     rows = [row for row in record["hubris"]["rows"] if row["family"] in FAMILIES and "accepted" not in row["set"]]
     without = [correlations([row for row in rows if row["family"] != family]) for family in FAMILIES]
     for pair, value in correlations(rows).items():
