@@ -43,6 +43,16 @@ def fatal(*, seed):
     return {"square": seed * seed}
 
 
+HOARD = []
+
+
+def hoarding(*, seed):
+    """Keeps 350 MB, by which its process grows more than joblib likes."""
+    HOARD[:] = [np.ones(350_000_000, np.uint8)] if seed >= 2 else []
+    time.sleep(1.1)  # joblib looks once a second
+    return {"square": seed * seed}
+
+
 def broken(*, log, seed):
     """Fails for seed 1."""
     if seed == 1:

@@ -252,6 +252,13 @@ def test_processes_give_what_one_gives(tmp_path):
     assert_same(run(tasks, Ledger(tmp_path / "a"), "local:2"), run(tasks, Ledger(tmp_path / "b")))
 
 
+def test_a_process_that_grows_is_replaced_without_a_word(tmp_path, recwarn):
+    pytest.importorskip("psutil", reason="without it joblib does not look at the memory")
+    entries = run([Task(grid_tasks.hoarding, {}, seed) for seed in range(6)], Ledger(tmp_path), "local:2")
+    assert [entry.result["square"] for entry in entries] == [seed**2 for seed in range(6)]
+    assert not [one for one in recwarn if "worker stopped" in str(one.message)]
+
+
 def test_a_lost_process_is_replaced(tmp_path):
     tasks = [Task(grid_tasks.deadly, {"marker": str(tmp_path / "marker")}, seed) for seed in range(6)]
     entries = run(tasks, Ledger(tmp_path / "ledger"), "local:2")

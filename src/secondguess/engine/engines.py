@@ -7,6 +7,7 @@ than `retries` times gives a `WorkerLost`. An engine that is closed before its e
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
@@ -100,6 +101,9 @@ class Processes:
         from joblib import Parallel, delayed
         from joblib.externals.loky.process_executor import TerminatedWorkerError
 
+        # loky replaces a process whose memory has grown, as that of tasks does which remember their data, and then speaks
+        # of a leak; nothing is lost by it.
+        warnings.filterwarnings("ignore", "A worker stopped while some jobs were given", UserWarning)
         pool = Parallel(n_jobs=self.count, return_as="generator_unordered", pre_dispatch=self.count, batch_size=1)
         ending = pool(delayed(_numbered)(place, call) for place, call in list(waiting.items()))
         try:
