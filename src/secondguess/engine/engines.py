@@ -101,7 +101,7 @@ class Processes:
         from joblib import Parallel, delayed
         from joblib.externals.loky.process_executor import TerminatedWorkerError
 
-        # loky replaces a process whose memory has grown, as that of tasks does which remember their data, and then speaks
+        # loky replaces a process whose memory has grown, as that of tasks does which remember their data, and speaks
         # of a leak; nothing is lost by it.
         warnings.filterwarnings("ignore", "A worker stopped while some jobs were given", UserWarning)
         pool = Parallel(n_jobs=self.count, return_as="generator_unordered", pre_dispatch=self.count, batch_size=1)
