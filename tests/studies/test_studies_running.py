@@ -110,8 +110,11 @@ def test_the_table_so_far_says_what_is_missing(study, tiny, tmp_path):
     assert part["tasks"] == 2
     assert {cell["n"] for cell in part["cells"]} == {1}
     assert len(list((tmp_path / "ledger").glob("*.json"))) == 1, "nothing was run"
-    assert "1 of them missing" in study("run", "surprise-table1", "--out", tmp_path, "--resume", "--so-far").out
-    assert "1 task(s) missing" in study("table", "surprise-table1", "--results", tmp_path).out
+    assert (
+        "Tasks: 2, 1 missing; the record is"
+        in study("run", "surprise-table1", "--out", tmp_path, "--resume", "--so-far").out
+    )
+    assert "tasks missing: 1" in study("table", "surprise-table1", "--results", tmp_path).out
 
 
 def test_looking_at_a_run_leaves_its_plan_alone(study, tiny, tmp_path):
@@ -230,6 +233,16 @@ def test_every_comparison_prints_numbers_of_the_repository(study, name):
     assert "from " in shown.out
     compared = study("compare", name, "--json").json()
     assert any(cell["ours"] is not None for cell in compared["cells"])
+
+
+def test_a_comparison_is_of_cells_that_both_have(study):
+    compared = study("compare", "ambiguity-table2", "--json").json()["cells"]
+    both = sum(cell["ours"] is not None and cell["paper"] is not None for cell in compared)
+    shown, whole = study("compare", "ambiguity-table2").out, study("compare", "ambiguity-table2", "--all").out
+    assert f"Left out: {len(compared) - both} cells" in shown
+    assert "dsa, resnet50" in whole and "dsa, resnet50" not in shown
+    assert len(whole.splitlines()) - len(shown.splitlines()) == len(compared) - both - 2, "that line and a blank one"
+    assert "calibrated, panel" in study("compare", "mixtures-accuracy").out, "a study of no paper is shown as it is"
 
 
 @pytest.mark.slow

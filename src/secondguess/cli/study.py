@@ -100,9 +100,9 @@ def run(
         print_json(made)
         return
     say(Table.from_tidy(made["cells"]).text())
-    lacking = f", {len(made['missing'])} of them missing" if "missing" in made else ""
+    lacking = f", {len(made['missing'])} missing" if "missing" in made else ""
     taken = f", {made['wall_seconds']:.1f} s" if "wall_seconds" in made else ""
-    say(f"\n{made['tasks']} tasks{lacking}{taken}; the record is {out / name}.json")
+    say(f"\nTasks: {made['tasks']}{lacking}{taken}; the record is {out / name}.json")
 
 
 @app.command("status")
@@ -142,7 +142,7 @@ def compare(
     name: Name,
     results: Results = None,
     all_cells: Annotated[
-        bool, typer.Option("--all", help="Show published cells too for which we have no number.")
+        bool, typer.Option("--all", help="Show cells too that only the paper has, or only we have.")
     ] = False,
     json: Json = False,
     debug: Debug = False,
@@ -163,13 +163,13 @@ def compare(
         )
         return
     say(f"{study.table} of {study.paper}")
-    shown = [line for line in lines if all_cells or line.ours is not None]
+    both = [line for line in lines if line.ours and line.paper]
+    shown = lines if all_cells or not both else both
     say(comparison_text(shown))
     if study.note:
         say(f"\n{study.note}")
-    missing = sum(line.ours is None for line in lines)
-    if missing and not all_cells:
-        say(f"\n{missing} published cells have no number of ours; --all shows them.")
+    if alone := len(lines) - len(shown):
+        say(f"\nLeft out: {alone} cells that only the paper has, or only we have; --all shows them.")
     _say_records(found.records)
 
 
@@ -179,7 +179,7 @@ def _say_records(records: Any) -> None:
         hardware = record.get("hardware", "unknown hardware")
         shown = hardware if isinstance(hardware, str) else "; ".join(hardware)
         scale = f", {record['scale']} scale" if "scale" in record else ""
-        lacking = f", {len(record['missing'])} task(s) missing" if "missing" in record else ""
+        lacking = f", tasks missing: {len(record['missing'])}" if "missing" in record else ""
         say(f"from {record['file']}{scale}, {shown}{lacking}")
 
 
