@@ -66,7 +66,7 @@ def test_studies_of_one_paper_share_their_tasks(study, tiny, tmp_path):
     assert study("run", "oracles-table6", *words).code == 0
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "ledger").iterdir()}
     again = study("run", "oracles-table7", *words)
-    assert "3 tasks" in again.out
+    assert "Tasks: 3, " in again.out
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "ledger").iterdir()} == before
 
 
