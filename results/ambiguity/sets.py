@@ -23,12 +23,13 @@ from secondguess import load
 from secondguess._versions import versions
 from secondguess.data import save_npz
 from secondguess.engine import Source
+from secondguess.metrics.ambiguity import mean_entropy
+from secondguess.stress.ambiguous.latent_mixture import DRAWS
 from secondguess.studies import get
 from secondguess.studies.papers.ambiguity import GENERATORS, KEPT, keeping_folder
 from secondguess.studies.tasks.ambiguity import ambiguous_sets
 
 GENERATION = get("ambiguity-table1").scale["generation"]
-DRAWS = 10
 
 
 def description(kept):
@@ -39,15 +40,10 @@ def description(kept):
     return {
         "images": len(images),
         "fingerprint": kept.fingerprint,
-        "label_entropy_bits": entropy(labels),
-        "entropy_bits_of_ten_draws": entropy(drawn),
+        "label_entropy_bits": mean_entropy(labels),
+        "entropy_bits_of_ten_draws": mean_entropy(drawn),
         "share_of_ten_equal_draws": float((drawn.max(axis=1) == 1).mean()),
     }
-
-
-def entropy(labels):
-    """The mean entropy of labels (n, K), in bits."""
-    return float(-(labels * np.log2(np.where(labels > 0, labels, 1))).sum(axis=1).mean())
 
 
 def main(words=None, smaller=None):

@@ -120,8 +120,10 @@ def with_kept_scores(pool: Pool, path: Path, about: Mapping[str, Any], score: Ca
         about: what the scores depend on; those of a model without a fingerprint are made at every start.
         score: makes the pool with scores.
     """
+    if not about["model"]:
+        return score()
     key = json.dumps(about, sort_keys=True)
-    if about["model"] and (scores := _read_scores(path, key, len(pool))):
+    if scores := _read_scores(path, key, len(pool)):
         return replace(pool, scores=scores)
     scored = score()
     with atomic_path(path) as temporary, temporary.open("wb") as file:

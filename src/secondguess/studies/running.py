@@ -207,9 +207,9 @@ def _versions(entries: Sequence[Entry]) -> Any:
 
 def _told_apart(some: Sequence[Task], tasks: Sequence[Task]) -> list[dict[str, Any]]:
     """The parameters and seeds of some tasks, as far as they differ between all."""
-    cards = [task.card["params"] | {"seed": task.seed} for task in tasks]
-    differing = [key for key in cards[0] if any(card.get(key) != cards[0][key] for card in cards)]
-    return [{key: (task.card["params"] | {"seed": task.seed}).get(key) for key in differing} for task in some]
+    first, *others = ({**task.card["params"], "seed": task.seed} for task in tasks)
+    differing = [key for key in first if any(one.get(key) != first[key] for one in others)]
+    return [{key: task.seed if key == "seed" else task.card["params"].get(key) for key in differing} for task in some]
 
 
 def _source(place: str) -> Source:

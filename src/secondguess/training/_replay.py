@@ -17,11 +17,16 @@ from torch import Tensor
 
 from secondguess.errors import UserError
 
-__all__ = ["Replayed", "Step"]
+__all__ = ["Replayed", "Step", "prepared"]
 
 Step = Callable[..., tuple[Tensor, ...]]
 
 WARM_UP = 3  # steps in which libraries and optimisers allocate what they keep
+
+
+def prepared(step: Step, *, replay: bool) -> Step:
+    """The step to make again and again: recorded at its first steps, or as it stands."""
+    return Replayed(step) if replay else step
 
 
 class Replayed:

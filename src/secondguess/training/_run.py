@@ -21,7 +21,7 @@ from secondguess.training._checkpoint import SavedState, copy_state
 from secondguess.training._examples import Examples, derive_seed, epoch_batches
 from secondguess.training._loss import example_losses, hits
 from secondguess.training._optimiser import Optimisation
-from secondguess.training._replay import Replayed, Step
+from secondguess.training._replay import Step, prepared
 
 __all__ = ["Monitor", "Run", "deterministic", "laid_out"]
 
@@ -51,7 +51,7 @@ class Run:
         self.optimisation = optimisation
         self.replay = replay
         self.optimiser = optimisation.build(model.named_parameters(), model, recordable=replay)
-        self._step = self._new_step()
+        self._step = self._prepared()
         self.batch_size = batch_size
         self.seed = seed
         self.monitor = monitor
@@ -98,7 +98,7 @@ class Run:
         number = len(self.rows)
         seed_rng(derive_seed(self.seed, number), self.examples.device)
         if self.optimisation.start_epoch(self.optimiser, number):
-            self._step = self._new_step()
+            self._step = self._prepared()
         batches = epoch_batches(self.seed, number, len(self.examples), self.batch_size)
         loss, accuracy = self._pass_over(self.examples, batches, self._step, learn=True)
         row = {"loss": loss, "accuracy": accuracy}
@@ -115,9 +115,8 @@ class Run:
             self.best = copy_state(self.model)
         return row
 
-    def _new_step(self) -> Step:
-        step = partial(_learn, self.model, self.optimiser)
-        return Replayed(step) if self.replay else step
+    def _prepared(self) -> Step:
+        return prepared(partial(_learn, self.model, self.optimiser), replay=self.replay)
 
     def _pass_over(
         self, examples: Examples, batches: list[NDArray[np.int64]], step: Step, *, learn: bool

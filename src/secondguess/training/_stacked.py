@@ -23,7 +23,7 @@ from secondguess._device import seed_rng
 from secondguess.training._examples import Examples, derive_seed, epoch_batches
 from secondguess.training._loss import example_losses
 from secondguess.training._optimiser import Optimisation
-from secondguess.training._replay import Replayed, Step
+from secondguess.training._replay import prepared
 
 __all__ = ["Stack", "normalises"]
 
@@ -80,12 +80,12 @@ class Stack:
             optimiser.step()
             return (losses.detach(),)
 
-        step: Step = learnt
+        step = prepared(learnt, replay=replay)
         sizes = torch.tensor([len(part) for part in parts], device=self.device)
         for epoch in range(epochs):
             seed_rng(derive_seed(seeds[0], epoch), self.device)
-            if optimisation.start_epoch(optimiser, epoch) or epoch == 0:
-                step = Replayed(learnt) if replay else learnt
+            if optimisation.start_epoch(optimiser, epoch):
+                step = prepared(learnt, replay=replay)
             batches = [epoch_batches(s, epoch, len(p), batch_size) for s, p in zip(seeds, parts, strict=True)]
             total = torch.zeros(len(parts), device=self.device)
             for indices in zip(*batches, strict=True):

@@ -74,13 +74,15 @@ def _grid_table1(sources: Sources, settings: Settings) -> list[Task]:
     check_known(settings["generators"], GENERATORS, "generator")
     common = ("members", "generation")
     tasks = []
-    for name, architecture in product(settings["data"], settings["architectures"]):
+    for name in settings["data"]:
         # The paper's baseline exists for MNIST alone.
         some = [one for one in settings["generators"] if one != "latent mixture" or name == "mnist"]
-        for training, generators in (("clean", some), *(("mixed", [one]) for one in some)):
+        kept = {one: kept_sets(settings["kept"].get(name), one) for one in some}
+        ways = [("clean", some), *(("mixed", [one]) for one in some)]
+        for architecture, (training, generators) in product(settings["architectures"], ways):
             params = {"data": sources[name], "name": name, "architecture": architecture, "training": training}
-            params |= {"generators": generators, "epochs": settings["epochs"].get(architecture, 0)}
-            params |= {"kept": {one: kept_sets(settings["kept"].get(name), one) for one in generators}}
+            params |= {"generators": generators, "kept": {one: kept[one] for one in generators}}
+            params |= {"epochs": settings["epochs"].get(architecture, 0)}
             tasks.append(Task(measure_ambiguity, params | {key: settings[key] for key in common}))
     return tasks
 
@@ -115,13 +117,14 @@ def _grid_table2(sources: Sources, settings: Settings) -> list[Task]:
 
     _check(settings)
     check_known(settings["members"], zoo.names(), "network", some=False)
+    kept = {name: kept_sets(settings["kept"].get(name), "ambiguess") for name in settings["data"]}
     return [
         Task(
             score_supervisors,
             {
                 "data": sources[name],
                 "other": sources[OTHER[name]],
-                "kept": kept_sets(settings["kept"].get(name), "ambiguess"),
+                "kept": kept[name],
                 "name": name,
                 "mix": f"{name}_c",
                 "architecture": architecture,

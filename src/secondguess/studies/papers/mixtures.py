@@ -44,13 +44,14 @@ def _grid(sources: Sources, settings: Settings) -> list[Task]:
             f"{settings['runs']} runs with {settings['models']} models were asked for; every run is about a model of "
             "its own, so give at least as many models as runs."
         )
+    kept = {name: kept_sets(settings["kept"].get(name), GENERATOR) for name in settings["data"]}
     return [
         Task(
             estimate_mixtures,
             {
                 "data": sources[name],
                 "other": sources[OTHER[name]],
-                "kept": kept_sets(settings["kept"].get(name), GENERATOR),
+                "kept": kept[name],
                 "generator": GENERATOR,
                 "name": name,
                 "mix": f"{name}_c",
