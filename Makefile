@@ -47,6 +47,6 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(PIP) install -c constraints.txt -e ".[attacks,explain]"
 	touch $@
 
-$(VENV)/.installed-dev: $(VENV)/bin/python pyproject.toml constraints.txt
-	$(PIP) install -c constraints.txt -e ".[dev]"
+$(VENV)/.installed-dev: $(VENV)/bin/python pyproject.toml lab/pyproject.toml constraints.txt
+	$(PIP) install -c constraints.txt -e ".[dev]" -e lab
 	touch $@ $(VENV)/.installed

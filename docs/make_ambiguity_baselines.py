@@ -18,14 +18,14 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-from secondguess._progress import for_terminal
-from secondguess.data import ImageSet, load
+from secondguess.images import ImageSet, load
+from secondguess.progress import for_terminal
 from secondguess.stress.ambiguous.ambiguess import AmbiGuess
 from secondguess.stress.ambiguous.base import AmbiguousGenerator, AmbiguousImages
 from secondguess.stress.ambiguous.blend import PixelBlend
 from secondguess.stress.ambiguous.comparison import realism_share
-from secondguess.stress.ambiguous.latent_mixture import LatentMixture
 from secondguess.stress.ambiguous.realism import Realism
+from secondguess_lab.rivals.latent_mixture import LatentMixture
 
 SHEET = Path(__file__).parent / "images" / "ambiguity_baselines.png"
 COUNT, SHOWN, COLUMNS, SEED = 600, 28, 14, 0

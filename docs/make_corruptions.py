@@ -11,7 +11,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-from secondguess.data import load_images
+from secondguess.images import load_images
 from secondguess.stress.corruptions import CORRUPTIONS, FASHION_MNIST_C, MNIST_C, corrupt
 
 SHEET = Path(__file__).parent / "images" / "corruptions.png"

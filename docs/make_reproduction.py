@@ -11,9 +11,9 @@ from statistics import median
 from typing import Any
 
 from secondguess.errors import UserError
-from secondguess.studies import get, names
-from secondguess.studies.comparison import Line, compare
-from secondguess.studies.records import recorded
+from secondguess_lab.studies import get, names
+from secondguess_lab.studies.comparison import Line, compare
+from secondguess_lab.studies.records import recorded
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "results"

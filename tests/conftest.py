@@ -14,6 +14,8 @@ import pytest
 if TYPE_CHECKING:
     from torch import nn
 
+    from secondguess.web.access import Keys
+
 hypothesis.settings.register_profile("secondguess", deadline=None, database=None, print_blob=True)
 hypothesis.settings.load_profile("secondguess")
 
@@ -36,3 +38,11 @@ def make_cnn() -> Callable[..., nn.Module]:
 def cnn(make_cnn: Callable[..., nn.Module]) -> nn.Module:
     """A network for 1x8x8 images and three classes."""
     return make_cnn()
+
+
+@pytest.fixture
+def keys() -> Keys:
+    """What opens a page."""
+    from secondguess.web.access import Keys
+
+    return Keys.new()

@@ -19,12 +19,12 @@ import numpy as np
 import torch
 
 from secondguess import load
-from secondguess._progress import Lines
 from secondguess._versions import versions
-from secondguess.data import save_npz
+from secondguess.images import save_npz
+from secondguess.progress import Lines
 from secondguess.stress.saving import sheet_png
-from secondguess.studies import get
-from secondguess.studies.tasks.ambiguity import draw_ambiguous, measure, train_autoencoders, train_classifiers
+from secondguess_lab.studies import get
+from secondguess_lab.studies.tasks.ambiguity import draw_ambiguous, measure, train_autoencoders, train_classifiers
 
 GENERATION = get("ambiguity-table1").scale["generation"]
 RECORDED = {"top-1": "top_1", "top-2": "top_2", "top-pair": "top_pair", "entropy": "entropy_bits"}  # in our record

@@ -21,13 +21,13 @@ import numpy as np
 
 from secondguess import load
 from secondguess._versions import versions
-from secondguess.data import save_npz
 from secondguess.engine import Source
+from secondguess.images import save_npz
 from secondguess.metrics.ambiguity import mean_entropy
-from secondguess.stress.ambiguous.latent_mixture import DRAWS
-from secondguess.studies import get
-from secondguess.studies.papers.ambiguity import GENERATORS, KEPT, keeping_folder
-from secondguess.studies.tasks.ambiguity import ambiguous_sets
+from secondguess_lab.rivals.latent_mixture import DRAWS
+from secondguess_lab.studies import get
+from secondguess_lab.studies.papers.ambiguity import GENERATORS, KEPT, keeping_folder
+from secondguess_lab.studies.tasks.ambiguity import ambiguous_sets
 
 GENERATION = get("ambiguity-table1").scale["generation"]
 

@@ -24,11 +24,10 @@ import torch
 
 from secondguess import Classifier, ImageSet, load, zoo
 from secondguess._versions import versions
-from secondguess.data import load_images
 from secondguess.guard.cascade import fit_cascade
-from secondguess.guard.jury import Jury, recommended
+from secondguess.guard.jury import SupervisorSet, recommended
 from secondguess.guard.panel import fit_panel
-from secondguess.guard.rehearsal import (
+from secondguess.guard.stress_split import (
     HELD_OUT_ATTACKS,
     LEARNT_ATTACKS,
     held_out_corruptions,
@@ -37,6 +36,7 @@ from secondguess.guard.rehearsal import (
 )
 from secondguess.guard.thresholds import Calibration, Threshold, realised_rate
 from secondguess.guard.verdicts import OF_STRESS, TROUBLES
+from secondguess.images import load_images
 from secondguess.metrics import auroc, wilson
 from secondguess.stress import Adversarial, Corrupted
 from secondguess.stress.ambiguous import AmbiGuess
@@ -101,7 +101,7 @@ def one_run(number, model, data, kept, fresh, arguments):
         "invalid, known sorts": invalid_images(judged, seed=number + 100),
     }
     training = mixed(data.train, load_images(arguments.kept / "training.npz"), arguments.fit_images, number)
-    jury = Jury(recommended(classifier))
+    jury = SupervisorSet(recommended(classifier))
     alone = make(["max_softmax", "deep_gini"]) + make("dsa", other_distances="lazy")
     seen = classifier.observe(training, jury.needs)
     clock("observed")

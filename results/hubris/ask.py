@@ -20,10 +20,10 @@ import torch
 
 from secondguess import load
 from secondguess._versions import versions
-from secondguess.data import load_images
+from secondguess.images import load_images
 from secondguess.metrics.hubris import relative_hubris
-from secondguess.studies.tasks.companion_measures import of_classes
-from secondguess.studies.tasks.companion_models import SMALLEST, predict, scored, trained
+from secondguess_lab.studies.tasks.companion_measures import of_classes
+from secondguess_lab.studies.tasks.companion_models import SMALLEST, predict, scored, trained
 
 SETS = {
     "ambigan_alternate_disjoint": "ambigan alternate disjoint",

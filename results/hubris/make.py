@@ -33,16 +33,16 @@ import torch
 from scipy.stats import spearmanr
 
 from secondguess import load
-from secondguess._progress import Lines
 from secondguess._versions import versions
-from secondguess.bench.gan import run as bench
-from secondguess.data import load_images, save_npz
+from secondguess.images import load_images, save_npz
+from secondguess.progress import Lines
 from secondguess.stress.ambiguous import AmbiGuess
 from secondguess.stress.ambiguous.companion import assemble_companion
 from secondguess.stress.ambiguous.gan_step import Recipe
 from secondguess.stress.ambiguous.gan_training import sample_sheet
-from secondguess.studies.tasks.companion_measures import unit
-from secondguess.studies.tasks.hubris import Companions, Plan
+from secondguess_lab.bench.gan import run as bench
+from secondguess_lab.studies.tasks.companion_measures import unit
+from secondguess_lab.studies.tasks.hubris import Companions, Plan
 
 FAMILIES = ("simple_cnn", "lenet", "fully_connected", "surprise_cnn", "icos_a", "icos_e")
 FEWEST = 50  # images of AmbiGuess that are worth asking about

@@ -19,9 +19,9 @@ from sklearn.decomposition import PCA
 
 from secondguess import ImageSet, load
 from secondguess._versions import versions
-from secondguess.data import load_images
-from secondguess.data.fitting import conform
 from secondguess.hubris.features import features, train_extractor
+from secondguess.images import load_images
+from secondguess.images.fitting import conform
 from secondguess.metrics.realism import frechet_distance
 
 COMPONENTS = 32

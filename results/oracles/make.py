@@ -31,16 +31,16 @@ from safetensors.torch import load_model, save_model
 from secondguess import ImageSet, Needs, Observation, load, zoo
 from secondguess._versions import versions
 from secondguess.accuracy import AverageConfidence, OraclePasses, RulesAndConfidence, standard_estimators
-from secondguess.data import load_images
-from secondguess.metrics.friedman import friedman
-from secondguess.metrics.misjudged import misjudged
-from secondguess.oracles import Evidence, Oracle, Verdicts
-from secondguess.oracles.cross_reference import CrossReference
-from secondguess.oracles.icos import Icos, InputRules
-from secondguess.oracles.icos.forest import grow_forest, votes
+from secondguess.accuracy.oracles import Evidence, Oracle, Verdicts
+from secondguess.accuracy.oracles.cross_reference import CrossReference
+from secondguess.accuracy.oracles.icos import Icos, InputRules
+from secondguess.accuracy.oracles.icos.forest import grow_forest, votes
+from secondguess.images import load_images
+from secondguess.metrics.verdict_confusion import verdict_confusion
 from secondguess.stress import Corrupted
-from secondguess.studies.papers.oracles import NETWORKS, SCALE, SWAPS
-from secondguess.studies.tasks.oracles import (
+from secondguess_lab.statistics.friedman import friedman
+from secondguess_lab.studies.papers.oracles import NETWORKS, SCALE, SWAPS
+from secondguess_lab.studies.tasks.oracles import (
     classifier_of,
     objections_of,
     selfchecker_of,
@@ -49,7 +49,7 @@ from secondguess.studies.tasks.oracles import (
     train_network,
     verdicts,
 )
-from secondguess.studies.tasks.score_estimators import Remembered
+from secondguess_lab.studies.tasks.score_estimators import Remembered
 
 TRAINING, VALIDATION, DRAWN = (SCALE[key] for key in ("training", "validation", "drawn"))
 SETS = ("nominal", "corrupted", "ambiguous")
@@ -243,7 +243,7 @@ def detection(draws):
     for name in JUDGES:
         rows = []
         for evidence in draws:
-            found = misjudged(evidence.images.columns[name].astype(int), evidence.correct)
+            found = verdict_confusion(evidence.images.columns[name].astype(int), evidence.correct)
             off = found.estimated_accuracy - evidence.correct.mean()
             rows.append((found.tpr, found.fpr, found.f1, off, abs(off), found.undecided / found.n))
         keys = ("tpr", "fpr", "f1", "bias", "mae", "undecided")

@@ -17,15 +17,15 @@ import numpy as np
 import torch
 
 from secondguess import training, zoo
+from secondguess.accuracy.oracles import Evidence
+from secondguess.accuracy.oracles.icos.oracle import Icos
 from secondguess.accuracy.recommended import RulesAndConfidence
-from secondguess.classifier import Classifier
-from secondguess.data import ImageSet, load
 from secondguess.guard.panel import fit_panel
 from secondguess.guard.thresholds import conformal_p_values
+from secondguess.images import ImageSet, load
 from secondguess.metrics import hubris
-from secondguess.observation import Needs, Observation, Trace
-from secondguess.oracles import Evidence
-from secondguess.oracles.icos.oracle import Icos
+from secondguess.model.classifier import Classifier
+from secondguess.model.observation import Needs, Observation, Trace
 from secondguess.search import Distances, Pool, make_search, measure_distances
 from secondguess.stress import Corrupted
 from secondguess.stress.ambiguous import AmbiGuess

@@ -26,10 +26,10 @@ import distributed
 import numpy as np
 from scaling_tasks import nothing
 
-from secondguess.data import load
 from secondguess.engine import Ledger, Source, Task, run
 from secondguess.engine.task import perform
-from secondguess.studies.tasks.surprise import detect
+from secondguess.images import load
+from secondguess_lab.studies.tasks.surprise import detect
 
 TASKS, EMPTY = 12, 200
 KEPT_MEMORY = {"MALLOC_TRIM_THRESHOLD_": "1073741824", "MALLOC_MMAP_THRESHOLD_": "33554432"}
@@ -40,7 +40,7 @@ TRAINING, TEST, EPOCHS = 1000, 300, 2
 def settings():
     """What is run."""
     return {
-        "task": "secondguess.studies.tasks.surprise:detect, one model, DSA",
+        "task": "secondguess_lab.studies.tasks.surprise:detect, one model, DSA",
         "tasks": TASKS,
         "empty_tasks": EMPTY,
         "training_images": TRAINING,

@@ -2,7 +2,7 @@
 
     python results/search/attacks.py images.npz --model zoo:NAME --weights model.safetensors --out attacks.json
 
-The images are the test images of cats_dogs_25k_64_webp.npz or of whatever `secondguess.data.load_images` reads, such as
+The images are the test images of cats_dogs_25k_64_webp.npz or of whatever `secondguess.load_images` reads, such as
 an .npz with x_test; the weights those that results/search/make.py keeps. Images whose confidence is above the threshold
 are measured, up to `--images` of them; all images are starts. LOWESS residuals are those of log MAE on confidence, as
 in the search.
@@ -24,7 +24,7 @@ from statsmodels.nonparametric.smoothers_lowess import lowess
 
 from secondguess import Classifier, zoo
 from secondguess._versions import versions
-from secondguess.data import load_images
+from secondguess.images import load_images
 from secondguess.search.attacks import Boundary, Gradient, HopSkipJump
 from secondguess.search.distance import measure_distances
 

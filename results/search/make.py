@@ -28,10 +28,10 @@ import numpy as np
 
 from secondguess import Classifier, ImageSet, load
 from secondguess._versions import versions
-from secondguess.data import Dataset
+from secondguess.images import Dataset
 from secondguess.search import Distances, Pool
 from secondguess.search.pool import TAU
-from secondguess.studies.tasks.search import SUBJECTS, biased, calibrated, make_pool, search_pool
+from secondguess_lab.studies.tasks.search import SUBJECTS, biased, calibrated, make_pool, search_pool
 
 SCORES = ("knn", "mdsa", "relative_mahalanobis")
 GOAL = 50
@@ -98,7 +98,7 @@ def keep(folder, seed, model, pool, gradient, critical, about):
 
 def kept(path):
     """A pool, its labels, the distances by gradient, the critical classes, and what is known of the model."""
-    from secondguess.observation import Observation
+    from secondguess.model.observation import Observation
 
     with np.load(path, allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}

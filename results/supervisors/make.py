@@ -21,11 +21,11 @@ import torch
 
 from secondguess import load, zoo
 from secondguess._versions import versions
-from secondguess.data import load_images
-from secondguess.studies.tasks.opening import joined
-from secondguess.studies.tasks.supervisors import configured, fixed_sets, score_run
+from secondguess.images import load_images
 from secondguess.supervisors import make, names
 from secondguess.training import Fleet
+from secondguess_lab.studies.tasks.opening import joined
+from secondguess_lab.studies.tasks.supervisors import configured, fixed_sets, score_run
 
 ARCHITECTURE = "simple_cnn"
 ENSEMBLES = ("ensemble_ms", "ensemble_mi", "ensemble_pe")

@@ -20,9 +20,10 @@ import torch
 
 from secondguess import load
 from secondguess._versions import versions
-from secondguess.studies import get
-from secondguess.studies.papers.surprise import RECORDED
-from secondguess.studies.tasks.surprise import (
+from secondguess.supervisors.surprise.dsa import DSA
+from secondguess_lab.studies import get
+from secondguess_lab.studies.papers.surprise import RECORDED
+from secondguess_lab.studies.tasks.surprise import (
     bandwidth_variants,
     corrupted_images,
     measure,
@@ -30,7 +31,6 @@ from secondguess.studies.tasks.surprise import (
     sampled_variants,
     train_models,
 )
-from secondguess.supervisors.surprise.dsa import DSA
 
 SHARES = sorted(get("surprise-figure3").scale["shares"])
 BANDWIDTHS = [one for one in get("surprise-figure4").scale["bandwidths"] if one != "scott"]  # which is the default

@@ -9,15 +9,15 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 if TYPE_CHECKING:
-    from secondguess.audit import AuditResult, run_audit
-    from secondguess.classifier import Classifier
-    from secondguess.data import Dataset, ImageSet, load, load_images
+    from secondguess.audits import AuditResult, run_audit
     from secondguess.errors import UserError
     from secondguess.guard import Guard, Guarded
-    from secondguess.observation import Needs, Observation, Trace
+    from secondguess.images import Dataset, ImageSet, load, load_images
+    from secondguess.model.classifier import Classifier
+    from secondguess.model.observation import Needs, Observation, Trace
     from secondguess.stress import StressSet
     from secondguess.supervisors import Supervisor, check_supervisor
     from secondguess.training import train, train_fleet
@@ -45,29 +45,41 @@ __all__ = [
 ]
 
 _ROOMS = {
-    "AuditResult": "audit",
-    "Classifier": "classifier",
-    "Dataset": "data",
+    "AuditResult": "audits",
+    "Classifier": "model",
+    "Dataset": "images",
     "Guard": "guard",
     "Guarded": "guard",
-    "ImageSet": "data",
-    "Needs": "observation",
-    "Observation": "observation",
+    "ImageSet": "images",
+    "Needs": "model",
+    "Observation": "model",
     "StressSet": "stress",
     "Supervisor": "supervisors",
-    "Trace": "observation",
+    "Trace": "model",
     "UserError": "errors",
     "check_supervisor": "supervisors",
-    "load": "data",
-    "load_images": "data",
-    "run_audit": "audit",
+    "load": "images",
+    "load_images": "images",
+    "run_audit": "audits",
     "train": "training",
     "train_fleet": "training",
 }
 
 
 # Rooms that are used by their own name, as in `secondguess.supervisors.make("entropy")`.
-_OPEN_ROOMS = ("audit", "data", "guard", "hubris", "metrics", "search", "stress", "supervisors", "training", "zoo")
+_OPEN_ROOMS = (
+    "accuracy",
+    "guard",
+    "hubris",
+    "images",
+    "metrics",
+    "model",
+    "search",
+    "stress",
+    "supervisors",
+    "training",
+    "zoo",
+)
 
 
 def __getattr__(name: str) -> Any:

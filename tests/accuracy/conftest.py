@@ -5,11 +5,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from secondguess._outputs import softmax
-from secondguess.data import ImageSet
-from secondguess.observation import Observation
-from secondguess.oracles import Evidence
-from secondguess.oracles.icos.input_rules import InputRules, Partition
+from secondguess.accuracy.oracles import Evidence
+from secondguess.accuracy.oracles.icos.input_rules import InputRules, Partition
+from secondguess.images import ImageSet
+from secondguess.model.observation import Observation
+from secondguess.model.outputs import softmax
 
 CLASSES = 6
 NAMES = tuple("abcdef")

@@ -15,10 +15,10 @@ from secondguess.accuracy import (
     ValidationAccuracy,
     standard_estimators,
 )
+from secondguess.accuracy.oracles import Evidence, Oracle, Verdicts
 from secondguess.errors import UserError
 from secondguess.metrics import wilson
-from secondguess.observation import Observation
-from secondguess.oracles import Evidence, Oracle, Verdicts
+from secondguess.model.observation import Observation
 
 
 class Doubter(Oracle):

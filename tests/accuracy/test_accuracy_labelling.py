@@ -15,8 +15,8 @@ from secondguess.accuracy import (
     simple_random,
     stratified,
 )
+from secondguess.accuracy.oracles import Verdicts
 from secondguess.errors import UserError
-from secondguess.oracles import Verdicts
 
 DESIGNS = [simple_random, stratified, importance, deepest]
 N = 1000

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from secondguess.accuracy import OraclePasses, cross_judged
+from secondguess.accuracy.oracles import Evidence, Oracle, Verdicts
 from secondguess.accuracy.passes import rogan_gladen
 from secondguess.errors import UserError
-from secondguess.oracles import Evidence, Oracle, Verdicts
 
 
 class Noisy(Oracle):

@@ -8,10 +8,10 @@ from scipy.optimize import minimize
 
 from secondguess.accuracy import AverageConfidence, RulesAndConfidence
 from secondguess.accuracy._set_labels import Channel, fit_channel, probability_right
+from secondguess.accuracy.oracles import Evidence
+from secondguess.accuracy.oracles.icos.input_rules import InputRules, Partition
 from secondguess.accuracy.recommended import allowed_labels
 from secondguess.errors import UserError
-from secondguess.oracles import Evidence
-from secondguess.oracles.icos.input_rules import InputRules, Partition
 
 
 def exchanged(evidence: Evidence, first: int, second: int) -> Evidence:

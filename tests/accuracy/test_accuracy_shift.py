@@ -87,7 +87,7 @@ class Other:
         self.answers = {len(one): self._observation(one, share, seed, classes) for one in evidence}
 
     def _observation(self, evidence, share, seed, classes):
-        from secondguess.observation import Observation
+        from secondguess.model.observation import Observation
 
         rng = np.random.default_rng(seed)
         shift = (rng.random(len(evidence)) >= share).astype(int)

@@ -14,16 +14,16 @@ from secondguess.accuracy import (
     ValidationAccuracy,
     cross_check,
 )
+from secondguess.accuracy.oracles import Evidence
+from secondguess.accuracy.oracles.checks import example_evidence
+from secondguess.accuracy.oracles.cross_reference import CrossReference
+from secondguess.accuracy.oracles.icos import Icos
+from secondguess.accuracy.oracles.icos.input_rules import InputRules, Partition
 from secondguess.accuracy.trust import _joined, swapped
-from secondguess.classifier import Classifier
-from secondguess.data import ImageSet, load
 from secondguess.errors import UserError
-from secondguess.observation import Needs
-from secondguess.oracles import Evidence
-from secondguess.oracles.checks import example_evidence
-from secondguess.oracles.cross_reference import CrossReference
-from secondguess.oracles.icos import Icos
-from secondguess.oracles.icos.input_rules import InputRules, Partition
+from secondguess.images import ImageSet, load
+from secondguess.model.classifier import Classifier
+from secondguess.model.observation import Needs
 
 
 def _half(labels: np.ndarray) -> np.ndarray:

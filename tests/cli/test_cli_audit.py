@@ -14,7 +14,7 @@ from defusedxml import ElementTree
 from PIL import Image
 from safetensors.torch import save_file
 
-from secondguess.data import load_images, save_npz
+from secondguess.images import load_images, save_npz
 
 QUICK = ["--data", "digits", "--architecture", "fully_connected", "--epochs", "1", "--device", "cpu", "--quiet"]
 QUICK += ["--stress", "corrupted,invalid", "--supervisors", "max_softmax,pcs,entropy,deep_gini"]
@@ -81,14 +81,14 @@ def test_train_takes_the_training_split_and_never_the_test_images(run, tmp_path)
 
 
 def test_a_failed_section_is_not_success(run, monkeypatch):
-    from secondguess.audit.sections import calibration
+    from secondguess.audits.sections import calibration
 
     monkeypatch.setattr(calibration, "run", lambda context: 1 / 0)
     assert run("audit", *QUICK).code == 1
 
 
 def test_ctrl_c_before_anything_was_found(run, monkeypatch):
-    from secondguess.audit.context import Context
+    from secondguess.audits.context import Context
 
     def interrupted(self, images, label):
         raise KeyboardInterrupt
@@ -202,7 +202,7 @@ def test_a_bad_image_is_named_and_skipped_only_on_request(run, tmp_path, photos,
 
 
 def test_ctrl_c_leaves_a_report_and_the_command_to_go_on(run, tmp_path, monkeypatch):
-    from secondguess.audit.sections import supervisors
+    from secondguess.audits.sections import supervisors
 
     def interrupted(context):
         raise KeyboardInterrupt

@@ -22,12 +22,12 @@ from safetensors.torch import save_file
 from torch import nn
 
 from secondguess import Classifier, UserError, load
-from secondguess._progress import Silent
+from secondguess.accuracy.oracles import Evidence
+from secondguess.accuracy.watched_folder import WatchedFolder, holds_images
 from secondguess.cli import estimate, main
-from secondguess.cli.incoming import Incoming, holds_images
-from secondguess.data import ImageSet, load_images, save_npz
-from secondguess.data.decode import BadImage
-from secondguess.oracles import Evidence
+from secondguess.images import ImageSet, load_images, save_npz
+from secondguess.images.decode import BadImage
+from secondguess.progress import Silent
 
 METHODS = {
     "validation_accuracy", "average_confidence", "difference_of_confidences", "thresholded_confidence",
@@ -263,7 +263,7 @@ def test_incoming_looks_at_every_file_once(tmp_path, house, classifier, monkeypa
     monkeypatch.setattr(
         classifier, "observe", lambda images, **more: looks.append(len(images)) or observe(images, **more)
     )
-    incoming = Incoming(tmp_path / "in", classifier, like, skip_bad=True)
+    incoming = WatchedFolder(tmp_path / "in", classifier, like, skip_bad=True)
     assert incoming.look(Silent()) and not incoming.look(Silent())
     drop(tmp_path / "in", digits[6:9], first=6)
     (tmp_path / "in/half.png").write_bytes((tmp_path / "in/a/000.png").read_bytes()[:40])
@@ -297,19 +297,19 @@ def test_incoming_reads_files_within_the_folder_and_nothing_else(tmp_path, house
     for way in (folder, tmp_path / "link"):  # the folder itself may be reached by a link
         if way != folder:
             way.symlink_to(folder)
-        incoming = Incoming(way, classifier, like, skip_bad=True)
+        incoming = WatchedFolder(way, classifier, like, skip_bad=True)
         assert incoming.look(Silent()) and not incoming.look(Silent())
         assert incoming.evidence().images.ids == ("a/000.png", "a/002.png", "b/001.png", "same.png")
         odd = ("nowhere.png", "out.png", "pipe.png", "self.png")
         assert incoming.unreadable == tuple(str(way / name) for name in odd)
     with pytest.raises(UserError, match=r"nowhere\.png is not a file within the folder .*--skip-bad"):
-        Incoming(folder, classifier, like).look(Silent())
+        WatchedFolder(folder, classifier, like).look(Silent())
 
 
 def test_a_look_that_fails_loses_nothing(tmp_path, house, classifier, monkeypatch):
     like = load_images(house / "val.npz")
     drop(tmp_path, load_images(house / "op.npz").materialise()[:2])
-    incoming = Incoming(tmp_path, classifier, like, skip_bad=True)
+    incoming = WatchedFolder(tmp_path, classifier, like, skip_bad=True)
     assert incoming.look(Silent())
     (tmp_path / "a/000.png").rename(tmp_path / "moved.png")
 
@@ -374,10 +374,10 @@ def test_rules_by_column_cannot_judge_files_and_are_refused_at_once(run, house, 
 def test_incoming_needs_a_folder_and_an_image(tmp_path, house, classifier):
     like = load_images(house / "val.npz")
     with pytest.raises(UserError, match=r"There is no folder .* for images to arrive in"):
-        Incoming(tmp_path / "no", classifier, like)
+        WatchedFolder(tmp_path / "no", classifier, like)
     (tmp_path / ".hidden.png").write_bytes(b"")
     assert not holds_images(tmp_path)
-    incoming = Incoming(tmp_path, classifier, like)
+    incoming = WatchedFolder(tmp_path, classifier, like)
     assert not incoming.look(Silent())
     with pytest.raises(UserError, match=r"There is no image \(.png"):
         incoming.evidence()

@@ -10,8 +10,8 @@ from PIL import Image
 
 from secondguess import UserError, load, load_images
 from secondguess.cli.generate import _pairs
-from secondguess.data import ImageSet, save_npz
 from secondguess.hubris import features, train_extractor
+from secondguess.images import ImageSet, save_npz
 from secondguess.metrics import frechet_distance
 from secondguess.stress.ambiguous import AmbiGuess, acceptance
 from secondguess.stress.ambiguous.autoencoders import RaaeFleet

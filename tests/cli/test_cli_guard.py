@@ -22,8 +22,8 @@ from safetensors.torch import save_file
 from torch import nn
 
 from secondguess import load
-from secondguess.data import save_npz
 from secondguess.guard.thresholds import realised_rate
+from secondguess.images import save_npz
 
 MODULE = """
 from torch import nn
@@ -254,7 +254,7 @@ def test_a_service_and_its_watch_page(
 
 
 def test_the_benchmark_prints_what_it_measured(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from secondguess.bench import guard as bench
+    from secondguess_lab.bench import guard as bench
 
     row = {"batch": 1, "bare_ms": 0.2, "guard_ms": 0.23, "overhead": 0.15, "median_overhead": 0.16, "target": 0.2}
     held = {"requests": 600, "rate": 200.0, "errors": 0, "p50": 4.0, "p99": 20.0, "target_p99": 100.0}

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from secondguess import load
-from secondguess.data import ImageSet, save_npz
+from secondguess.images import ImageSet, save_npz
 from secondguess.metrics import absolute_hubris, acd, relative_hubris, vote_shares
 from secondguess.stress.ambiguous import AmbiGuess, PixelBlend, acceptance
 

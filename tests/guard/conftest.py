@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from secondguess import Classifier, Dataset, load, train
-from secondguess.data import ImageSet
-from secondguess.guard import Guard, Rehearsal, rehearse
+from secondguess.guard import Guard, StressSplit, make_stress_split
 from secondguess.guard.fitting import part
+from secondguess.images import ImageSet
 from secondguess.stress import Invalid
 
 RATE = 0.05
@@ -52,15 +52,15 @@ def other_classifier(digits: Dataset) -> Classifier:
 
 
 @pytest.fixture(scope="session")
-def rehearsal(digits: Dataset, classifier: Classifier) -> Rehearsal:
+def rehearsal(digits: Dataset, classifier: Classifier) -> StressSplit:
     parts = part(digits.train, digits.test, seed=0, most=None)
-    return rehearse(
+    return make_stress_split(
         classifier, digits.train, parts.learn, parts.calibrate, ambiguous="blend", attacked=24, device="cpu"
     )
 
 
 @pytest.fixture(scope="session")
-def guard(digits: Dataset, classifier: Classifier, rehearsal: Rehearsal) -> Guard:
+def guard(digits: Dataset, classifier: Classifier, rehearsal: StressSplit) -> Guard:
     """Two cheap supervisors and two of traces."""
     made = Guard(["entropy", "pcs", "mdsa", "relative_mahalanobis"], false_alarms=RATE)
     with warnings.catch_warnings():

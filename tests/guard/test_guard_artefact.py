@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from secondguess import Classifier, Dataset, UserError
-from secondguess.data import ImageSet
-from secondguess.guard import Guard, Guarded, Rehearsal
+from secondguess.guard import Guard, Guarded, StressSplit
 from secondguess.guard.artefact import FORMAT, read_card
-from secondguess.guard.jury import Jury
+from secondguess.guard.jury import SupervisorSet
+from secondguess.images import ImageSet
 
 
 @pytest.fixture
@@ -39,9 +39,11 @@ def test_a_guard_is_read_as_it_was_written(
 
 
 def test_settings_and_a_cascade_are_kept(
-    classifier: Classifier, digits: Dataset, rehearsal: Rehearsal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    classifier: Classifier, digits: Dataset, rehearsal: StressSplit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Jury, "costs", lambda jury, observation: np.array([0.02, 0.1]))  # whatever the machine does
+    monkeypatch.setattr(
+        SupervisorSet, "costs", lambda jury, observation: np.array([0.02, 0.1])
+    )  # whatever the machine does
     options = {"false_alarms": 0.1, "per_class": True, "sure": 0.9, "actions": {"invalid": "ask"}}
     made = Guard(["entropy", "relative_mahalanobis"], latency_ms=0.03, **options)
     with warnings.catch_warnings():
@@ -81,7 +83,7 @@ def test_a_guard_of_another_shape_is_refused(folder: Path) -> None:
 
 
 def test_an_older_guard_is_replaced_and_leaves_nothing_behind(
-    folder: Path, classifier: Classifier, digits: Dataset, rehearsal: Rehearsal
+    folder: Path, classifier: Classifier, digits: Dataset, rehearsal: StressSplit
 ) -> None:
     new = Guard(["pcs"], false_alarms=0.1).fit(classifier, digits.train, digits.test, rehearsal)
     new.save(folder)

@@ -9,9 +9,9 @@ import tiny_models
 from secondguess import Classifier, Needs, Trace
 from secondguess.errors import UserError
 from secondguess.guard.eye import Eye
-from secondguess.guard.jury import Jury
+from secondguess.guard.jury import SupervisorSet
 from secondguess.guard.quick import quick_mdsa
-from secondguess.observation import Observation
+from secondguess.model.observation import Observation
 from secondguess.supervisors import make
 
 SHAPE = (1, 8, 8)
@@ -109,6 +109,8 @@ def test_what_the_quick_score_does_not_know_is_left_to_the_supervisor() -> None:
 
 
 def test_supervisors_of_one_name_are_told_apart_by_their_layers() -> None:
-    jury = Jury(make("mdsa") + make("mdsa", layers=Trace("25%", "grid")) + make("mdsa", layers=["conv", "hidden"]))
+    jury = SupervisorSet(
+        make("mdsa") + make("mdsa", layers=Trace("25%", "grid")) + make("mdsa", layers=["conv", "hidden"])
+    )
     assert jury.labels == ("mdsa", "mdsa@25%", "mdsa@conv+hidden")
     assert jury.needs.traces == {Trace(), Trace("25%", "grid"), Trace("conv"), Trace("hidden")}

@@ -11,10 +11,10 @@ import torch
 from PIL import Image
 
 from secondguess import Classifier, Dataset, UserError
-from secondguess.data import ImageSet
-from secondguess.guard import Guard, Guarded, GuardReport, Rehearsal, conformal_p_values
+from secondguess.guard import Guard, Guarded, GuardReport, StressSplit, conformal_p_values
 from secondguess.guard.fitting import part
-from secondguess.guard.rehearsal import held_out_corruptions, learnt_corruptions
+from secondguess.guard.stress_split import held_out_corruptions, learnt_corruptions
+from secondguess.images import ImageSet
 from secondguess.stress import CORRUPTIONS
 from secondguess.supervisors import make
 
@@ -88,7 +88,7 @@ def test_a_guard_is_not_put_before_another_model(guard: Guard, other_classifier:
             Guarded(other, guard)
 
 
-def test_what_the_report_says(guard: Guard, rehearsal: Rehearsal) -> None:
+def test_what_the_report_says(guard: Guard, rehearsal: StressSplit) -> None:
     report = guard.report
     assert report.seen.keys() == rehearsal.test.keys() == {"ambiguous", "corrupted", "adversarial", "invalid"}
     invalid = guard.judge(rehearsal.test["invalid"])
@@ -105,7 +105,7 @@ def test_what_the_report_says(guard: Guard, rehearsal: Rehearsal) -> None:
     assert "Of a thousand nominal images, 49.7 raise a false alarm" in str(report)
 
 
-def test_what_is_learnt_from_is_not_what_is_tested_on(rehearsal: Rehearsal) -> None:
+def test_what_is_learnt_from_is_not_what_is_tested_on(rehearsal: StressSplit) -> None:
     learnt, tested = rehearsal.learn, rehearsal.test
     assert set(learnt_corruptions()) | set(held_out_corruptions()) == set(CORRUPTIONS) - {"identity"}
     for kind, column in (("corrupted", "corruption"), ("adversarial", "attack")):
@@ -118,7 +118,7 @@ def test_what_is_learnt_from_is_not_what_is_tested_on(rehearsal: Rehearsal) -> N
 
 
 def test_fresh_nominal_images_move_the_line_and_nothing_else(
-    classifier: Classifier, digits: Dataset, rehearsal: Rehearsal
+    classifier: Classifier, digits: Dataset, rehearsal: StressSplit
 ) -> None:
     guard = Guard(CHEAP, false_alarms=0.1).fit(classifier, digits.train, digits.test, rehearsal)
     before = guard.judge(digits.test)
@@ -135,7 +135,7 @@ def test_fresh_nominal_images_move_the_line_and_nothing_else(
         guard.recalibrate(digits.test.head(5))
 
 
-def test_same_seed_same_guard(classifier: Classifier, digits: Dataset, rehearsal: Rehearsal) -> None:
+def test_same_seed_same_guard(classifier: Classifier, digits: Dataset, rehearsal: StressSplit) -> None:
     first, second = (
         Guard(CHEAP, false_alarms=0.1).fit(classifier, digits.train, digits.test, rehearsal, seed=3).judge(digits.test)
         for _ in range(2)
@@ -156,7 +156,7 @@ def test_a_guard_by_a_plain_rule_needs_no_stress(classifier: Classifier, digits:
     assert guard.recalibrate(digits.test).report.notes == ()  # nothing was said of troubles that could be outdated
 
 
-def test_a_latency_budget_saves_questions(classifier: Classifier, digits: Dataset, rehearsal: Rehearsal) -> None:
+def test_a_latency_budget_saves_questions(classifier: Classifier, digits: Dataset, rehearsal: StressSplit) -> None:
     three = [*CHEAP, make("dissector", epochs=3)[0]]
     full = Guard(three, false_alarms=0.1, latency_ms=1e6)
     full.fit(classifier, digits.train, digits.test, rehearsal)
@@ -176,7 +176,7 @@ def test_a_latency_budget_saves_questions(classifier: Classifier, digits: Datase
 
 
 def test_without_calibration_images_training_images_must_do_and_it_says_so(
-    classifier: Classifier, digits: Dataset, rehearsal: Rehearsal
+    classifier: Classifier, digits: Dataset, rehearsal: StressSplit
 ) -> None:
     with pytest.warns(UserWarning, match="more false alarms than promised"):
         guard = Guard(CHEAP, false_alarms=0.1).fit(classifier, digits.train, stress=rehearsal)
@@ -184,7 +184,7 @@ def test_without_calibration_images_training_images_must_do_and_it_says_so(
     assert guard.record["fitted_on"]["images"] == 958
 
 
-def test_what_cannot_be_guarded_is_said(classifier: Classifier, digits: Dataset, rehearsal: Rehearsal) -> None:
+def test_what_cannot_be_guarded_is_said(classifier: Classifier, digits: Dataset, rehearsal: StressSplit) -> None:
     with pytest.raises(UserError, match=r"180 calibration images are left .* and 999 are needed"):
         Guard(CHEAP, false_alarms=0.001).fit(classifier, digits.train, digits.test, rehearsal)
     with pytest.raises(UserError, match="needs traces"):

@@ -8,8 +8,8 @@ import torch
 from PIL import Image
 
 from secondguess import UserError
-from secondguess.data import ImageSet
 from secondguess.guard.inputs import as_images
+from secondguess.images import ImageSet
 
 GREY, COLOUR = (1, 6, 5), (3, 6, 5)
 

@@ -13,12 +13,12 @@ import pytest
 import torch
 
 from secondguess import Classifier, Dataset, Trace, UserError
-from secondguess.data import ImageSet
-from secondguess.guard import Guard, Rehearsal
-from secondguess.guard.jury import Jury
+from secondguess.guard import Guard, StressSplit
+from secondguess.guard.jury import SupervisorSet
 from secondguess.guard.onnx_export import export_onnx
 from secondguess.guard.runtime import Runtime
 from secondguess.guard.score_graph import EXPORTABLE, Scores, reduce_trace
+from secondguess.images import ImageSet
 from secondguess.supervisors import make
 
 pytest.importorskip("onnxruntime")
@@ -27,20 +27,20 @@ logging.getLogger("torch.onnx").setLevel(logging.ERROR)
 
 
 @pytest.fixture(scope="module")
-def jury(classifier: Classifier, digits: Dataset) -> Jury:
+def jury(classifier: Classifier, digits: Dataset) -> SupervisorSet:
     """Every supervisor that can be exported, fitted."""
     options = {"dsa": {"other_distances": "fit", "subsampling": 300}, "dissector": {"epochs": 2}}
     made = [make(name, **options.get(name, {}))[0] for name in EXPORTABLE]
     made += make("mdsa", layers=Trace("50%", "grid"), shrinkage=0.2) + make("vim", layers="pool2", dimension=20)
     made += make("relative_mahalanobis", layers=[Trace("conv1", "mean"), Trace("conv2", "mean")])
-    jury = Jury(made)
+    jury = SupervisorSet(made)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return jury.fit(classifier.observe(digits.train, jury.needs), digits.train.labels)
 
 
 def test_the_graph_computes_what_the_supervisors_compute(
-    jury: Jury, classifier: Classifier, digits: Dataset, strangers: ImageSet
+    jury: SupervisorSet, classifier: Classifier, digits: Dataset, strangers: ImageSet
 ) -> None:
     images = np.concatenate([digits.test.materialise(), strangers.materialise()])
     seen = classifier.observe(images, jury.needs)
@@ -67,7 +67,7 @@ def test_traces_are_reduced_alike(shape: tuple[int, ...], reduce: str) -> None:
 
 
 def test_an_exported_guard_judges_alike_without_torch(
-    classifier: Classifier, digits: Dataset, rehearsal: Rehearsal, strangers: ImageSet, tmp_path: Path
+    classifier: Classifier, digits: Dataset, rehearsal: StressSplit, strangers: ImageSet, tmp_path: Path
 ) -> None:
     normalised = Classifier(
         classifier.backend.module, class_names=classifier.class_names, mean=0.05, std=0.9, device="cpu"
@@ -102,7 +102,7 @@ def test_an_exported_guard_judges_alike_without_torch(
 
 @pytest.mark.slow
 def test_an_onnx_file_is_guarded_and_exported_in_two_graphs(
-    classifier: Classifier, digits: Dataset, rehearsal: Rehearsal, strangers: ImageSet, tmp_path: Path
+    classifier: Classifier, digits: Dataset, rehearsal: StressSplit, strangers: ImageSet, tmp_path: Path
 ) -> None:
     from secondguess.guard.onnx_export import _export
 
@@ -120,7 +120,7 @@ def test_an_onnx_file_is_guarded_and_exported_in_two_graphs(
 
 
 def test_what_cannot_be_exported_is_said(
-    classifier: Classifier, digits: Dataset, rehearsal: Rehearsal, tmp_path: Path
+    classifier: Classifier, digits: Dataset, rehearsal: StressSplit, tmp_path: Path
 ) -> None:
     guard = Guard(["entropy", "knn"], false_alarms=0.1).fit(classifier, digits.train, digits.test, rehearsal)
     with pytest.raises(UserError, match="'knn' cannot be exported to ONNX; these can: deep_gini"):

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from secondguess import Classifier, Dataset, load
-from secondguess.data import ImageSet
+from secondguess.images import ImageSet
 from secondguess.stress.ambiguous import PixelBlend
 
 

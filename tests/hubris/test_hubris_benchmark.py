@@ -11,10 +11,10 @@ from PIL import Image
 from scipy.optimize import minimize_scalar
 
 from secondguess import Classifier, Dataset, UserError
-from secondguess.data import ImageSet
 from secondguess.hubris import CompanionSet, HubrisTable, benchmark, measure
 from secondguess.hubris.benchmark import _matched
 from secondguess.hubris.picture import response_chart, save_picture
+from secondguess.images import ImageSet
 from secondguess.metrics import absolute_hubris, acd, relative_hubris
 
 SMALL = {"resamples": 60}

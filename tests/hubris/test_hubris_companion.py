@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from secondguess import UserError
-from secondguess.data import ImageSet, save_npz
 from secondguess.hubris import CompanionSet, read_companion
 from secondguess.hubris.companion import restricted
+from secondguess.images import ImageSet, save_npz
 
 
 def plain(n: int, classes: int, **options: object) -> ImageSet:

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from secondguess import Classifier, Dataset, UserError
-from secondguess.data import ImageSet
 from secondguess.hubris import features, train_extractor
+from secondguess.images import ImageSet
 from secondguess.metrics import frechet_distance, kernel_distance
 
 

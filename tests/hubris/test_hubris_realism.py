@@ -9,10 +9,10 @@ import torch
 from sklearn.neighbors import NearestNeighbors
 
 from secondguess import Dataset, UserError
-from secondguess.data import ImageSet
 from secondguess.hubris import Yardstick, features, measure_realism, train_extractor
 from secondguess.hubris import realism as module
 from secondguess.hubris.realism import kept_out, some_rows
+from secondguess.images import ImageSet
 
 Maker = Callable[[int], np.ndarray]
 

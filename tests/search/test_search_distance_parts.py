@@ -79,7 +79,7 @@ def test_the_nearest_start_is_the_brute_force_one() -> None:
 
 
 def test_a_large_pool_gives_starts_of_every_class(monkeypatch: pytest.MonkeyPatch) -> None:
-    from secondguess.data import ImageSet
+    from secondguess.images import ImageSet
     from secondguess.search.attacks import starts
 
     monkeypatch.setattr(starts, "MOST", 10)

@@ -8,8 +8,8 @@ from sklearn.decomposition import PCA
 from sklearn.preprocessing import StandardScaler
 
 from secondguess import Classifier, ImageSet
-from secondguess.data.sources import ViewSource
 from secondguess.errors import UserError
+from secondguess.images.sources import ViewSource
 from secondguess.search import Pool
 from secondguess.search import pool as pools
 from secondguess.search.checks import example_pool

@@ -6,10 +6,10 @@ import json
 import numpy as np
 import pytest
 
-from secondguess._progress import Lines
 from secondguess.errors import UserError
 from secondguess.metrics import discovery
-from secondguess.observation import Observation
+from secondguess.model.observation import Observation
+from secondguess.progress import Lines
 from secondguess.search import simulate
 from secondguess.search.checks import example_pool
 from secondguess.search.simulation import METRICS

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from secondguess.data import ImageSet
+from secondguess.images import ImageSet
 from secondguess.stress.ambiguous.base import Candidates, assemble, water_fill
 
 supplies = st.dictionaries(st.text(max_size=3), st.integers(0, 60), max_size=8)

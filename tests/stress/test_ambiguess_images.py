@@ -13,8 +13,8 @@ import torch
 from PIL import Image
 from scipy.stats import entropy
 
-from secondguess.data import ImageSet, load, load_images
 from secondguess.errors import UserError
+from secondguess.images import ImageSet, load, load_images
 from secondguess.stress.ambiguous import AmbiGuess, acceptance, ambiguess, drawing
 from secondguess.stress.ambiguous.autoencoders import RaaeFleet
 from secondguess.stress.ambiguous.drawing import Drawer

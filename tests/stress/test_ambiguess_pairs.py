@@ -5,8 +5,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from secondguess.data import ImageSet, load
 from secondguess.errors import UserError
+from secondguess.images import ImageSet, load
 from secondguess.stress.ambiguous.pairs import choose_pairs, confusion_by_neighbours
 
 

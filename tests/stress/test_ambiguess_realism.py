@@ -6,7 +6,7 @@ from PIL import Image, ImageFilter
 from scipy.ndimage import gaussian_filter
 from sklearn.neighbors import NearestNeighbors
 
-from secondguess.data import ImageSet, load
+from secondguess.images import ImageSet, load
 from secondguess.stress.ambiguous import realism
 from secondguess.stress.ambiguous.realism import Realism, sharpness
 

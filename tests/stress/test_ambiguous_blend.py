@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import entropy
 
-from secondguess.data import ImageSet, load
 from secondguess.errors import UserError
+from secondguess.images import ImageSet, load
 from secondguess.stress.ambiguous.blend import PixelBlend
 from secondguess.stress.ambiguous.comparison import likeliest_pair, realism_share
 from secondguess.stress.ambiguous.realism import Realism

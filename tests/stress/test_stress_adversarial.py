@@ -15,9 +15,9 @@ from torch import nn
 from torch.nn import functional
 
 from secondguess import Classifier, ImageSet, UserError
-from secondguess._progress import Advance
-from secondguess.data import load_images, save_npz
 from secondguess.errors import MissingExtra
+from secondguess.images import load_images, save_npz
+from secondguess.progress import Advance
 from secondguess.stress import Adversarial, make, names
 from secondguess.stress.adversarial import ATTACKS, PAPER_GRID
 from secondguess.stress.adversarial.attacks import open_attack

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from secondguess import UserError
 from secondguess.cli.app import app
 from secondguess.cli.companion import _features, _forget
-from secondguess.data import ImageSet, load_images, save_npz
+from secondguess.images import ImageSet, load_images, save_npz
 from secondguess.stress.ambiguous import AmbiGAN, AmbiguityEstimator
 from secondguess.stress.ambiguous import ambigan as ambigan_module
 from secondguess.stress.ambiguous.ambigan import estimator_for

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from secondguess import UserError
-from secondguess.data import load_images
+from secondguess.images import load_images
 from secondguess.stress import CORRUPTIONS, corrupt
 from secondguess.stress.corruptions import COLOUR, FASHION_MNIST_C, MNIST_C, find, noise
 from secondguess.stress.corruptions.registry import corruption

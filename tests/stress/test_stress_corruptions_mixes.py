@@ -7,9 +7,9 @@ import pytest
 import scipy.stats
 
 from secondguess import ImageSet, UserError
-from secondguess.bench import corruptions as bench
 from secondguess.stress import Corrupted, corrupt, corrupted
 from secondguess.stress.corruptions import COLOUR, FASHION_MNIST_C, MNIST_C
+from secondguess_lab.bench import corruptions as bench
 
 
 def nominal(n: int, shape: tuple[int, int, int] = (1, 8, 8)) -> ImageSet:

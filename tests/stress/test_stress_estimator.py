@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 from secondguess import UserError
-from secondguess.data import ImageSet
+from secondguess.images import ImageSet
 from secondguess.stress.ambiguous import AmbiguityEstimator, estimator
 from secondguess.stress.ambiguous.estimator import agreement_of, balanced_rows
 from secondguess.stress.ambiguous.estimator_members import FoldedMembers, MemberNetworks, fitting_depth

@@ -12,8 +12,7 @@ from PIL import Image
 from torch import nn
 
 from secondguess import UserError
-from secondguess.bench.gan import run
-from secondguess.data import ImageSet
+from secondguess.images import ImageSet
 from secondguess.stress.ambiguous import gan_training
 from secondguess.stress.ambiguous.gan_losses import Combine, Target, ambiguity_loss, guarded
 from secondguess.stress.ambiguous.gan_networks import Architecture, Gan
@@ -29,6 +28,7 @@ from secondguess.stress.ambiguous.gan_training import (
     train_stage,
 )
 from secondguess.stress.ambiguous.gasten import ClassifierJudge, small_judge
+from secondguess_lab.bench.gan import run
 
 CPU = torch.device("cpu")
 TINY = Architecture(latent=6, filters=4, blocks=2)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from secondguess import ImageSet, UserError
-from secondguess.data import conform, load, load_images
+from secondguess.images import conform, load, load_images
 from secondguess.stress import Invalid, make, names
 from secondguess.stress.generated import GeneratedSource, alternate
 from secondguess.stress.invalid import GENERATED, MIX, MIXED
@@ -85,7 +85,7 @@ def test_each_part_of_the_mix_is_what_it_is_called() -> None:
 
 def test_shares_stay_equal_where_a_part_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
     few = load_images("photos").head(5)
-    monkeypatch.setattr("secondguess.data.load_images", lambda name: few)
+    monkeypatch.setattr("secondguess.images.load_images", lambda name: few)
     made = Invalid().make(nominal(100))
     assert len(made) == 15
     assert set(np.unique(made.columns["source"], return_counts=True)[1]) == {5}

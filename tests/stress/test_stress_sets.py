@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from secondguess import ImageSet, StressSet, UserError, stress
-from secondguess.data import load_images
+from secondguess.images import load_images
 from secondguess.stress import Corrupted, Given, Invalid, corrupt, corrupted, make, names, saving
 from secondguess.stress.saving import card_of, save_stress_set, sheet_png
 

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from secondguess import Observation, UserError, check_supervisor
-from secondguess.data import ImageSet
+from secondguess.images import ImageSet
 from secondguess.supervisors import _vae
 from secondguess.supervisors._vae import Vae, divergence
 from secondguess.supervisors.autoencoder import Autoencoder

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 import secondguess.training
 import tiny_models
 from secondguess import Classifier, Observation, UserError, check_supervisor
-from secondguess.data import ImageSet
+from secondguess.images import ImageSet
 from secondguess.supervisors import _members
 from secondguess.supervisors._members import Plan
 from secondguess.supervisors.checks import example_observation

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from secondguess import Observation, Supervisor, UserError, _registry
+from secondguess import Observation, Supervisor, UserError
+from secondguess.contracts import registry as _registry
 from secondguess.supervisors import get, make, names, register, registry
 from secondguess.supervisors.softmax import Entropy
 

@@ -49,6 +49,6 @@ def test_public_names_are_found_and_others_are_not() -> None:
 
 
 def test_importing_the_classifier_does_not_import_torch() -> None:
-    code = "import sys, secondguess, secondguess.classifier; print('torch' in sys.modules)"
+    code = "import sys, secondguess, secondguess.model.classifier; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], check=True, timeout=60, capture_output=True, text=True)
     assert done.stdout.strip() == "False"

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from secondguess import _progress
-from secondguess._progress import Bars, Lines, Silent, for_terminal
+from secondguess import progress as _progress
+from secondguess.progress import Bars, Lines, Silent, for_terminal
 
 
 class Clock:

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from secondguess import zoo
-from secondguess.data import ImageSet
 from secondguess.errors import UserError
+from secondguess.images import ImageSet
 from secondguess.training import train
 from secondguess.training._examples import epoch_batches
 

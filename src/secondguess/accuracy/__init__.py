@@ -11,7 +11,6 @@ from secondguess.accuracy.confidence import (
     ValidationAccuracy,
 )
 from secondguess.accuracy.designs import Design, deepest, importance, simple_random, stratified
-from secondguess.accuracy.diagram import critical_difference_diagram
 from secondguess.accuracy.dispersion import NuclearNorm
 from secondguess.accuracy.label_shift import LabelShift
 from secondguess.accuracy.labelling import Labelling, Plan, plan
@@ -38,7 +37,6 @@ __all__ = [
     "ThresholdedConfidence",
     "Trial",
     "ValidationAccuracy",
-    "critical_difference_diagram",
     "cross_check",
     "cross_judged",
     "deepest",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess.observation import Observation
+from secondguess.model.observation import Observation
 
 __all__ = ["log_scores", "softened"]
 

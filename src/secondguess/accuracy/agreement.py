@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.accuracy.base import Estimator, Rows
+from secondguess.accuracy.oracles import Evidence
 from secondguess.errors import UserError
-from secondguess.oracles import Evidence
 
 if TYPE_CHECKING:
-    from secondguess.classifier import Classifier
+    from secondguess.model.classifier import Classifier
 
 __all__ = ["EnsembleAgreement"]
 

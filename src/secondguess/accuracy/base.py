@@ -23,10 +23,10 @@ from typing import Any, Self, final
 import numpy as np
 from numpy.typing import NDArray
 
+from secondguess.accuracy.oracles import Evidence
 from secondguess.errors import UserError
 from secondguess.metrics import Interval, wilson
-from secondguess.observation import Needs
-from secondguess.oracles import Evidence
+from secondguess.model.observation import Needs
 
 __all__ = ["Estimate", "Estimator", "Rows", "Trial"]
 

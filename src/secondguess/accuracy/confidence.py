@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 
 from secondguess.accuracy._scaling import log_scores, softened
 from secondguess.accuracy.base import Estimator, Rows
+from secondguess.accuracy.oracles import Evidence
 from secondguess.errors import UserError
 from secondguess.metrics import wilson
-from secondguess.oracles import Evidence
 
 __all__ = ["AverageConfidence", "DifferenceOfConfidences", "ThresholdedConfidence", "ValidationAccuracy"]
 

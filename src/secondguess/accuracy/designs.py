@@ -23,8 +23,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from secondguess.accuracy.oracles import Verdicts
 from secondguess.errors import UserError
-from secondguess.oracles import Verdicts
 
 __all__ = ["Design", "deepest", "importance", "simple_random", "stratified"]
 

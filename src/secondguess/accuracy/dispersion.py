@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.accuracy.base import Estimator, Rows
-from secondguess.oracles import Evidence
+from secondguess.accuracy.oracles import Evidence
 
 __all__ = ["NuclearNorm", "nuclear_norm"]
 

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from secondguess.accuracy._scaling import log_scores, softened
 from secondguess.accuracy.base import Estimator, Rows
+from secondguess.accuracy.oracles import Evidence
 from secondguess.errors import UserError
-from secondguess.oracles import Evidence
 
 __all__ = ["LabelShift", "class_frequencies_bbse", "class_frequencies_em"]
 

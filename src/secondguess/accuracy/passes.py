@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.accuracy.base import Estimator, Rows
+from secondguess.accuracy.oracles import Evidence, Oracle, Verdicts
+from secondguess.accuracy.oracles.cross_reference import CrossReference
 from secondguess.errors import UserError
-from secondguess.observation import Needs
-from secondguess.oracles import Evidence, Oracle, Verdicts
-from secondguess.oracles.cross_reference import CrossReference
+from secondguess.model.observation import Needs
 
 __all__ = ["OraclePasses", "cross_judged", "rogan_gladen"]
 

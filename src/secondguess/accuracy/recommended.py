@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 from secondguess.accuracy._scaling import log_scores
 from secondguess.accuracy._set_labels import Channel, fit_channel, probability_right
 from secondguess.accuracy.base import Estimator, Rows
+from secondguess.accuracy.oracles import Evidence
 from secondguess.errors import UserError
-from secondguess.oracles import Evidence
 
 if TYPE_CHECKING:
-    from secondguess.oracles.icos.input_rules import InputRules
+    from secondguess.accuracy.oracles.icos.input_rules import InputRules
 
 __all__ = ["RulesAndConfidence", "allowed_labels"]
 

@@ -19,9 +19,9 @@ from secondguess.accuracy.passes import OraclePasses
 from secondguess.accuracy.recommended import RulesAndConfidence
 
 if TYPE_CHECKING:
-    from secondguess.classifier import Classifier
-    from secondguess.oracles import Oracle
-    from secondguess.oracles.icos.input_rules import InputRules
+    from secondguess.accuracy.oracles import Oracle
+    from secondguess.accuracy.oracles.icos.input_rules import InputRules
+    from secondguess.model.classifier import Classifier
 
 __all__ = ["standard_estimators"]
 

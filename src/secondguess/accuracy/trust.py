@@ -30,14 +30,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.accuracy.base import Estimator, Trial
+from secondguess.accuracy.oracles import Evidence
 from secondguess.accuracy.passes import OraclePasses
 from secondguess.errors import UserError
-from secondguess.observation import Needs, Observation
-from secondguess.oracles import Evidence
+from secondguess.model.observation import Needs, Observation
 
 if TYPE_CHECKING:
-    from secondguess.classifier import Classifier
-    from secondguess.data import ImageSet
+    from secondguess.images import ImageSet
+    from secondguess.model.classifier import Classifier
 
 __all__ = ["cross_check", "shifted", "swapped"]
 
@@ -222,7 +222,7 @@ def _with_columns(images: ImageSet, like: ImageSet) -> ImageSet:
 
 def _joined(first: Evidence, second: Evidence) -> Evidence:
     """Two sets in one; of the images only what both know is kept."""
-    from secondguess.data import ImageSet
+    from secondguess.images import ImageSet
 
     one, other = first.observation, second.observation
     joined = Observation(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
+from importlib.metadata import entry_points
 from typing import Annotated
 
 import typer
 
 from secondguess import __version__
-from secondguess.cli import audit, bench, data, estimate, generate, guard, hubris, label, study, supervisors
+from secondguess.cli import audit, data, estimate, generate, guard, hubris, label, supervisors
 
 __all__ = ["app"]
 
@@ -45,5 +47,15 @@ app.command("data")(data.data)
 app.command("supervisors")(supervisors.supervisors)
 app.add_typer(generate.app, name="generate")
 app.add_typer(guard.app, name="guard")
-app.add_typer(study.app, name="study")
-app.add_typer(bench.app, name="bench")
+
+
+def _plug_in() -> None:
+    """Add the groups of commands that other packages bring, such as `secondguess-lab` its studies and benchmarks."""
+    for entry in sorted(entry_points(group="secondguess.commands"), key=lambda one: one.name):
+        try:
+            app.add_typer(entry.load(), name=entry.name)
+        except Exception as error:  # a third party's defect must not take our commands down
+            warnings.warn(f"The command {entry.name!r} ({entry.value}) was left out: {error}", stacklevel=2)
+
+
+_plug_in()

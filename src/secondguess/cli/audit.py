@@ -37,10 +37,10 @@ from secondguess.cli.options import (
 from secondguess.errors import UserError
 
 if TYPE_CHECKING:
-    from secondguess._progress import Progress
-    from secondguess.audit import AuditResult
-    from secondguess.classifier import Classifier
-    from secondguess.data import Dataset
+    from secondguess.audits import AuditResult
+    from secondguess.images import Dataset
+    from secondguess.model.classifier import Classifier
+    from secondguess.progress import Progress
 
 __all__ = ["audit"]
 
@@ -119,7 +119,7 @@ def audit(
 
     `secondguess audit --model m.onnx --test test/ --assert "supervisor.entropy.invalid.auroc>=0.8"`
     """
-    from secondguess.audit import Gate, run_audit
+    from secondguess.audits import Gate, run_audit
 
     parsed = [Gate.parse(text) for text in gates or []]
     progress = progress_for(quiet=quiet or json)
@@ -189,7 +189,7 @@ def _code(result: AuditResult) -> int:
 
 
 def _opened(model: str, weights: Path | None, options: dict[str, Any]) -> Classifier:
-    from secondguess.classifier import Classifier
+    from secondguess.model.classifier import Classifier
 
     return Classifier(model, weights=weights, **options)
 
@@ -197,7 +197,7 @@ def _opened(model: str, weights: Path | None, options: dict[str, Any]) -> Classi
 def _trained(
     architecture: str, dataset: Dataset, out: Path, epochs: int | None, seed: int, device: str, progress: Progress
 ) -> Classifier:
-    from secondguess.audit import train_subject
+    from secondguess.audits import train_subject
 
     return train_subject(
         architecture, dataset, folder=out / "model", epochs=epochs, seed=seed, device=device, progress=progress
@@ -206,7 +206,7 @@ def _trained(
 
 def _load(data: str | None, test: str | None, train: str | None, loading: dict[str, Any]) -> Dataset:
     """One data set from `--data`, or from `--test` and `--train`."""
-    from secondguess.data import Dataset, load, load_images
+    from secondguess.images import Dataset, load, load_images
 
     if data is not None:
         if test is not None or train is not None:

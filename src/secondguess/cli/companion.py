@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from secondguess._files import write_bytes
-from secondguess._progress import Progress
 from secondguess.cli.options import listed, numbers
 from secondguess.errors import UserError
+from secondguess.progress import Progress
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from secondguess.data import ImageSet
+    from secondguess.images import ImageSet
     from secondguess.stress.ambiguous.ambigan import AmbiGAN
 
 __all__ = ["Choices", "class_numbers", "make_companion"]
@@ -81,7 +81,7 @@ def make_companion(choices: Choices, count: int, out: Path, progress: Progress) 
     """Train, draw `count` images, write them into `out`, and return their card."""
     import torch
 
-    from secondguess.data import load
+    from secondguess.images import load
     from secondguess.stress.ambiguous.gan_selection import choose, pareto_front, search
     from secondguess.stress.ambiguous.gan_training import sample_sheet
     from secondguess.stress.saving import save_stress_set
@@ -120,9 +120,9 @@ def _features(
 
     A classifier of the very classes keeps them apart, and finds whatever lies between them far from all real images.
     """
-    from secondguess.data import ImageSet
     from secondguess.hubris import features, train_extractor
     from secondguess.hubris.realism import kept_out
+    from secondguess.images import ImageSet
 
     left_out = kept_out(train, classes)
     extractor = train_extractor(train, leave_out=left_out, seed=choices.seed, device=choices.device)

@@ -33,7 +33,7 @@ def data(
 
     `secondguess data mnist5k --export digits.parquet` writes the Hugging Face schema (image, label, p_label, ...).
     """
-    from secondguess.data import load, names
+    from secondguess.images import load, names
 
     if name is None:
         listed = [load(known).describe() for known in names()]
@@ -47,7 +47,7 @@ def data(
 
 
 def _export(images: Any, path: Path) -> Path:
-    from secondguess.data import save_npz, save_parquet
+    from secondguess.images import save_npz, save_parquet
 
     writers = {".npz": save_npz, ".parquet": save_parquet}
     if path.suffix not in writers:

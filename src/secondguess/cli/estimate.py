@@ -34,10 +34,10 @@ from secondguess.cli.options import (
 from secondguess.errors import UserError
 
 if TYPE_CHECKING:
-    from secondguess._progress import Progress
-    from secondguess.cli.desk import Desk
-    from secondguess.cli.incoming import Incoming
-    from secondguess.oracles import Evidence
+    from secondguess.accuracy.monitor import AccuracyMonitor
+    from secondguess.accuracy.oracles import Evidence
+    from secondguess.accuracy.watched_folder import WatchedFolder
+    from secondguess.progress import Progress
 
 __all__ = ["estimate"]
 
@@ -104,9 +104,9 @@ def estimate(
 
     `secondguess estimate --model m.onnx --train photos/train --validation photos/val --operation incoming/ --watch`
     """
-    from secondguess.cli.desk import make_desk
-    from secondguess.cli.incoming import holds_images
-    from secondguess.data import load_images
+    from secondguess.accuracy.monitor import make_monitor
+    from secondguess.accuracy.watched_folder import holds_images
+    from secondguess.images import load_images
 
     if watch and json:
         raise UserError(
@@ -121,7 +121,7 @@ def estimate(
     if not arriving:
         load_images(operation, **loading)  # a mistyped name is told before the work begins
     folder = operation if arriving else None
-    desk = make_desk(classifier, train, validation, rules, limit, seed, loading, progress, folder=folder)
+    desk = make_monitor(classifier, train, validation, rules, limit, seed, loading, progress, folder=folder)
     loading |= {"size": desk.training.images.shape[1:], "channels": desk.training.images.shape[0]}
     if watch:
         _watch(desk, Path(operation), every, out, fit, progress)
@@ -130,34 +130,34 @@ def estimate(
     print_json(found) if json else _print(found)
 
 
-def _operation(desk: Desk, where: str, loading: dict[str, Any], progress: Progress) -> Evidence:
+def _operation(desk: AccuracyMonitor, where: str, loading: dict[str, Any], progress: Progress) -> Evidence:
     """A folder of images as it is; anything else that can be loaded, with its metadata columns."""
-    from secondguess.cli.desk import look
-    from secondguess.cli.incoming import Incoming, holds_images
-    from secondguess.data import load_images
+    from secondguess.accuracy.monitor import look
+    from secondguess.accuracy.watched_folder import WatchedFolder, holds_images
+    from secondguess.images import load_images
 
     like, folder = desk.training.images, Path(where)
     if not holds_images(folder):
         return look(desk.classifier, replace(load_images(where, **loading), name=where), progress)
-    incoming = Incoming(folder, desk.classifier, like, fit=loading["fit"], skip_bad=loading["skip_bad"])
+    incoming = WatchedFolder(folder, desk.classifier, like, fit=loading["fit"], skip_bad=loading["skip_bad"])
     incoming.look(progress)
     return _arrived(incoming)
 
 
-def _arrived(incoming: Incoming) -> Evidence:
-    from secondguess.oracles import Evidence
+def _arrived(incoming: WatchedFolder) -> Evidence:
+    from secondguess.accuracy.oracles import Evidence
 
     found = incoming.evidence()
     return Evidence(found.observation, replace(found.images, skipped=incoming.unreadable))
 
 
-def _watch(desk: Desk, folder: Path, every: float, out: Path | None, fit: str, progress: Progress) -> None:
+def _watch(desk: AccuracyMonitor, folder: Path, every: float, out: Path | None, fit: str, progress: Progress) -> None:
     """Look again and again; Ctrl-C ends it."""
-    from secondguess._progress import Silent
-    from secondguess.cli.incoming import Incoming
-    from secondguess.data.decode import BadImage
+    from secondguess.accuracy.watched_folder import WatchedFolder
+    from secondguess.images.decode import BadImage
+    from secondguess.progress import Silent
 
-    incoming = Incoming(folder, desk.classifier, desk.training.images, fit=fit, skip_bad=True)  # type: ignore[arg-type]
+    incoming = WatchedFolder(folder, desk.classifier, desk.training.images, fit=fit, skip_bad=True)  # type: ignore[arg-type]
     told: set[tuple[str, str]] = set()
     due = False  # whether anything has changed since the last report
     if not isinstance(progress, Silent):

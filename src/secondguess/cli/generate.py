@@ -11,7 +11,7 @@ from secondguess.cli.options import Debug, Device, Json, Quiet, Seed, print_json
 from secondguess.errors import UserError
 
 if TYPE_CHECKING:
-    from secondguess.data import ImageSet
+    from secondguess.images import ImageSet
 
 __all__ = ["app"]
 
@@ -31,7 +31,7 @@ def ambiguous(
     out: Folder,
     data: Data = "mnist5k",
     count: Annotated[int, typer.Option(min=1, help="How many images.")] = 1000,
-    generator: Annotated[str, typer.Option(help="ambiguess, blend or latent_mixture.")] = "ambiguess",
+    generator: Annotated[str, typer.Option(help="ambiguess or blend.")] = "ambiguess",
     pairs: Annotated[str, typer.Option(help="all, confused, or class names such as 3-8,4-9.")] = "confused",
     autoencoders: Annotated[int, typer.Option(min=1, help="For each pair; the paper trains 20.")] = 4,
     delta_max: Annotated[float, typer.Option(help="Largest |p1 - p2|; the paper takes 0.25, 0.4 to train on.")] = 0.25,
@@ -56,8 +56,8 @@ def ambiguous(
 
     `secondguess generate ambiguous --data photos/ --size 64 --pairs cat-dog --count 500 --out out/cats_or_dogs`
     """
-    from secondguess.data import load
-    from secondguess.stress.ambiguous import AmbiGuess, LatentMixture, PixelBlend
+    from secondguess.images import load
+    from secondguess.stress.ambiguous import AmbiGuess, PixelBlend
 
     dataset = load(data, size=size)
     train = dataset.train or dataset.test
@@ -75,10 +75,8 @@ def ambiguous(
         )
     elif generator == "blend":
         maker = PixelBlend(pairs=chosen, delta_max=delta_max)
-    elif generator == "latent_mixture":
-        maker = LatentMixture(device=device)
     else:
-        raise UserError(f"There is no generator {generator!r}; there is ambiguess, blend and latent_mixture.")
+        raise UserError(f"There is no generator {generator!r}; there is ambiguess and blend.")
     made = maker.generate(train, count, seed=seed, progress=progress_for(quiet=quiet or json))
     made.save(out)
     _report(made.card, out, as_json=json)
@@ -232,7 +230,7 @@ def adversarial(
 
     `secondguess generate adversarial --model m.onnx --data test.npz --attacks fgsm --out out/fgsm`
     """
-    from secondguess.classifier import Classifier
+    from secondguess.model.classifier import Classifier
     from secondguess.stress import Adversarial
 
     classifier = Classifier(model, weights=weights, device=device)
@@ -276,7 +274,7 @@ def invalid(
 def _nominal(
     data: str, size: int | None, limit: int | None, seed: int, shape: tuple[int, int, int] | None = None
 ) -> ImageSet:
-    from secondguess.data import load_images
+    from secondguess.images import load_images
 
     options: dict[str, Any] = {"size": size}
     if shape is not None:

@@ -10,9 +10,9 @@ from secondguess._files import write_json
 from secondguess.errors import UserError
 
 if TYPE_CHECKING:
-    from secondguess._progress import Progress
     from secondguess.cli.companion import Choices
     from secondguess.hubris import Yardstick
+    from secondguess.progress import Progress
 
 __all__ = ["spelt", "with_realism", "yardstick"]
 
@@ -20,8 +20,8 @@ __all__ = ["spelt", "with_realism", "yardstick"]
 def yardstick(choices: Choices, count: int) -> Yardstick:
     """What the `count` images will be measured against; what cannot be measured is told now, before the long work."""
     from secondguess.cli.companion import class_numbers
-    from secondguess.data import load
     from secondguess.hubris.realism import LEAST, Yardstick
+    from secondguess.images import load
 
     if count < LEAST:
         raise UserError(f"--measure was given for {count} images; at least {LEAST} are needed, give a larger --count.")
@@ -32,7 +32,7 @@ def yardstick(choices: Choices, count: int) -> Yardstick:
 
 def with_realism(out: Path, real: Yardstick, choices: Choices, progress: Progress) -> dict[str, Any]:
     """Measure the images in `out`, write that into their card, and return it."""
-    from secondguess.data import load_images
+    from secondguess.images import load_images
 
     images, path = load_images(out / "images.npz"), out / "card.json"
     measured = real.measure(images, seed=choices.seed, device=choices.device, progress=progress)

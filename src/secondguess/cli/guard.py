@@ -35,8 +35,8 @@ from secondguess.cli.options import (
 from secondguess.errors import UserError
 
 if TYPE_CHECKING:
-    from secondguess.data import ImageSource
-    from secondguess.data.fitting import Fit as FitName
+    from secondguess.images import ImageSource
+    from secondguess.images.fitting import Fit as FitName
 
 __all__ = ["app"]
 
@@ -121,8 +121,8 @@ def fit(
 
     `secondguess guard fit --model m.onnx --train train.npz --false-alarms 0.05 --supervisors entropy,mdsa --out guard/`
     """
-    from secondguess.data import load_images
     from secondguess.guard import Guard
+    from secondguess.images import load_images
 
     chosen = supervisors if supervisors == "recommended" else listed(supervisors)
     guard = Guard(
@@ -247,7 +247,7 @@ def recalibrate(
 
     `secondguess guard recalibrate guard/ camera2/ --model m.onnx`
     """
-    from secondguess.data import load_images
+    from secondguess.images import load_images
 
     loaded = open_guard(guard, open_classifier(model, weights, mean, std, output, batch_size, device))
     channels, *sides = loaded.shape
@@ -291,9 +291,9 @@ app.command("watch")(guard_service.watch)
 
 def _named(places: list[str], shape: tuple[int, int, int], fit: FitName) -> list[tuple[list[str], ImageSource]]:
     """What is to be judged: the names of images, and where they are read from."""
-    from secondguess.data import load_images
-    from secondguess.data.decode import EXTENSIONS
-    from secondguess.data.encoded import FileSource
+    from secondguess.images import load_images
+    from secondguess.images.decode import EXTENSIONS
+    from secondguess.images.encoded import FileSource
 
     channels, *sides = shape
     files = [Path(place) for place in places if place.lower().endswith(EXTENSIONS) and not Path(place).is_dir()]

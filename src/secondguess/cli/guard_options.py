@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from secondguess.classifier import Classifier
-    from secondguess.data.fitting import Fit
     from secondguess.guard.guard import Guard
+    from secondguess.images.fitting import Fit
+    from secondguess.model.classifier import Classifier
 
 __all__ = ["RESIZED_BY", "Folder", "Model", "OwnFit", "note_resizing", "open_guard", "resizing"]
 
@@ -51,6 +51,6 @@ def note_resizing(guard: Guard, fit: str) -> None:
 
 def resizing(guard: Guard, given: str | None) -> Fit:
     """How images for a guard are resized: as asked for, else as it remembers; stretched if it remembers nothing."""
-    from secondguess.data.fitting import check_fit
+    from secondguess.images.fitting import check_fit
 
     return check_fit(given or guard.record.get(RESIZED_BY, "stretch"))

@@ -26,7 +26,7 @@ from secondguess.cli.options import (
 from secondguess.errors import UserError, require
 
 if TYPE_CHECKING:
-    from secondguess.classifier import Classifier
+    from secondguess.model.classifier import Classifier
 
 __all__ = ["serve", "watch"]
 
@@ -85,13 +85,13 @@ def serve(
     """
     for module in ("fastapi", "uvicorn", "prometheus_client", "python_multipart"):
         require(module, "app")
-    from secondguess.app.service.api import Service
-    from secondguess.app.service.clerk import Subject
-    from secondguess.app.service.database import public_name
-    from secondguess.app.service.limits import Limits
-    from secondguess.app.service.records import Records
-    from secondguess.app.service.server import bind, read_token, run
-    from secondguess.data.fitting import check_fit
+    from secondguess.images.fitting import check_fit
+    from secondguess.service.api import Service
+    from secondguess.service.database import public_name
+    from secondguess.service.judge_worker import Subject
+    from secondguess.service.limits import Limits
+    from secondguess.service.records import Records
+    from secondguess.service.server import bind, read_token, run
 
     if fit is not None:
         check_fit(fit)
@@ -161,12 +161,12 @@ def watch(
     """
     for module in ("fastapi", "uvicorn"):
         require(module, "app")
-    from secondguess.app.access import Keys
-    from secondguess.app.server import listen
-    from secondguess.app.server import serve as serve_page
-    from secondguess.app.service.records import Records
-    from secondguess.app.watch.routes import watch_app
-    from secondguess.app.watch.stream import Watch
+    from secondguess.service.records import Records
+    from secondguess.watch.routes import watch_app
+    from secondguess.watch.stream import Watch
+    from secondguess.web.access import Keys
+    from secondguess.web.server import listen
+    from secondguess.web.server import serve as serve_page
 
     where = str(Path(records) / RECORDS) if Path(records).is_dir() else records
     missed = None
@@ -199,8 +199,8 @@ def watch(
 
 
 def _estimator(classifier: Classifier, validation: str) -> Any:
-    from secondguess.app.watch.estimates import estimator_for
-    from secondguess.data import load_images
+    from secondguess.images import load_images
+    from secondguess.watch.estimates import estimator_for
 
     return estimator_for(
         classifier,

@@ -35,10 +35,10 @@ from secondguess.errors import UserError
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from secondguess._progress import Progress
-    from secondguess.classifier import Classifier
-    from secondguess.data import Dataset, ImageSet
     from secondguess.hubris import HubrisTable, Scores
+    from secondguess.images import Dataset, ImageSet
+    from secondguess.model.classifier import Classifier
+    from secondguess.progress import Progress
 
 __all__ = ["hubris"]
 
@@ -130,8 +130,8 @@ def hubris(
             write_json(make_folder(out) / "hubris.json", found.to_json())
         print_json(found.to_json()) if json else _print_scores(found)
         return
-    from secondguess.data import load
     from secondguess.hubris import CompanionSet, benchmark, read_companion
+    from secondguess.images import load
 
     if dataset is None:
         raise UserError("Say with --dataset on which real images the models are tested.")
@@ -182,7 +182,7 @@ def _reference(path: Path, reference: str, votes: bool, smoothing: float | None)
 
 def _opened(names: list[str], options: dict[str, Any]) -> list[Classifier]:
     """The models, each under the shortest name that tells it from the others."""
-    from secondguess.classifier import Classifier
+    from secondguess.model.classifier import Classifier
 
     if not names or len(set(names)) < len(names):
         raise UserError("--models names no model, or one of them twice; give them separated by commas.")

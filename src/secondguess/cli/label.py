@@ -37,11 +37,11 @@ from secondguess.cli.options import (
 from secondguess.errors import UserError, require
 
 if TYPE_CHECKING:
-    from secondguess._progress import Progress
-    from secondguess.app.labelling import Labelling
-    from secondguess.app.store import Store
-    from secondguess.classifier import Classifier
-    from secondguess.data import ImageSet
+    from secondguess.images import ImageSet
+    from secondguess.labelling.session import Labelling
+    from secondguess.labelling.store import Store
+    from secondguess.model.classifier import Classifier
+    from secondguess.progress import Progress
     from secondguess.search.distance import Distances
     from secondguess.search.pool import Pool
 
@@ -159,8 +159,8 @@ def label(
         raise UserError("There is nothing to label; say with --model and --images what it is about.")
     for module in ("fastapi", "uvicorn"):
         require(module, "app")
-    from secondguess.app.store import Store
     from secondguess.cli.label_supervisors import advisers, nominal_images, with_kept_scores, with_scores
+    from secondguess.labelling.store import Store
     from secondguess.search.registry import get_search
 
     name = search.replace("-", "_")
@@ -204,7 +204,7 @@ def _named(
     classifier: Classifier, where: str, classes: str | None, data: str | None, loading: dict[str, Any]
 ) -> ImageSet:
     """The images; the classifier is told what its classes are called, by the first that knows."""
-    from secondguess.data import load, load_images
+    from secondguess.images import load, load_images
 
     if classes is not None and data is not None:
         raise UserError("Give the names of the classes with --classes or with --data, not both.")
@@ -253,7 +253,7 @@ def _distances(
 
 
 def _labelling(name: str, pool: Pool, store: Store, seed: int, **options: Any) -> Labelling:
-    from secondguess.app.labelling import Labelling
+    from secondguess.labelling.session import Labelling
     from secondguess.search.registry import make_search
 
     return Labelling(lambda: make_search(name, pool, seed=seed), store, **options)
@@ -269,11 +269,11 @@ def _serve(
     browser: bool,
     as_json: bool,
 ) -> None:
-    from secondguess.app.access import Keys
-    from secondguess.app.explaining import explainer
-    from secondguess.app.pictures import Album
-    from secondguess.app.routes import LabelPage, label_app
-    from secondguess.app.server import listen, serve
+    from secondguess.labelling.explaining import explainer
+    from secondguess.labelling.routes import LabelPage, label_app
+    from secondguess.web.access import Keys
+    from secondguess.web.pictures import Album
+    from secondguess.web.server import listen, serve
 
     listening = listen(port, remembered=store.folder / PORT)
     keys = Keys.kept_in(store.folder / KEYS)
@@ -319,8 +319,8 @@ def _remarks(pool: Pool) -> list[str]:
 
 
 def _export(out: Path, kind: str, *, as_json: bool) -> None:
-    from secondguess.app.export import export, table
-    from secondguess.app.store import Store
+    from secondguess.labelling.export import export, table
+    from secondguess.labelling.store import Store
 
     store = Store(out, read_only=True)
     try:

@@ -19,9 +19,9 @@ from secondguess.cli.options import listed, training_images
 from secondguess.errors import UserError
 
 if TYPE_CHECKING:
-    from secondguess._progress import Progress
-    from secondguess.classifier import Classifier
-    from secondguess.data import ImageSet
+    from secondguess.images import ImageSet
+    from secondguess.model.classifier import Classifier
+    from secondguess.progress import Progress
     from secondguess.search.pool import Pool
     from secondguess.supervisors import Supervisor
 
@@ -91,7 +91,7 @@ def with_scores(
     progress: Progress,
 ) -> Pool:
     """The same pool with the scores of supervisors, of which those that learn are fitted on the nominal images."""
-    from secondguess.observation import Needs
+    from secondguess.model.observation import Needs
     from secondguess.search.pool import Pool
 
     if nominal is not None:

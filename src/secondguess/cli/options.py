@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from secondguess._progress import Progress, for_terminal
 from secondguess.errors import UserError
+from secondguess.progress import Progress, for_terminal
 
 if TYPE_CHECKING:
-    from secondguess.classifier import Classifier
-    from secondguess.data import ImageSet
+    from secondguess.images import ImageSet
+    from secondguess.model.classifier import Classifier
 
 __all__ = [
     "BatchSize",
@@ -113,7 +113,7 @@ def open_classifier(
     model: str, weights: Path | None, mean: str, std: str, output: str, batch_size: int, device: str
 ) -> Classifier:
     """The model that the options describe."""
-    from secondguess.classifier import Classifier
+    from secondguess.model.classifier import Classifier
 
     options: dict[str, Any] = {"output": output, "batch_size": batch_size, "device": device}
     return Classifier(model, weights=weights, mean=numbers(mean), std=numbers(std), **options)
@@ -129,7 +129,7 @@ def loading_for(
 
 def training_images(train: str, loading: dict[str, Any]) -> ImageSet:
     """The training split of `--train`, or all of it if it has but one."""
-    from secondguess.data import load
+    from secondguess.images import load
 
     loaded = load(train, **loading)
     return replace(loaded.train or loaded.test, name=train)

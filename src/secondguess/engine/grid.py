@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
 
-from secondguess._progress import Progress, Silent
 from secondguess.engine.engines import Engine, open_engine
 from secondguess.engine.ledger import Entry, Ledger
 from secondguess.engine.task import Failure, Outcome, Task, WorkerLost
 from secondguess.errors import UserError
+from secondguess.progress import Progress, Silent
 
 __all__ = ["run"]
 

@@ -46,7 +46,7 @@ class Source:
     """Data that a task reads.
 
     Attributes:
-        place: a name or path as `secondguess.data.load` takes it, the same on every worker.
+        place: a name or path as `secondguess.images.load` takes it, the same on every worker.
         fingerprint: the digest of what lies there.
     """
 

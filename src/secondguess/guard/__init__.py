@@ -4,8 +4,8 @@ from secondguess.guard.actions import ACTIONS, Action, Actions
 from secondguess.guard.guard import Guard
 from secondguess.guard.guarded import Guarded
 from secondguess.guard.judgements import Judgement, Judgements
-from secondguess.guard.rehearsal import Rehearsal, rehearse
 from secondguess.guard.report import GuardReport
+from secondguess.guard.stress_split import StressSplit, make_stress_split
 from secondguess.guard.thresholds import Calibration, Threshold, conformal_p_values, realised_rate, smallest_sample
 from secondguess.guard.verdicts import KINDS, Kind, Verdict
 
@@ -21,11 +21,11 @@ __all__ = [
     "Judgement",
     "Judgements",
     "Kind",
-    "Rehearsal",
+    "StressSplit",
     "Threshold",
     "Verdict",
     "conformal_p_values",
+    "make_stress_split",
     "realised_rate",
-    "rehearse",
     "smallest_sample",
 ]

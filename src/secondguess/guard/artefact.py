@@ -34,15 +34,15 @@ from secondguess._files import make_folder, write_bytes, write_json
 from secondguess.errors import UserError
 from secondguess.guard.cascade import Cascade
 from secondguess.guard.fitting import Bench
-from secondguess.guard.jury import Jury
+from secondguess.guard.jury import SupervisorSet
 from secondguess.guard.panel import Panel
 from secondguess.guard.report import GuardReport
 from secondguess.guard.thresholds import Calibration
 from secondguess.supervisors.base import Supervisor
 
 if TYPE_CHECKING:
-    from secondguess.classifier import Classifier
     from secondguess.guard.guard import Guard
+    from secondguess.model.classifier import Classifier
 
 __all__ = ["FORMAT", "load_arrays", "load_guard", "prefixed", "read_card", "save_guard", "store_arrays", "within"]
 
@@ -116,7 +116,7 @@ def load_guard(folder: str | Path, classifier: Classifier) -> Guard:
     folder, card = Path(folder), read_card(folder)
     try:
         arrays = load_arrays(folder, card)
-        jury = Jury([Supervisor.load(_checked(folder, name)) for name in card["supervisors"]])
+        jury = SupervisorSet([Supervisor.load(_checked(folder, name)) for name in card["supervisors"]])
         panel = Panel.restored(card["panel"], within("panel", arrays))
         cascade = None if card["cascade"] is None else Cascade.restored(card["cascade"], within("cascade", arrays))
         guard = Guard(list(jury.supervisors), actions=card["actions"], **card["settings"])
@@ -143,7 +143,7 @@ def load_arrays(folder: Path, card: Mapping[str, Any]) -> dict[str, NDArray[Any]
 
 
 def _recognise(
-    classifier: Classifier, card: Mapping[str, Any], known: Mapping[str, NDArray[Any]], jury: Jury, shape: Any
+    classifier: Classifier, card: Mapping[str, Any], known: Mapping[str, NDArray[Any]], jury: SupervisorSet, shape: Any
 ) -> None:
     """Raise a `UserError` unless the classifier is the one that the guard was fitted on."""
     mine, its = classifier.fingerprint, card["model"]["fingerprint"]
@@ -173,9 +173,9 @@ def _recognise(
         )
 
 
-def _canary(classifier: Classifier, jury: Jury, shape: tuple[int, int, int]) -> dict[str, NDArray[Any]]:
+def _canary(classifier: Classifier, jury: SupervisorSet, shape: tuple[int, int, int]) -> dict[str, NDArray[Any]]:
     """What the classifier and the supervisors say of a few fixed noise images."""
-    from secondguess.data.sources import ArraySource
+    from secondguess.images.sources import ArraySource
 
     noise = np.random.default_rng(0).random((CANARIES, *shape), dtype=np.float32)
     observation = classifier.observe(ArraySource(noise, "NCHW"), jury.needs)

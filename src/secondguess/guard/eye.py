@@ -12,10 +12,10 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from secondguess.classifier import Classifier
-from secondguess.data.sources import ArraySource
 from secondguess.guard.inputs import Floats, Shape
-from secondguess.observation import Needs, Observation, Trace
+from secondguess.images.sources import ArraySource
+from secondguess.model.classifier import Classifier
+from secondguess.model.observation import Needs, Observation, Trace
 
 __all__ = ["Eye"]
 
@@ -77,7 +77,7 @@ class Eye:
         """The same from the module itself, whose hooks have written down the traces."""
         import torch
 
-        from secondguess.backends.torch_module import to_numpy
+        from secondguess.model.backends.torch_module import to_numpy
 
         assert self._module is not None
         if self._module.training:
@@ -94,7 +94,7 @@ class Eye:
 
     def _is_quick(self) -> bool:
         """Whether the model is a torch module whose wanted layers run once in a pass."""
-        from secondguess.backends.torch_module import TorchBackend
+        from secondguess.model.backends.torch_module import TorchBackend
 
         return isinstance(self._backend, TorchBackend) and not any("#" in layer for layer in self._layers)
 

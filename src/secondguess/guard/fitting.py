@@ -17,20 +17,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess._progress import Progress
 from secondguess.errors import UserError
 from secondguess.guard.cascade import Cascade, fit_cascade
-from secondguess.guard.jury import Jury
+from secondguess.guard.jury import SupervisorSet
 from secondguess.guard.panel import Panel, Rule, fit_panel
-from secondguess.guard.rehearsal import Rehearsal
 from secondguess.guard.report import GuardReport, Seen, look_at
+from secondguess.guard.stress_split import StressSplit
 from secondguess.guard.thresholds import Calibration, Threshold
 from secondguess.guard.verdicts import OF_STRESS, decide
-from secondguess.observation import Observation
+from secondguess.model.observation import Observation
+from secondguess.progress import Progress
 
 if TYPE_CHECKING:
-    from secondguess.classifier import Classifier
-    from secondguess.data import ImageSet
+    from secondguess.images import ImageSet
+    from secondguess.model.classifier import Classifier
 
 __all__ = ["Bench", "Parts", "part", "report_on", "seat"]
 
@@ -95,7 +95,7 @@ class Bench:
         cascade: None where all are always asked.
     """
 
-    jury: Jury
+    jury: SupervisorSet
     panel: Panel
     cascade: Cascade | None = None
 
@@ -119,9 +119,9 @@ class Bench:
 
 def seat(
     classifier: Classifier,
-    jury: Jury,
+    jury: SupervisorSet,
     parts: Parts,
-    rehearsal: Rehearsal | None,
+    rehearsal: StressSplit | None,
     *,
     rule: Rule,
     latency_ms: float | None,
@@ -151,7 +151,7 @@ def report_on(
     bench: Bench,
     calibration: Calibration,
     nominal: Floats,
-    rehearsal: Rehearsal | None,
+    rehearsal: StressSplit | None,
     *,
     rate: float,
     sure: float,

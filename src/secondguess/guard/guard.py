@@ -16,26 +16,26 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess._progress import Progress, Silent
 from secondguess.errors import UserError
 from secondguess.guard.actions import Action, Actions
 from secondguess.guard.eye import Eye
 from secondguess.guard.fitting import Bench, part, report_on, seat
 from secondguess.guard.inputs import as_images
 from secondguess.guard.judgements import Judgements
-from secondguess.guard.jury import RECOMMENDED, Jury, recommended
+from secondguess.guard.jury import RECOMMENDED, SupervisorSet, recommended
 from secondguess.guard.panel import Rule
-from secondguess.guard.rehearsal import Rehearsal, rehearse
 from secondguess.guard.report import GuardReport
+from secondguess.guard.stress_split import StressSplit, make_stress_split
 from secondguess.guard.thresholds import Calibration, smallest_sample
 from secondguess.guard.verdicts import Kind, decide
+from secondguess.progress import Progress, Silent
 from secondguess.supervisors import make
 from secondguess.supervisors.base import Supervisor
 
 if TYPE_CHECKING:
-    from secondguess.classifier import Classifier
-    from secondguess.data import ImageSet
-    from secondguess.observation import Needs, Observation
+    from secondguess.images import ImageSet
+    from secondguess.model.classifier import Classifier
+    from secondguess.model.observation import Needs, Observation
 
 __all__ = ["Guard"]
 
@@ -89,7 +89,7 @@ class Guard:
         classifier: Classifier,
         train: ImageSet,
         calibration: ImageSet | None = None,
-        stress: Literal["generated"] | Rehearsal | None = "generated",
+        stress: Literal["generated"] | StressSplit | None = "generated",
         *,
         seed: int = 0,
         fit_images: int | None = 20_000,
@@ -102,7 +102,7 @@ class Guard:
             train: labelled images it was trained on.
             calibration: nominal images it was not trained on, hundreds or better thousands. One half teaches the panel,
                 the other half sets the threshold.
-            stress: `"generated"` from these images; a `Rehearsal` of your own; or None, with a plain rule.
+            stress: `"generated"` from these images; a `StressSplit` of your own; or None, with a plain rule.
             seed: of everything random.
             fit_images: the most training images that supervisors are fitted on.
             progress: where to report.
@@ -117,11 +117,11 @@ class Guard:
                 "images, or allow more false alarms."
             )
         named = recommended(classifier) if self.supervisors == RECOMMENDED else make(self.supervisors)
-        jury = Jury(named)
+        jury = SupervisorSet(named)
         classifier.check(jury.needs, "The guard")
-        rehearsal = stress if isinstance(stress, Rehearsal) else None
+        rehearsal = stress if isinstance(stress, StressSplit) else None
         if stress == "generated" and self.rule == "learnt":
-            rehearsal = rehearse(
+            rehearsal = make_stress_split(
                 classifier, train, parts.learn, parts.calibrate, seed=seed, device=classifier.device, progress=progress
             )
         bench = seat(

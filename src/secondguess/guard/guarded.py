@@ -10,7 +10,7 @@ from secondguess.guard.guard import Guard
 from secondguess.guard.judgements import Judgements
 
 if TYPE_CHECKING:
-    from secondguess.classifier import Classifier
+    from secondguess.model.classifier import Classifier
 
 __all__ = ["Guarded"]
 
@@ -31,7 +31,7 @@ class Guarded:
     """
 
     def __init__(self, model: Any, guard: Guard | str | Path) -> None:
-        from secondguess.classifier import Classifier
+        from secondguess.model.classifier import Classifier
 
         if isinstance(guard, Guard):
             guard._check_fitted()
@@ -49,7 +49,7 @@ class Guarded:
 
 def _is_guarded(model: Any, classifier: Classifier) -> bool:
     """Whether a model, or a classifier, is the one that a guard was fitted on."""
-    from secondguess.classifier import Classifier
+    from secondguess.model.classifier import Classifier
 
     if isinstance(model, Classifier):
         return model is classifier or (model.fingerprint is not None and model.fingerprint == classifier.fingerprint)

@@ -93,8 +93,8 @@ def _from_picture(picture: Image, shape: Shape) -> Floats:
     """A picture of Pillow's, rotated as its header says, on black where transparent, in the shape (C, H, W)."""
     from PIL import ImageOps
 
-    from secondguess.data.decode import decode
-    from secondguess.data.fitting import fit_image
+    from secondguess.images.decode import decode
+    from secondguess.images.fitting import fit_image
 
     file = io.BytesIO()
     upright = ImageOps.exif_transpose(picture)

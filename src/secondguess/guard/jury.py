@@ -16,14 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.errors import UserError
-from secondguess.observation import Needs, Observation, Trace
+from secondguess.model.observation import Needs, Observation, Trace
 from secondguess.supervisors import make
 from secondguess.supervisors.base import Supervisor
 
 if TYPE_CHECKING:
-    from secondguess.classifier import Classifier
+    from secondguess.model.classifier import Classifier
 
-__all__ = ["RECOMMENDED", "Jury", "recommended"]
+__all__ = ["RECOMMENDED", "SupervisorSet", "recommended"]
 
 RECOMMENDED = "recommended"
 EARLY = ("25%", "50%")  # of the depth; there, what is wrong with the pixels is still to be seen
@@ -49,7 +49,7 @@ def recommended(classifier: Classifier) -> list[Supervisor]:
     return made
 
 
-class Jury:
+class SupervisorSet:
     """Supervisors under labels that tell them apart.
 
     Args:
@@ -78,10 +78,10 @@ class Jury:
             scores[:, column] = score(observation)
         return scores
 
-    def fit(self, observation: Observation, labels: NDArray[np.int64] | None) -> Jury:
+    def fit(self, observation: Observation, labels: NDArray[np.int64] | None) -> SupervisorSet:
         """A jury of freshly fitted supervisors; those that need no fitting are taken as they are."""
         fitted = [one.clone().fit(observation, labels) if one.requires_fit else one for one in self.supervisors]
-        return Jury(fitted)
+        return SupervisorSet(fitted)
 
     def costs(self, observation: Observation) -> NDArray[np.float64]:
         """Milliseconds (m,) that each supervisor takes for an image that comes alone: the median of a few."""

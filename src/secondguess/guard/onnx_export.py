@@ -46,9 +46,9 @@ def export_onnx(guard: Guard, folder: str | Path) -> Path:
     require("onnxscript", "onnx")
     import torch
 
-    from secondguess.backends.onnx_graph import OnnxBackend
-    from secondguess.backends.torch_module import TorchBackend
     from secondguess.guard.score_graph import Scores
+    from secondguess.model.backends.onnx_graph import OnnxBackend
+    from secondguess.model.backends.torch_module import TorchBackend
 
     bench, classifier = guard._check_fitted(), guard.classifier
     traces = sorted(bench.jury.needs.traces)

@@ -23,7 +23,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess.observation import Observation
+from secondguess.model.observation import Observation
 from secondguess.supervisors._traces import chosen_traces
 from secondguess.supervisors.surprise._classes import class_rows
 from secondguess.supervisors.surprise._whitening import Whitening, unpack

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from torch import nn
 
 from secondguess.errors import UserError
-from secondguess.guard.jury import Jury
+from secondguess.guard.jury import SupervisorSet
 from secondguess.guard.quick import prepared
-from secondguess.observation import GRID_WIDTH, Trace
+from secondguess.model.observation import GRID_WIDTH, Trace
 from secondguess.supervisors._traces import chosen_traces
 from secondguess.supervisors.base import Supervisor
 
@@ -37,7 +37,7 @@ class Scores(nn.Module):
         places: the position of each trace's layer among the layers that are handed in.
     """
 
-    def __init__(self, jury: Jury, *, logits: bool, places: Mapping[Trace, int]) -> None:
+    def __init__(self, jury: SupervisorSet, *, logits: bool, places: Mapping[Trace, int]) -> None:
         super().__init__()
         self.logits, self.places = logits, dict(places)
         self.parts = nn.ModuleList([_module(one) for one in jury.supervisors])

@@ -26,15 +26,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess._progress import Progress, Silent
-from secondguess.classifier import Classifier
-from secondguess.data import ImageSet
 from secondguess.errors import UserError
 from secondguess.hubris.companion import CompanionSet, restricted
 from secondguess.hubris.response import Response, response_curve
 from secondguess.hubris.scores import Scores, score
 from secondguess.hubris.table import HubrisTable, Matched, ModelRow
+from secondguess.images import ImageSet
 from secondguess.metrics import bootstrap, compare_hubris, wilson
+from secondguess.model.classifier import Classifier
+from secondguess.progress import Progress, Silent
 
 __all__ = ["benchmark", "measure"]
 

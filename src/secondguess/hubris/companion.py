@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess.data import ImageSet, load_images
 from secondguess.errors import UserError
+from secondguess.images import ImageSet, load_images
 
 __all__ = ["CompanionSet", "read_companion", "restricted"]
 

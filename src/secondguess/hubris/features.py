@@ -15,11 +15,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess._progress import Progress, Silent
-from secondguess.classifier import Classifier
-from secondguess.data import ImageSet
 from secondguess.errors import UserError, require
-from secondguess.observation import PENULTIMATE, Needs, Trace
+from secondguess.images import ImageSet
+from secondguess.model.classifier import Classifier
+from secondguess.model.observation import PENULTIMATE, Needs, Trace
+from secondguess.progress import Progress, Silent
 
 __all__ = ["features", "train_extractor"]
 

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess._contract import Kit, check_name, refuses, require, run_checks
-from secondguess.observation import Observation
+from secondguess.contracts.kit import Kit, check_name, refuses, require, run_checks
+from secondguess.model.observation import Observation
 from secondguess.search.base import Ints, Search
 from secondguess.search.distance import Distances
 from secondguess.search.pool import Pool
@@ -55,7 +55,7 @@ def check_search(search: type[Search] | str, *, images: int = 150, seed: int = 0
 
 def example_pool(images: int, *, seed: int = 0) -> tuple[Pool, Ints]:
     """A synthetic pool and the labels (n,) of its images; about a third may not be asked about."""
-    from secondguess.data import ImageSet
+    from secondguess.images import ImageSet
 
     rng = np.random.default_rng(seed)
     logits = rng.normal(0, 2.0, (images, CLASSES))

@@ -25,12 +25,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess._files import atomic_path
-from secondguess._progress import Progress, Silent
-from secondguess.data import ImageSet, ImageSource
 from secondguess.errors import UserError
+from secondguess.images import ImageSet, ImageSource
+from secondguess.progress import Progress, Silent
 
 if TYPE_CHECKING:
-    from secondguess.classifier import Classifier
+    from secondguess.model.classifier import Classifier
     from secondguess.search.attacks import Attack
     from secondguess.search.attacks.decisions import Decisions
 
@@ -136,7 +136,7 @@ def measure_distances(
     """
     import torch
 
-    from secondguess.backends.base import digest
+    from secondguess.model.backends.base import digest
     from secondguess.search.attacks import open_attack
     from secondguess.search.attacks.checkpoint import Results
     from secondguess.search.attacks.decisions import Decisions

@@ -30,7 +30,7 @@ from secondguess.errors import UserError, require
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-    from secondguess.classifier import Classifier
+    from secondguess.model.classifier import Classifier
 
 __all__ = ["Explanation", "explain", "explain_pair", "figure", "prototype", "superpixels"]
 

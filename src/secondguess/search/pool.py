@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from secondguess.errors import UserError
-from secondguess.observation import PENULTIMATE, Needs, Observation, Trace
+from secondguess.model.observation import PENULTIMATE, Needs, Observation, Trace
 from secondguess.search._looking import look
 
 if TYPE_CHECKING:
-    from secondguess.classifier import Classifier
-    from secondguess.data import ImageSet, ImageSource
+    from secondguess.images import ImageSet, ImageSource
+    from secondguess.model.classifier import Classifier
     from secondguess.search.distance import Distances
     from secondguess.supervisors import Supervisor
 
@@ -197,7 +197,7 @@ class Pool:
 
     def without_pixels(self) -> Pool:
         """The same pool with images of a single pixel: all that a simulation needs, and quickly sent elsewhere."""
-        from secondguess.data import ImageSet
+        from secondguess.images import ImageSet
 
         blank = np.zeros((len(self), 1, 1, 1), dtype=np.uint8)
         distances = self.distances

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar, cast
 
-from secondguess._registry import Registry
+from secondguess.contracts.registry import Registry
 from secondguess.search.base import Search
 from secondguess.search.pool import Pool
 

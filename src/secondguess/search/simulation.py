@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from secondguess._progress import Progress, Silent
 from secondguess.errors import UserError
 from secondguess.metrics import discovery
+from secondguess.progress import Progress, Silent
 from secondguess.search._geometry import geometry
 from secondguess.search._loess import error_rates
 from secondguess.search.base import Floats, Ints

@@ -25,7 +25,7 @@ __all__ = [
     "names",
 ]
 
-GENERATORS = ("ambiguess", "blend", "latent_mixture")
+GENERATORS = ("ambiguess", "blend")
 ATTACKED = 300  # images of a set that is asked for by name: an attack costs hundreds of forward passes an image
 
 
@@ -71,6 +71,4 @@ def _ambiguous(generator: str) -> StressSet:
 
     if generator == "blend":
         return ambiguous.PixelBlend()
-    if generator == "latent_mixture":
-        return ambiguous.LatentMixture()
     return ambiguous.AmbiGuess(autoencoders=1)  # by name it must be quick; for a set to keep, train more of them

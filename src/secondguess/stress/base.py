@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
 from numpy.typing import NDArray
 
-from secondguess._progress import Progress, Silent
 from secondguess.errors import UserError
+from secondguess.progress import Progress, Silent
 
 if TYPE_CHECKING:
-    from secondguess.classifier import Classifier
-    from secondguess.data import ImageSet
+    from secondguess.images import ImageSet
+    from secondguess.model.classifier import Classifier
 
 __all__ = ["Given", "Kind", "StressSet", "changed"]
 
@@ -95,7 +95,7 @@ class StressSet(ABC):
 
 def changed(nominal: ImageSet, images: NDArray[Any], name: str, columns: dict[str, NDArray[Any]]) -> ImageSet:
     """Nominal images with other pixels (n, C, H, W): labels and ids stay, metadata columns are the stress set's own."""
-    from secondguess.data import ImageSet
+    from secondguess.images import ImageSet
 
     return ImageSet.from_arrays(
         images,

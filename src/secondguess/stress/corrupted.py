@@ -14,7 +14,7 @@ from secondguess.stress.base import Given, StressSet, changed
 from secondguess.stress.corruptions import COLOUR, FASHION_MNIST_C, MNIST_C, check_severity, corrupt, find, noise
 
 if TYPE_CHECKING:
-    from secondguess.data import ImageSet
+    from secondguess.images import ImageSet
 
 __all__ = ["Corrupted", "Mix"]
 

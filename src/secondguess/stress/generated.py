@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess.data.sources import Floats, ImageSource, Shape, Source
+from secondguess.images.sources import Floats, ImageSource, Shape, Source
 
 __all__ = ["GeneratedSource", "alternate"]
 

@@ -26,7 +26,7 @@ from secondguess.stress.patches import count_patches, shuffle_patches
 from secondguess.stress.textures import TEXTURES, texture
 
 if TYPE_CHECKING:
-    from secondguess.data import ImageSet, ImageSource
+    from secondguess.images import ImageSet, ImageSource
 
 __all__ = ["GENERATED", "MIX", "MIXED", "Invalid"]
 
@@ -40,7 +40,7 @@ class Invalid(StressSet):
     The column `source` says what an image is; among `textures`, which texture.
 
     Args:
-        source: `mixed`, `textures`, `shuffled`, `inverted`, or what `secondguess.data.load_images` takes: `photos`,
+        source: `mixed`, `textures`, `shuffled`, `inverted`, or what `secondguess.images.load_images` takes: `photos`,
             `digits`, `mnist5k`, or best a folder of your own (`./textures` if it is called like one of these). Whether
             the images are invalid is for you to say: patches of photographs are out of this world for a classifier of
             digits, less so for one of holiday pictures.
@@ -73,7 +73,7 @@ def _mixed(nominal: ImageSet, seed: int) -> ImageSet:
 def _part(name: str, nominal: ImageSet, seed: int) -> ImageSet:
     if name in GENERATED:
         return GENERATED[name](nominal, seed)
-    from secondguess.data import conform, load_images
+    from secondguess.images import conform, load_images
 
     other = conform(load_images(name), nominal.shape)
     other = other.head(len(nominal), seed=seed)
@@ -124,7 +124,7 @@ def _unlabelled(
     images: ImageSource, kinds: NDArray[Any], nominal: ImageSet, *, ids: Sequence[str] | None = None
 ) -> ImageSet:
     """A set of images to which none of the nominal classes applies."""
-    from secondguess.data import ImageSet
+    from secondguess.images import ImageSet
 
     return ImageSet.from_source(
         images,

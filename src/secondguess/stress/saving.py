@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from secondguess._files import make_folder, write_bytes, write_json
-from secondguess.data import ImageSet, save_npz, save_parquet
 from secondguess.errors import MissingExtra
+from secondguess.images import ImageSet, save_npz, save_parquet
 
 __all__ = ["card_of", "save_stress_set", "sheet_png"]
 

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess._outputs import softmax
 from secondguess.errors import UserError
+from secondguess.model.outputs import softmax
 from secondguess.supervisors._sampling_scores import mean_softmax, mutual_information, predictive_entropy
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from secondguess.classifier import Classifier
-    from secondguess.data import ImageSource
+    from secondguess.images import ImageSource
+    from secondguess.model.classifier import Classifier
     from secondguess.training import Fleet
 
 __all__ = ["DeepEnsemble", "Plan", "restored", "trained"]
@@ -93,7 +93,7 @@ class DeepEnsemble:
     """
 
     def __init__(self, members: Sequence[Any], *, device: str = "auto") -> None:
-        from secondguess.classifier import Classifier
+        from secondguess.model.classifier import Classifier
 
         made = [one if isinstance(one, Classifier) else Classifier(one, device=device) for one in members]
         self._become(len(made), lambda images: [one.predict(images) for one in made], {}, made)
@@ -205,7 +205,7 @@ def restored(
 
 
 def _train(plan: Plan, images: ImageSource, labels: NDArray[np.int64], num_classes: int) -> DeepEnsemble:
-    from secondguess.data.sources import ViewSource
+    from secondguess.images.sources import ViewSource
     from secondguess.training import train_fleet
 
     known = np.flatnonzero(labels >= 0)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from secondguess._device import isolated_rng, seed_rng
-from secondguess.data import ImageSource
+from secondguess.images import ImageSource
 
 __all__ = ["Vae", "divergence", "train"]
 

@@ -42,14 +42,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.errors import UserError
-from secondguess.observation import Needs, Observation
+from secondguess.model.observation import Needs, Observation
 from secondguess.supervisors.base import Supervisor
 from secondguess.supervisors.registry import register
 
 if TYPE_CHECKING:
     import torch
 
-    from secondguess.data import ImageSource
+    from secondguess.images import ImageSource
     from secondguess.supervisors._vae import Vae
 
 __all__ = ["Autoencoder"]

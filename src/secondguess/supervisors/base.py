@@ -15,9 +15,9 @@ from typing import Any, ClassVar, Self, final
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess._learner import Learner
+from secondguess.contracts.learner import Learner
 from secondguess.errors import UserError
-from secondguess.observation import Observation
+from secondguess.model.observation import Observation
 
 __all__ = ["Supervisor"]
 

@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess._contract import Kit, check_name, check_parameters, refuses, require, run_checks
-from secondguess.observation import Needs, Observation
+from secondguess.contracts.kit import Kit, check_name, check_parameters, refuses, require, run_checks
+from secondguess.model.observation import Needs, Observation
 from secondguess.supervisors.base import Supervisor
 
 __all__ = ["check_supervisor", "example_observation"]
@@ -56,7 +56,7 @@ def check_supervisor(supervisor: Supervisor | type[Supervisor], *, images: int =
 
 def example_observation(needs: Needs, images: int, *, seed: int = 0, suspicious: bool = False) -> Observation:
     """A synthetic observation of four classes that holds what `needs` asks for; its arrays are read-only."""
-    from secondguess.data import ImageSet
+    from secondguess.images import ImageSet
 
     rng = np.random.default_rng(seed)
     truth = _classes(images)

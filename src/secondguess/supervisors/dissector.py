@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.errors import UserError
-from secondguess.observation import Needs, Observation, Trace
+from secondguess.model.observation import Needs, Observation, Trace
 from secondguess.supervisors._submodels import Recipe, class_logits, train_submodel
 from secondguess.supervisors._traces import Layers
 from secondguess.supervisors.base import Supervisor

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.errors import UserError
-from secondguess.observation import Needs, Observation
+from secondguess.model.observation import Needs, Observation
 from secondguess.supervisors._sampling_scores import (
     mean_softmax,
     mutual_information,

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from secondguess._device import pick_device
 from secondguess.errors import UserError
-from secondguess.observation import Observation
+from secondguess.model.observation import Observation
 from secondguess.supervisors._traces import Layers, TraceSupervisor
 from secondguess.supervisors.registry import register
 

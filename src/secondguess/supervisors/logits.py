@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.errors import UserError
-from secondguess.observation import Needs, Observation
+from secondguess.model.observation import Needs, Observation
 from secondguess.supervisors.base import Supervisor
 from secondguess.supervisors.registry import register
 

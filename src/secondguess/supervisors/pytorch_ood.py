@@ -24,14 +24,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.errors import UserError
-from secondguess.observation import Needs, Observation
+from secondguess.model.observation import Needs, Observation
 from secondguess.supervisors._traces import Layers, chosen_traces, side_by_side
 from secondguess.supervisors.base import Supervisor
 
 if TYPE_CHECKING:
     import torch
 
-    from secondguess.classifier import Classifier
+    from secondguess.model.classifier import Classifier
 
 __all__ = ["FromPytorchOOD", "SupervisorDetector", "to_pytorch_ood"]
 

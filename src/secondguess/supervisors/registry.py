@@ -19,7 +19,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from secondguess._registry import Registry
+from secondguess.contracts.registry import Registry
 from secondguess.errors import UserError
 from secondguess.supervisors.base import Supervisor
 

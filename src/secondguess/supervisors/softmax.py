@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess.observation import Observation
+from secondguess.model.observation import Observation
 from secondguess.supervisors.base import Supervisor
 from secondguess.supervisors.registry import register
 

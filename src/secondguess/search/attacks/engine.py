@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from secondguess._progress import Advance
-from secondguess.data import ImageSource
+from secondguess.images import ImageSource
+from secondguess.progress import Advance
 from secondguess.search.attacks.base import Attack
 from secondguess.search.attacks.checkpoint import Results
 from secondguess.search.attacks.decisions import UNUSABLE, Decisions

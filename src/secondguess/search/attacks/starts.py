@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from secondguess.data import ImageSource
+from secondguess.images import ImageSource
 from secondguess.search.attacks.decisions import UNUSABLE, Decisions
 from secondguess.search.attacks.noise import Noise
 from secondguess.search.attacks.walk import Walk, pixelwise

@@ -25,8 +25,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from secondguess.backends.differentiable import Differentiable
 from secondguess.errors import require
+from secondguess.model.backends.differentiable import Differentiable
 from secondguess.stress.adversarial.search import Attack, Floats, Ints
 
 __all__ = ["open_attack", "require_foolbox"]

@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess._progress import Advance
 from secondguess.errors import UserError
+from secondguess.progress import Advance
 from secondguess.stress.adversarial.search import REASON_LENGTH, Floats, Ints, Search
 from secondguess.stress.base import Given, StressSet, changed
 
 if TYPE_CHECKING:
-    from secondguess.classifier import Classifier
-    from secondguess.data import ImageSet
+    from secondguess.images import ImageSet
+    from secondguess.model.classifier import Classifier
 
 __all__ = ["ATTACKS", "PAPER_GRID", "Adversarial"]
 
@@ -182,7 +182,7 @@ class Adversarial(StressSet):
 
 def _classes(judge: Classifier, images: Floats) -> Ints:
     """What the classifier says of images (m, C, H, W)."""
-    from secondguess.data import ImageSet
+    from secondguess.images import ImageSet
 
     return judge.predict(ImageSet.from_arrays(images, layout="NCHW")).argmax(axis=1)
 

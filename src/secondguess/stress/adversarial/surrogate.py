@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from torch import nn
 
 from secondguess._device import isolated_rng, seed_rng
-from secondguess.classifier import Classifier
-from secondguess.data import ImageSet
 from secondguess.errors import UserError
+from secondguess.images import ImageSet
+from secondguess.model.classifier import Classifier
 from secondguess.stress.adversarial.search import Ints, pieces
 from secondguess.training import train
 

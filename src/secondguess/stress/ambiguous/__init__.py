@@ -5,7 +5,6 @@ from secondguess.stress.ambiguous.ambiguess import AmbiGuess
 from secondguess.stress.ambiguous.base import AmbiguousGenerator, AmbiguousImages
 from secondguess.stress.ambiguous.blend import PixelBlend
 from secondguess.stress.ambiguous.estimator import AmbiguityEstimator
-from secondguess.stress.ambiguous.latent_mixture import LatentMixture
 
 __all__ = [
     "AmbiGAN",
@@ -13,6 +12,5 @@ __all__ = [
     "AmbiguityEstimator",
     "AmbiguousGenerator",
     "AmbiguousImages",
-    "LatentMixture",
     "PixelBlend",
 ]

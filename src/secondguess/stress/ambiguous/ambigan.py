@@ -35,9 +35,9 @@ from typing import Any, Literal, get_args
 from torch import nn
 
 from secondguess._device import pick_device
-from secondguess._progress import Progress
-from secondguess.data import ImageSet
 from secondguess.errors import UserError
+from secondguess.images import ImageSet
+from secondguess.progress import Progress
 from secondguess.stress.ambiguous.base import AmbiguousGenerator, AmbiguousImages
 from secondguess.stress.ambiguous.companion import (
     Reality,

@@ -36,9 +36,9 @@ import numpy as np
 import torch
 
 from secondguess._device import pick_device
-from secondguess._progress import Advance, Progress, Silent
-from secondguess.data import ImageSet
 from secondguess.errors import UserError
+from secondguess.images import ImageSet
+from secondguess.progress import Advance, Progress, Silent
 from secondguess.stress.ambiguous.acceptance import TrainedFleet, examine
 from secondguess.stress.ambiguous.autoencoders import Member, RaaeFleet
 from secondguess.stress.ambiguous.base import AmbiguousGenerator, AmbiguousImages, assemble

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess._progress import Progress
-from secondguess.data import ImageSet
 from secondguess.errors import UserError
+from secondguess.images import ImageSet
+from secondguess.progress import Progress
 from secondguess.stress.base import Given, StressSet
 from secondguess.stress.saving import save_stress_set
 

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess._progress import Progress, Silent
-from secondguess.data import ImageSet
 from secondguess.errors import UserError
+from secondguess.images import ImageSet
+from secondguess.progress import Progress, Silent
 from secondguess.stress.ambiguous.base import AmbiguousGenerator, AmbiguousImages, Candidates, assemble
 from secondguess.stress.ambiguous.comparison import figures
 from secondguess.stress.ambiguous.pairs import choose_pairs

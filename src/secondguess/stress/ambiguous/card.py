@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from secondguess.data import ImageSet
+from secondguess.images import ImageSet
 from secondguess.stress.ambiguous.acceptance import TrainedFleet
 from secondguess.stress.ambiguous.base import Candidates, LatentPicture
 from secondguess.stress.ambiguous.drawing import Drawer

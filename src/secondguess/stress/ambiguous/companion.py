@@ -32,9 +32,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess._progress import Progress, Silent
-from secondguess.data import ImageSet
 from secondguess.errors import UserError
+from secondguess.images import ImageSet
+from secondguess.progress import Progress, Silent
 from secondguess.stress.ambiguous.estimator import Agreement, AmbiguityEstimator
 from secondguess.stress.ambiguous.gan_losses import Target, target_distance
 from secondguess.stress.ambiguous.gan_networks import Gan

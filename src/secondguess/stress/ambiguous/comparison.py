@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess.data import ImageSet
 from secondguess.errors import UserError
+from secondguess.images import ImageSet
 from secondguess.metrics.ambiguity import mean_entropy
 from secondguess.stress.ambiguous.realism import Realism
 

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from secondguess._progress import Progress
+from secondguess.progress import Progress
 from secondguess.stress.ambiguous.acceptance import TrainedFleet
 from secondguess.stress.ambiguous.base import Candidates, water_fill
 from secondguess.stress.ambiguous.latent import Grid, Mode, draw, survey

@@ -41,10 +41,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from secondguess._device import pick_device
-from secondguess._progress import Progress, Silent
-from secondguess._saving import DAMAGE, read, write
-from secondguess.data import ImageSet
+from secondguess.contracts.saving import DAMAGE, read, write
 from secondguess.errors import UserError
+from secondguess.images import ImageSet
+from secondguess.progress import Progress, Silent
 from secondguess.stress.ambiguous.estimator_members import FoldedMembers, MemberNetworks, fitting_depth
 from secondguess.training._examples import derive_seed
 from secondguess.training._run import deterministic

@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from secondguess._progress import Progress
-from secondguess.data import ImageSet
 from secondguess.errors import UserError
+from secondguess.images import ImageSet
 from secondguess.metrics.realism import frechet_distance
+from secondguess.progress import Progress
 from secondguess.stress.ambiguous.ambigan import AmbiGAN, TrainedGan
 from secondguess.stress.ambiguous.companion import Rejection, draw_companion
 from secondguess.stress.ambiguous.estimator import balanced_rows

@@ -30,9 +30,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from secondguess._files import write_bytes
-from secondguess._progress import Progress, Silent
-from secondguess.data import ImageSet
 from secondguess.errors import UserError
+from secondguess.images import ImageSet
+from secondguess.progress import Progress, Silent
 from secondguess.stress.ambiguous.estimator import balanced_rows
 from secondguess.stress.ambiguous.gan_losses import Target
 from secondguess.stress.ambiguous.gan_networks import Architecture, Gan, to_unit

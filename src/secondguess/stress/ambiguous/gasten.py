@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from secondguess._device import isolated_rng, pick_device, seed_rng
-from secondguess.data import ImageSet
+from secondguess.images import ImageSet
 from secondguess.stress.ambiguous.estimator import balanced_rows
 from secondguess.training import train as train_model
 

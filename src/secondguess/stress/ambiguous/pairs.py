@@ -14,8 +14,8 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess.data import ImageSet
 from secondguess.errors import UserError
+from secondguess.images import ImageSet
 
 __all__ = ["choose_pairs", "confusion_by_neighbours"]
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess.data import ImageSet
+from secondguess.images import ImageSet
 
 __all__ = ["Realism", "sharpness"]
 

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess.classifier import Classifier
 from secondguess.errors import UserError
-from secondguess.observation import Observation, Trace
+from secondguess.model.classifier import Classifier
+from secondguess.model.observation import Observation, Trace
 from secondguess.supervisors.base import Supervisor
 from secondguess.supervisors.registry import make
 
@@ -39,7 +39,7 @@ def calc(
             been fitted.
         params: the parameters of the supervisor, or those to change.
     """
-    from secondguess.data import ImageSet
+    from secondguess.images import ImageSet
 
     chosen = _made(supervisor, params)
     if train is not None:

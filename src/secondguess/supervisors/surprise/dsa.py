@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.errors import UserError
-from secondguess.observation import Observation
+from secondguess.model.observation import Observation
 from secondguess.supervisors._traces import Layers, TraceSupervisor, finite_rows, same_width
 from secondguess.supervisors.registry import register
 from secondguess.supervisors.surprise._classes import one_of

@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.errors import UserError
-from secondguess.observation import Observation
+from secondguess.model.observation import Observation
 from secondguess.supervisors._traces import Layers, TraceSupervisor
 from secondguess.supervisors.registry import register
 from secondguess.supervisors.surprise._classes import by_group, class_rows, one_of, same_width

@@ -1,0 +1,227 @@
+"""What a guard costs over the bare model, and what the service holds.
+
+The guard is the softmax and MDSA over the last layer but one, on digits of 28 x 28. Overhead: `guard.judge` against the
+forward pass of the same torch module, in turns, for images that come alone and in batches; and the same for the guard
+that was exported together with its model and runs in ONNX Runtime, where that is installed: what changes for somebody
+who replaces the torch module by it. Service: the command `secondguess guard serve` in a process of its own, called by a
+third one at a steady rate.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secondguess._versions import versions
+from secondguess.errors import MissingExtra, UserError, require
+from secondguess.progress import Progress, Silent
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from secondguess.guard.guard import Guard
+
+__all__ = ["run"]
+
+Images = NDArray[np.float32]
+Judge = Callable[[Images], Any]
+
+ARCHITECTURE, DATA = "simple_cnn", "mnist5k"
+SUPERVISORS = ("max_softmax", "mdsa")
+OVERHEADS = {1: 0.20, 256: 0.15}  # by batch size: what is aimed at
+LATENCY = 100.0  # milliseconds, the 99th percentile that is aimed at
+SERVE = (sys.executable, "-m", "secondguess", "guard", "serve")
+EPOCHS, STRESSED, SENT = 2, 300, 256
+
+
+def run(
+    *,
+    requests: float = 200.0,
+    seconds: float = 60.0,
+    repeats: int = 30,
+    service: bool = True,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Measure both.
+
+    Args:
+        requests: a second.
+        seconds: of calling.
+        repeats: of each timing; the median of the ratios counts.
+        service: whether to start the service at all.
+        progress: where to report.
+
+    Returns:
+        `{"overhead": [{"batch", "bare_ms", "guard_ms", "overhead", "median_overhead", "target", "met"}, ...],
+        "exported": the same, or None without ONNX, "service": {...} or None, ...}`.
+    """
+    progress = progress or Silent()
+    with tempfile.TemporaryDirectory(prefix="secondguess-bench-") as name:
+        folder = Path(name)
+        guard, model, images = _prepared(folder, progress)
+        rows = [_overhead(guard.judge, model, images, batch, repeats, progress) for batch in OVERHEADS]
+        exported = _exported(guard, folder / "exported")
+        others = exported and [_overhead(exported, model, images, batch, repeats, progress) for batch in OVERHEADS]
+        held = _service(folder, requests, seconds, progress) if service else None
+    return {
+        "model": ARCHITECTURE,
+        "data": DATA,
+        "supervisors": list(SUPERVISORS),
+        "cores": os.cpu_count(),
+        "versions": versions(),
+        "overhead": rows,
+        "exported": others,
+        "service": held,
+    }
+
+
+def _prepared(folder: Path, progress: Progress) -> tuple[Guard, nn.Module, Images]:
+    """A guard, its model once more without the guard's hooks, and images; guard, weights and images are also files."""
+    from safetensors.torch import save_file
+
+    from secondguess import training, zoo
+    from secondguess.guard import Guard, StressSplit
+    from secondguess.images import load
+    from secondguess.model.classifier import Classifier
+    from secondguess.stress import Corrupted, Invalid
+
+    digits = load(DATA)
+    assert digits.train is not None
+    model = zoo.make(ARCHITECTURE, input_shape=digits.train.shape, seed=0)
+    with progress.task("Training a model", 1):
+        training.train(model, digits.train.materialise(), digits.train.labels, epochs=EPOCHS, device="cpu")
+    save_file(model.state_dict(), folder / "weights.safetensors")
+    classifier = Classifier(f"zoo:{ARCHITECTURE}", weights=folder / "weights.safetensors", device="cpu")
+    some = digits.train.head(STRESSED, seed=0)
+    stress = StressSplit({"corrupted": Corrupted().make(some, seed=0), "invalid": Invalid().make(some, seed=0)})
+    guard = Guard(SUPERVISORS, false_alarms=0.01).fit(classifier, digits.train, digits.test, stress)
+    guard.save(folder / "guard")
+    images = digits.test.materialise()
+    _write_pictures(images[:SENT], folder / "images")
+    return guard, model.eval(), images
+
+
+def _write_pictures(images: Images, folder: Path) -> None:
+    from PIL import Image
+
+    folder.mkdir()
+    for number, image in enumerate(images):
+        Image.fromarray(np.rint(image[0] * 255).astype(np.uint8)).save(folder / f"{number:04}.png")
+
+
+def _exported(guard: Guard, folder: Path) -> Judge | None:
+    """How the exported guard judges, with as many threads as torch has; None where ONNX is not installed."""
+    import torch
+
+    from secondguess.guard.onnx_export import export_onnx
+
+    try:
+        from secondguess.guard.runtime import Runtime
+
+        return Runtime(export_onnx(guard, folder), threads=torch.get_num_threads()).judge
+    except MissingExtra:
+        return None
+
+
+def _overhead(
+    judge: Judge, model: nn.Module, images: Images, batch: int, repeats: int, progress: Progress
+) -> dict[str, Any]:
+    import torch
+
+    parts = [images[start : start + batch] for start in range(0, min(len(images) - batch, 100 * batch), batch)][:100]
+
+    def bare() -> None:
+        with torch.inference_mode():
+            for part in parts:
+                model(torch.from_numpy(part)).numpy()
+
+    def guarded() -> None:
+        for part in parts:
+            judge(part)
+
+    times: dict[str, list[float]] = {"bare": [], "guard": []}
+    works: dict[str, Callable[[], None]] = {"bare": bare, "guard": guarded}
+    with progress.task(f"Timing batches of {batch}", repeats) as advance:
+        for repeat in range(-2, repeats):  # the first two rounds warm caches and allocators
+            for name, work in works.items():
+                began = time.perf_counter()
+                work()
+                if repeat >= 0:
+                    times[name].append((time.perf_counter() - began) / len(parts))
+            advance(max(0, repeat + 1), repeats)
+    best = min(times["guard"]) / min(times["bare"]) - 1
+    median = float(np.median(np.array(times["guard"]) / np.array(times["bare"]))) - 1
+    return {
+        "batch": batch,
+        "bare_ms": 1000 * min(times["bare"]),
+        "guard_ms": 1000 * min(times["guard"]),
+        "overhead": best,
+        "median_overhead": median,
+        "target": OVERHEADS[batch],
+        "met": best <= OVERHEADS[batch],
+    }
+
+
+def _service(folder: Path, requests: float, seconds: float, progress: Progress) -> dict[str, Any]:
+    """Start the service, call it, stop it."""
+    require("fastapi", "app")
+    token, words = (
+        folder / "token",
+        ["--model", f"zoo:{ARCHITECTURE}", "--weights", str(folder / "weights.safetensors")],
+    )
+    command = [
+        *SERVE,
+        str(folder / "guard"),
+        *words,
+        "--device",
+        "cpu",
+        "--port",
+        "0",
+        "--token-file",
+        str(token),
+        "--json",
+    ]
+    environment = {"OMP_NUM_THREADS": "1", **os.environ}  # batches are small: a second thread would only be waited for
+    server = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        address = _address(server)
+        with progress.task("Calling the service", 1) as advance:
+            _load(address, token, folder, requests, min(2.0, seconds))  # the first requests find everything cold
+            found = _load(address, token, folder, requests, seconds)
+            advance(1, 1)
+    finally:
+        server.terminate()
+        server.communicate()
+    return found | {
+        "rate": requests,
+        "target_p99": LATENCY,
+        "met": found["errors"] == 0 and found["p99"] < LATENCY,
+    }
+
+
+def _load(address: str, token: Path, folder: Path, requests: float, seconds: float) -> dict[str, Any]:
+    words: Sequence[str] = (address, str(token), str(folder / "images"), str(requests), str(seconds))
+    command = [sys.executable, "-m", "secondguess_lab.bench.http_load", *words]
+    return dict(json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
+
+
+def _address(server: subprocess.Popen[str]) -> str:
+    """What the service announces: one JSON object over several lines."""
+    assert server.stdout is not None
+    told = ""
+    for line in server.stdout:
+        told += line
+        if line.startswith("}"):
+            return str(json.loads(told)["address"])
+    _, said = server.communicate()
+    raise UserError(f"The service could not be started: {said.strip().splitlines()[-1] if said.strip() else told}")

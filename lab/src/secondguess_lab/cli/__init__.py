@@ -1,0 +1,1 @@
+"""The commands `secondguess study` and `secondguess bench`."""

@@ -1,0 +1,1 @@
+"""Methods that a paper compares itself with and that nobody should use otherwise."""

@@ -1,0 +1,1 @@
+"""Tests and diagrams that compare methods over many data sets, as papers do."""

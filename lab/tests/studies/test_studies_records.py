@@ -1,0 +1,183 @@
+"""What the adapters make of the records in the repository, against the records' own summaries."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from secondguess.errors import UserError
+from secondguess_lab.studies import get, recorded
+from secondguess_lab.studies.papers.ambiguity import ARCHITECTURES, ENSEMBLES
+from secondguess_lab.studies.records import results_folder
+
+RESULTS = Path(__file__).parents[3] / "results"
+
+
+def kept(path):
+    return json.loads((RESULTS / path).read_text())
+
+
+def cells_of(name):
+    return recorded(get(name), RESULTS).table.cells
+
+
+def test_surprise_table1_is_the_summary_of_the_record():
+    mean, cells = kept("surprise/mnist.json")["mean"], cells_of("surprise-table1")
+    for method in ("dsa", "lsa"):
+        for key, name in (("fgsm", "adversarial"), ("mnist_c", "corrupted")):
+            cell = cells[f"{name}, {method.upper()}", "mean"]
+            assert cell.value == pytest.approx(mean[method][key]["mean"])
+            assert cell.spread == pytest.approx(mean[method][key]["std"])
+            assert cell.n == mean[method]["models"]
+
+
+def test_surprise_figures_are_the_summary_of_the_record():
+    mean = kept("surprise/mnist.json")["mean"]
+    cells = cells_of("surprise-figure3")
+    assert cells["DSA, epsilon_free 0.33", "corrupted"].value == pytest.approx(
+        mean["dsa, epsilon_free 0.33"]["mnist_c"]["mean"]
+    )
+    assert ("LSA, bandwidth 0.1", "adversarial") not in cells
+    rows = kept("surprise/mnist.json")["rows"]
+    whole, third = (
+        {row["model"]: row["fgsm"] for row in rows if row["method"] == method}
+        for method in ("dsa", "dsa, uniform 0.33")
+    )
+    lost = np.mean([whole[model] - value for model, value in third.items()])
+    assert 1 < len(third) < len(whole)
+    assert cells["DSA, uniform 0.33", "adversarial lost"].value == pytest.approx(lost)
+    bandwidths = cells_of("surprise-figure4")
+    assert bandwidths["silverman", "mean"].value == pytest.approx(mean["lsa, bandwidth silverman"]["fgsm"]["mean"])
+    assert bandwidths["scott", "std"].value == pytest.approx(mean["lsa"]["fgsm"]["std"])
+
+
+def test_surprise_table2_is_the_benchmark_of_the_paper_s_size():
+    rows = kept("bench/surprise.json")["rows"]
+    seconds = {row["work"]: row["seconds"] for row in rows if row["dimension"] == 10}
+    cells = cells_of("surprise-table2")
+    assert cells["DSA, improved, all threads", "MacBook Pro 2019"].value == seconds["dsa"]
+    assert cells["LSA, improved", "Threadripper 1920X"].value == seconds["lsa"]
+
+
+@pytest.mark.parametrize("data", ["mnist", "fashion_mnist"])
+def test_ambiguity_table1_agrees_with_five_simple_cnns_that_were_trained_before(data):
+    earlier, cells = kept(f"ambiguity/{data}.json"), cells_of("ambiguity-table1")
+    for key, generator in (("as_published", "ambiguess"), ("realism", "ambiguess, realistic")):
+        for training in ("clean", "mixed"):
+            mean, row = earlier[key]["mean"][training], f"{data}, {generator}, simple_cnn: {training}"
+            assert cells[f"{row}, ambiguous", "top-pair"].value == pytest.approx(mean["top_pair"], abs=0.06)
+            assert cells[f"{row}, ambiguous", "top-1"].value == pytest.approx(mean["top_1"], abs=0.03)
+            assert cells[f"{row}, nominal", "top-1"].value == pytest.approx(mean["nominal_accuracy"], abs=0.01)
+
+
+def test_ambiguity_table1_is_whole_and_its_means_are_of_four_networks():
+    cells, published = cells_of("ambiguity-table1"), get("ambiguity-table1").published.cells
+    assert set(published) <= set(cells)
+    for (row, column), cell in cells.items():
+        about, part, of = row.partition(", mean of four")
+        if part:
+            four = [cells[f"{about}, {network}{of}", column].value for network in ARCHITECTURES]
+            assert cell.value == pytest.approx(np.mean(four))
+
+
+def test_ambiguity_table2_has_every_cell_and_says_what_is_missing():
+    found = recorded(get("ambiguity-table2"), RESULTS)
+    assert set(get("ambiguity-table2").published.cells) <= set(found.table.cells)
+    (record,) = found.records
+    (missing,) = record["missing"]
+    assert (missing["name"], missing["architecture"]) == ("fashion_mnist", "densenet_se")
+    cells = found.table.cells
+    for supervisor, column in get("ambiguity-table2").published.cells:
+        whole = cells[supervisor, column]
+        single = [cells.get((row, column)) for row in found.table.rows if row.startswith(f"{supervisor}, ")]
+        own = [cell.value for cell in single if cell is not None]
+        assert whole.value == pytest.approx(np.mean(own))
+        assert whole.n == len(own) == (3 if supervisor in ENSEMBLES or column.startswith("fashion") else 4)
+
+
+def test_oracles_are_the_rates_of_the_record():
+    record = kept("oracles/mnist.json")
+    oracles = {"ICOS, fine": "icos_fine", "ICOS, equal": "icos_equal"}
+    oracles |= {"cross-referencing": "cross_reference", "SelfChecker": "selfchecker"}
+    for name, rate in (("table6", "tpr"), ("table7", "fpr"), ("table8", "f1"), ("figure6", "mae")):
+        cells = cells_of(f"oracles-{name}")
+        assert set(cells) == {(network, title) for network in "ABC" for title in oracles}
+        for (network, title), cell in cells.items():
+            found = record["detection"][f"icos_{network.lower()}"][oracles[title]]
+            assert cell.value == pytest.approx(found[rate], abs=6e-5)
+            assert cell.n == 30
+
+
+def test_errors_of_estimated_accuracy_have_the_spread_over_draws():
+    record, cells = kept("oracles/mnist.json"), cells_of("oracles-figure6")
+    (row,) = (one for one in record["rows"] if (one["network"], one["column"]) == ("icos_c", "no shift"))
+    offsets = [abs(error) for error in row["errors"]["selfchecker"]]
+    assert cells["C", "SelfChecker"].spread == pytest.approx(statistics.stdev(offsets))
+
+
+def test_label_shift_and_criteria_are_those_of_the_record():
+    record = kept("oracles/mnist.json")
+    cells = cells_of("oracles-figure11")
+    for swap in ("2/7", "5/6", "6/8"):
+        networks = record["errors"]["icos_equal"]["networks"][f"labels {swap} swapped"]
+        assert cells[f"C, labels {swap} swapped", "ICOS, equal"].value == pytest.approx(networks[2], abs=1e-4)
+    found = record["detection"]
+    fpr = [np.mean([found[net][judge]["fpr"] for net in found]) for judge in ("icos_fine_criterion_3", "icos_fine")]
+    assert cells_of("oracles-figure10")["criterion 3 against 1", "FPR, relative"].value == pytest.approx(
+        fpr[0] / fpr[1]
+    )
+
+
+def test_ranks_are_those_of_scipy():
+    from scipy.stats import rankdata
+
+    record, cells = kept("oracles/mnist.json"), cells_of("oracles-figure7")
+    rows = [row["errors"] for row in record["rows"] if row["column"] == "no shift"]
+    judges = ("icos_fine", "icos_equal", "cross_reference", "selfchecker")
+    offsets = np.concatenate([np.abs([row[judge] for judge in judges]).T for row in rows])
+    ranks = np.mean([rankdata(block) for block in offsets], axis=0)
+    shown = [
+        cells[name, "mean rank"].value for name in ("ICOS, fine", "ICOS, equal", "cross-referencing", "SelfChecker")
+    ]
+    np.testing.assert_allclose(shown, ranks)
+    assert cells["Nemenyi", "critical difference"].value == pytest.approx(
+        2.569 * np.sqrt(4 * 5 / (6 * len(offsets))), abs=1e-3
+    )
+
+
+def test_a_record_of_a_run_comes_before_earlier_ones(tmp_path):
+    (tmp_path / "mine").mkdir()
+    cells = [{"row": "adversarial, DSA", "column": "mean", "value": 0.5}]
+    path = tmp_path / "mine" / "surprise-table1.json"
+    path.write_text(json.dumps({"cells": cells, "scale": "quick", "hardware": ["a box"]}))
+    found = recorded(get("surprise-table1"), tmp_path)
+    assert found.table.cells["adversarial, DSA", "mean"].value == 0.5
+    assert found.records == [{"file": "mine/surprise-table1.json", "scale": "quick", "hardware": ["a box"]}]
+    path.with_name("copy").mkdir()
+    (path.parent / "copy" / path.name).write_text(path.read_text())
+    with pytest.raises(UserError, match="There are 2 records of surprise-table1 below"):
+        recorded(get("surprise-table1"), tmp_path)
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", '{"cells": [{"row": "a"}]}'])
+def test_a_broken_record_is_said(tmp_path, text):
+    (tmp_path / "oracles-table6.json").write_text(text)
+    with pytest.raises(
+        UserError, match=r"oracles-table6\.json (cannot be read as JSON|holds no JSON object|is no record)"
+    ):
+        recorded(get("oracles-table6"), tmp_path)
+
+
+def test_no_results_are_said(tmp_path, monkeypatch):
+    with pytest.raises(UserError, match="There are no results of surprise-table2 below"):
+        recorded(get("surprise-table2"), tmp_path)
+    with pytest.raises(UserError, match="There is no folder"):
+        results_folder(tmp_path / "none")
+    monkeypatch.chdir(tmp_path)
+    assert results_folder(None) == RESULTS
+    (tmp_path / "results").mkdir()
+    assert results_folder(None) == Path("results")

@@ -1,0 +1,7 @@
+"""Oracles: which predictions are wrong, judged without their labels, and which rule says so."""
+
+from secondguess.accuracy.oracles.base import Evidence, Oracle, Verdicts
+from secondguess.accuracy.oracles.checks import check_oracle
+from secondguess.accuracy.oracles.registry import get, make, names, register
+
+__all__ = ["Evidence", "Oracle", "Verdicts", "check_oracle", "get", "make", "names", "register"]

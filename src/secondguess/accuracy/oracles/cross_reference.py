@@ -1,0 +1,94 @@
+"""The cross-referencing oracle: what most of several models say is taken for the truth.
+
+The classifier under test and its referees vote; the class with most votes wins if it has at least two of them and no
+other class has as many. A prediction that differs from it is judged wrong, with the winner as advice. Without a winner
+there is no decision: those predictions are counted apart (`Verdicts.undecided`), and whoever turns verdicts into an
+accuracy says what becomes of them (`Verdicts.share_passed`).
+
+Source: Srisakaokul et al., "Multiple-implementation testing of supervised learning software", 2018, in the form with
+three networks that Guerriero et al. (2023) compare ICOS with, generalised to any number of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secondguess.accuracy.oracles.base import RIGHT, UNDECIDED, WRONG, Evidence, Oracle, Verdicts
+from secondguess.accuracy.oracles.registry import register
+from secondguess.errors import UserError
+
+if TYPE_CHECKING:
+    from secondguess.model.classifier import Classifier
+
+__all__ = ["CrossReference", "majority"]
+
+
+def majority(ballots: NDArray[np.int64], classes: int) -> NDArray[np.int64]:
+    """The class (n,) that wins among the votes (n, m): at least two and more than any other; -1 where none does."""
+    counts = np.zeros((len(ballots), classes), dtype=np.int64)
+    for vote in ballots.T:
+        counts[np.arange(len(ballots)), vote] += 1
+    top = counts.max(axis=1)
+    won = (top >= 2) & ((counts == top[:, None]).sum(axis=1) == 1)
+    return np.where(won, counts.argmax(axis=1), -1)
+
+
+@register
+class CrossReference(Oracle):
+    """Judges predictions by the majority of several models, of which the classifier under test is one.
+
+    Args:
+        referees: the other models, two or more: each a `Classifier` for the same classes, or the name of a column of
+            the images that holds its predictions (whole numbers, or class names).
+    """
+
+    name = "cross_reference"
+    requires_fit = False
+
+    def __init__(self, referees: Sequence[Classifier | str] = ("referee_1", "referee_2")) -> None:
+        self.referees = referees
+
+    def _judge(self, operation: Evidence) -> Verdicts:
+        if isinstance(self.referees, str) or len(self.referees) < 2:
+            raise UserError(
+                "Cross-referencing needs two or more referees beside the classifier: with a single one, "
+                "a disagreement does not tell who is wrong."
+            )
+        own = operation.predictions
+        ballots = np.stack([own, *(_predicted(referee, operation) for referee in self.referees)], axis=1)
+        winner = majority(ballots, len(operation.class_names))
+        wrong = np.where(winner < 0, UNDECIDED, np.where(winner == own, RIGHT, WRONG))
+        reasons = np.full(len(own), "", dtype=object)
+        for row in np.flatnonzero(wrong == WRONG):
+            agreeing = int((ballots[row] == winner[row]).sum())
+            reasons[row] = f"{agreeing} of {ballots.shape[1]} models say {operation.class_names[winner[row]]!r}"
+        return Verdicts.make(wrong, reasons, np.where(wrong == WRONG, winner, -1))
+
+
+def _predicted(referee: Classifier | str, operation: Evidence) -> NDArray[np.int64]:
+    """The classes (n,) that a referee predicts."""
+    names, images = operation.class_names, operation.images
+    if not isinstance(referee, str):
+        probabilities = referee.predict(images)
+        if probabilities.shape[1] != len(names):
+            raise UserError(
+                f"The referee {referee.name} knows {probabilities.shape[1]} classes, but the classifier under test "
+                f"{len(names)}; all must know the same."
+            )
+        return np.asarray(probabilities.argmax(axis=1), dtype=np.int64)
+    if referee not in images.columns:
+        known = ", ".join(images.columns) or "none"
+        raise UserError(
+            f"The set {images.name!r} has no column {referee!r} with a referee's predictions (its columns: {known})."
+        )
+    given = np.asarray(images.columns[referee])
+    if given.dtype.kind not in "iu":
+        place = {name: number for number, name in enumerate(names)}
+        given = np.array([place.get(str(one), -1) for one in given])
+    if given.min() < 0 or given.max() >= len(names):
+        raise UserError(f"The column {referee!r} holds predictions that are none of the {len(names)} classes.")
+    return given.astype(np.int64)

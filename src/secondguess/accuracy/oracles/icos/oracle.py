@@ -1,0 +1,254 @@
+"""ICOS, the image classification oracle surrogate: three kinds of likely invariants, looked at in order.
+
+    input data      which labels can occur where             (`input_rules.py`; only if rules are given)
+    training data   what images of a class look like         (`pixel_rules.py`)
+    algorithm       which probabilities go with failures     (`forest.py`)
+
+A prediction is judged wrong if it violates any of them; the first that it violates is named in the verdict. Everything
+else passes, including what no rule has an opinion about.
+
+Source: Guerriero, Lyu, Pietrantuono and Russo, "Assessing operational accuracy of CNN-based image classifiers using an
+oracle surrogate", 2023. The modules say where they depart from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secondguess.accuracy.oracles.base import Evidence, Oracle, Verdicts
+from secondguess.accuracy.oracles.icos.drawing import draw_rule
+from secondguess.accuracy.oracles.icos.features import Features, cell_for, feature_matrix, feature_name
+from secondguess.accuracy.oracles.icos.forest import grow_forest, votes
+from secondguess.accuracy.oracles.icos.input_rules import InputRules
+from secondguess.accuracy.oracles.icos.pixel_rules import PixelRule, PixelRules, choose_support, grow
+from secondguess.accuracy.oracles.registry import register
+from secondguess.errors import UserError
+from secondguess.model.observation import Needs, Trace
+
+__all__ = ["Contribution", "Icos", "Violations"]
+
+KINDS = ("input data", "training data", "algorithm")
+MAJORITY = 0.5
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """What one kind of invariant has to do with the verdicts.
+
+    Attributes:
+        kind: "input data", "training data" or "algorithm".
+        violations: how many predictions violate it.
+        credited: how many of these violate no kind that comes before it.
+        caught: how many of the credited ones are really wrong; None where labels are unknown.
+    """
+
+    kind: str
+    violations: int
+    credited: int
+    caught: int | None
+
+
+@dataclass(frozen=True, eq=False)
+class Violations:
+    """All invariants that n predictions violate, not only the first.
+
+    Attributes:
+        partition: int64 (n,), the partition whose labels exclude the prediction, or -1.
+        rule: int64 (n,), the pixel rule that contradicts the prediction, or -1.
+        votes: float64 (n,), the share of trees that say the prediction is wrong.
+    """
+
+    partition: NDArray[np.int64]
+    rule: NDArray[np.int64]
+    votes: NDArray[np.float64]
+
+    @property
+    def masks(self) -> dict[str, NDArray[np.bool_]]:
+        """Which predictions violate each kind of invariant, (n,) each, in order."""
+        found = (self.partition >= 0, self.rule >= 0, self.votes > MAJORITY)
+        return dict(zip(KINDS, found, strict=True))
+
+
+@register
+class Icos(Oracle):
+    """Judges predictions by rules on the input, on the training data and on the algorithm's probabilities.
+
+    Args:
+        rules: which labels can occur where; without them this kind of invariant is left out.
+        confidence: C, the least confidence of a pixel rule.
+        support: S, which the support of a pixel rule must exceed, or "auto": chosen on the validation images.
+        min_records: the fewest training images on either side of a split.
+        features: what the pixel rules look at: "auto", the side of square cells in pixels, or a `Trace`.
+        trees: in the forest.
+        balanced: whether the forest gives failures and successes the same weight.
+        seed: of the tree and the forest.
+
+    Attributes:
+        support_: S, as given or as chosen.
+    """
+
+    name = "icos"
+
+    def __init__(
+        self,
+        rules: InputRules | None = None,
+        *,
+        confidence: float = 0.99,  # the paper's C
+        support: int | Literal["auto"] = "auto",
+        min_records: int = 5,  # KNIME's setting in the paper
+        features: Features = "auto",
+        trees: int = 100,  # the paper's
+        balanced: bool = False,
+        seed: int = 0,
+    ) -> None:
+        self.rules = rules
+        self.confidence = confidence
+        self.support = support
+        self.min_records = min_records
+        self.features = features
+        self.trees = trees
+        self.balanced = balanced
+        self.seed = seed
+
+    @property
+    def needs(self) -> Needs:
+        """Probabilities, and the layer that the rules look at if there is one."""
+        return Needs(traces=frozenset({self.features})) if isinstance(self.features, Trace) else Needs()
+
+    def _fit(self, training: Evidence, validation: Evidence) -> None:
+        if not 0 <= self.confidence <= 1:
+            raise UserError(f"The confidence of a rule is between 0 and 1, not {self.confidence}.")
+        if self.support != "auto" and (not isinstance(self.support, int) or self.support < 0):
+            raise UserError(f"The support of a rule is 'auto' or a number of images, 0 or more, not {self.support!r}.")
+        if self.rules is not None:
+            self.rules.allowed(training.class_names)
+        if training.images.shape != validation.images.shape:
+            raise UserError(_other_shape("validation", validation, training.images.shape))
+        values = feature_matrix(training, self.features)
+        self.shape_ = list(training.images.shape)
+        self.tree_ = grow(
+            values, training.labels, len(training.class_names), min_records=self.min_records, seed=self.seed
+        )
+        seen = feature_matrix(validation, self.features)
+        self.support_ = (
+            choose_support(self.tree_, seen, self.confidence) if self.support == "auto" else int(self.support)
+        )
+        self.forest_ = grow_forest(
+            validation.observation.probabilities,
+            ~validation.correct,
+            trees=self.trees,
+            balanced=self.balanced,
+            seed=self.seed,
+        )
+
+    def _judge(self, operation: Evidence) -> Verdicts:
+        found = self._violations(operation)
+        masks = list(found.masks.values())
+        reasons = np.full(len(operation), "", dtype=object)
+        advice = np.full(len(operation), -1, dtype=np.int64)
+        for tell, mask in reversed(
+            list(zip((self._tell_input, self._tell_training, self._tell_algorithm), masks, strict=True))
+        ):
+            rows = np.flatnonzero(mask)
+            reasons[rows], advice[rows] = tell(operation, found, rows)
+        return Verdicts.make(np.any(masks, axis=0), reasons, advice)
+
+    def violations(self, operation: Evidence) -> Violations:
+        """All invariants that the predictions violate."""
+        self._ready(operation)
+        return self._violations(operation)
+
+    def contributions(self, operation: Evidence) -> list[Contribution]:
+        """What each kind of invariant contributes to the verdicts, in the order in which they are looked at."""
+        known = bool((operation.labels >= 0).all())
+        before = np.zeros(len(operation), dtype=bool)
+        found: list[Contribution] = []
+        for kind, mask in self.violations(operation).masks.items():
+            credited = mask & ~before
+            caught = int((credited & ~operation.correct).sum()) if known else None
+            found.append(Contribution(kind, int(mask.sum()), int(credited.sum()), caught))
+            before |= mask
+        return found
+
+    @property
+    def pixel_rules(self) -> PixelRules:
+        """The training-data invariants that were kept, surest first."""
+        if not self.is_fitted:
+            raise UserError("There are no rules yet; call fit(training, validation) first.")
+        return PixelRules(self.tree_, self.confidence, self.support_)
+
+    def describe(self, number: int | None = None) -> str:
+        """A pixel rule in words, or all of them, one a line."""
+        rules = self.pixel_rules
+        if number is not None:
+            return self._text(rules[number])
+        return "\n".join(f"{k}: {self._text(rule)}" for k, rule in enumerate(rules))
+
+    def draw(self, number: int, image: NDArray[np.float32]) -> NDArray[np.uint8]:
+        """A pixel rule over an image (C, H, W): a picture (h, w, 3), green = must be dark, red = must be bright."""
+        if isinstance(self.features, Trace):
+            raise UserError("Rules about the layers of a model cannot be drawn over an image; describe them instead.")
+        rule = self.pixel_rules[number]
+        if image.shape != self._shape:
+            raise UserError(f"The rule is about images of shape {self._shape}, but this one is {image.shape}.")
+        return draw_rule(rule, image, cell_for(self.features, self._shape))
+
+    def _text(self, rule: PixelRule) -> str:
+        return rule.describe(self.class_names_, lambda feature: feature_name(feature, self.features, self._shape))
+
+    @property
+    def _shape(self) -> tuple[int, int, int]:
+        channels, height, width = self.shape_
+        return channels, height, width
+
+    def _violations(self, operation: Evidence) -> Violations:
+        if operation.images.shape != self._shape:
+            raise UserError(_other_shape("operation", operation, self._shape))
+        nowhere = np.full(len(operation), -1, dtype=np.int64)
+        return Violations(
+            nowhere if self.rules is None else self.rules.violated(operation),
+            self.pixel_rules.violated(feature_matrix(operation, self.features), operation.predictions),
+            votes(self.forest_, operation.observation.probabilities),
+        )
+
+    def _tell_input(self, operation: Evidence, found: Violations, rows: NDArray[np.int64]) -> tuple[Any, Any]:
+        """Why predictions violate input rules, and the likeliest class that their partition allows."""
+        if self.rules is None or len(rows) == 0:
+            return [], []
+        names, table = operation.class_names, self.rules.allowed(operation.class_names)
+        allowed = table[found.partition[rows]]
+        advice = np.where(allowed, operation.observation.probabilities[rows], -1).argmax(axis=1)
+        places = [
+            f"cannot occur in {partition.name!r}, which allows {_listed([names[k] for k in np.flatnonzero(row)])}"
+            for partition, row in zip(self.rules.partitions, table, strict=True)
+        ]
+        broken = zip(operation.predictions[rows], found.partition[rows], strict=True)
+        return [f"input data: {names[predicted]!r} {places[where]}" for predicted, where in broken], advice
+
+    def _tell_training(self, operation: Evidence, found: Violations, rows: NDArray[np.int64]) -> tuple[Any, Any]:
+        """Why predictions violate pixel rules, and the class that the rule says."""
+        fired, rules = found.rule[rows], self.pixel_rules
+        texts = {number: f"training data: rule {number}: {self._text(rules[number])}" for number in np.unique(fired)}
+        return [texts[number] for number in fired], rules.labels[fired]
+
+    def _tell_algorithm(self, operation: Evidence, found: Violations, rows: NDArray[np.int64]) -> tuple[Any, Any]:
+        """Why the forest distrusts predictions; it has no other class to offer."""
+        trees = len(self.forest_["root"])
+        counts = np.rint(found.votes[rows] * trees).astype(int)
+        reasons = [f"algorithm: {count} of {trees} trees take these probabilities for a failure's" for count in counts]
+        return reasons, np.full(len(rows), -1)
+
+
+def _listed(names: list[str], most: int = 10) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def _other_shape(what: str, evidence: Evidence, shape: tuple[int, ...]) -> str:
+    return (
+        f"The rules are about images of shape {tuple(shape)}, but the {what} images are "
+        f"{tuple(evidence.images.shape)}; load them in the same size."
+    )

@@ -1,0 +1,147 @@
+"""Images that arrive in a folder: whatever lies there now, every file looked at once.
+
+Nobody has sorted these images into classes, so folders below are not classes: an image's id is its path within the
+folder, which rules can refer to. A file that is still being written cannot be read; it is tried again the next time.
+Links to folders are not followed, and nothing outside the folder is read. What is named like an image but is no plain
+file within the folder (a pipe, a link that leads out or nowhere) counts as unreadable.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import stat
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secondguess.accuracy.oracles import Evidence
+from secondguess.errors import UserError
+from secondguess.images.decode import EXTENSIONS, BadImage
+from secondguess.images.encoded import FileSource
+from secondguess.images.image_set import ImageSet
+from secondguess.images.sources import ArraySource
+from secondguess.model.observation import Observation
+
+if TYPE_CHECKING:
+    from secondguess.images.fitting import Fit
+    from secondguess.model.classifier import Classifier
+    from secondguess.progress import Progress
+
+__all__ = ["WatchedFolder", "holds_images"]
+
+IN_MEMORY = 1 << 28  # numbers, a gigabyte
+File = tuple[Path, int, int]  # where it is, when it was changed, how long it is
+
+
+class WatchedFolder:
+    """A folder of images without labels.
+
+    Args:
+        folder: all images in it and below, hidden ones left out.
+        classifier: looks at them.
+        like: what they are brought to the shape of, and whose classes they have.
+        fit: how, see `secondguess.images.fitting`.
+        skip_bad: whether files that cannot be read are left out and named in `unreadable`.
+    """
+
+    def __init__(
+        self, folder: Path, classifier: Classifier, like: ImageSet, *, fit: Fit = "stretch", skip_bad: bool = False
+    ) -> None:
+        if not folder.is_dir():
+            raise UserError(f"There is no folder {folder} for images to arrive in.")
+        self.folder = folder
+        self.unreadable: tuple[str, ...] = ()
+        self._classifier, self._like, self._fit, self._skip_bad = classifier, like, fit, skip_bad
+        self._seen: dict[File, NDArray[np.float64]] = {}
+
+    def __len__(self) -> int:
+        """The number of images that were there at the last look."""
+        return len(self._seen)
+
+    def look(self, progress: Progress) -> bool:
+        """Let the classifier look at what is new; whether anything has come, gone or changed since the last look."""
+        files, odd = _files(self.folder)
+        if odd and not self._skip_bad:
+            raise BadImage(
+                f"The image {odd[0]} is not a file within the folder {self.folder}; put a copy there, or leave it out "
+                "with --skip-bad."
+            )
+        new = self._readable([file for file in files if file not in self._seen])
+        self.unreadable += odd
+        gone = self._seen.keys() - set(files)
+        seen: dict[File, NDArray[np.float64]] = {}
+        if new:
+            images = self._images(new)
+            with progress.task("Looking at new images", len(new)) as advance:
+                probabilities = self._classifier.observe(images, progress=advance).probabilities
+            seen = dict(zip(new, probabilities, strict=True))
+        self._seen = {file: row for file, row in self._seen.items() if file not in gone} | seen
+        return bool(new or gone)
+
+    def forget_unreadable(self) -> None:
+        """Forget the images that can no longer be read, so that the next look tries them again."""
+        files = list(self._seen)
+        for row in FileSource([path for path, _, _ in files], self._like.shape, self._fit).unreadable():
+            del self._seen[files[row]]
+
+    def evidence(self) -> Evidence:
+        """All images that were there at the last look; `BadImage` where one cannot be read any more."""
+        if not self._seen:
+            raise UserError(f"There is no image ({', '.join(EXTENSIONS)}) in the folder {self.folder}.")
+        files = sorted(self._seen)
+        images = self._images(files)
+        if len(files) * math.prod(images.shape) <= IN_MEMORY:  # several will read them
+            images = replace(images, images=ArraySource(images.materialise(), "NCHW"))
+        probabilities = np.stack([self._seen[file] for file in files])
+        return Evidence(Observation(probabilities, images=images.images, class_names=images.class_names), images)
+
+    def _readable(self, files: Sequence[File]) -> list[File]:
+        self.unreadable = ()
+        if not files or not self._skip_bad:
+            return list(files)
+        source = FileSource([path for path, _, _ in files], self._like.shape, self._fit)
+        bad = source.unreadable()
+        self.unreadable = tuple(bad.values())
+        return [file for row, file in enumerate(files) if row not in bad]
+
+    def _images(self, files: Sequence[File]) -> ImageSet:
+        paths = [path for path, _, _ in files]
+        return ImageSet(
+            images=FileSource(paths, self._like.shape, self._fit),
+            labels=np.full(len(paths), -1, dtype=np.int64),
+            class_names=self._like.class_names,
+            name=str(self.folder),
+            ids=tuple(path.relative_to(self.folder).as_posix() for path in paths),
+        )
+
+
+def holds_images(folder: Path) -> bool:
+    """Whether this is a folder with image files in it or below."""
+    return folder.is_dir() and any(_files(folder))
+
+
+def _files(folder: Path) -> tuple[list[File], tuple[str, ...]]:
+    """The files within a folder that are named like images, and the names of what only looks like one."""
+    found: list[File] = []
+    odd: list[str] = []
+    home = folder.resolve()
+    for where, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in names:
+            if name.lower().endswith(EXTENSIONS) and not name.startswith("."):
+                path = Path(where, name)
+                try:
+                    status, within = path.stat(), path.resolve(strict=True).is_relative_to(home)
+                except OSError:  # a link to nothing or to itself, unless it was moved away since it was listed
+                    odd += [str(path)] * os.path.lexists(path)
+                    continue
+                if within and stat.S_ISREG(status.st_mode):
+                    found.append((path, status.st_mtime_ns, status.st_size))
+                else:
+                    odd.append(str(path))
+    return sorted(found), tuple(sorted(odd))

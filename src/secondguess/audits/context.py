@@ -1,0 +1,225 @@
+"""What the sections of an audit share: the classifier, the images, and everything already seen of them.
+
+One pass over each set of images feeds all sections: the context asks for the union of what all supervisors need, and on
+the training images for what those need that learn. It times them too: fitting and scoring happen here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+import traceback
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property, reduce
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secondguess.audits.cost import Cost, Stopwatch
+from secondguess.audits.findings import NotApplicable, Number
+from secondguess.errors import UserError
+from secondguess.images import ImageSet
+from secondguess.metrics import Interval
+from secondguess.model.classifier import Classifier
+from secondguess.model.observation import Needs, Observation
+from secondguess.progress import Progress, Silent
+from secondguess.stress import StressSet
+from secondguess.supervisors import Supervisor
+
+__all__ = ["Context", "Scored", "explain"]
+
+
+def explain(error: Exception) -> str:
+    """What went wrong, in one line: the sentence of a `UserError`, or what helps to report a defect."""
+    if isinstance(error, UserError):
+        return str(error)
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({Path(last.filename).name}, line {last.lineno})"
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A supervisor's scores (n,) on one set of images and what they cost.
+
+    Attributes:
+        scores: larger = more suspicious.
+        seconds: for scoring alone, the forward pass not counted.
+    """
+
+    scores: NDArray[np.float64]
+    seconds: float
+
+
+@dataclass
+class Context:
+    """An audit in progress.
+
+    Attributes:
+        classifier: the system under test.
+        test: nominal images, labelled.
+        train: what the classifier was trained on, for supervisors that learn; may be None.
+        supervisors: those under comparison.
+        stress: stress sets to make of the test images.
+        out: the folder of the audit; nothing is written anywhere else.
+        seed: of everything random.
+        false_alarms: the share of nominal images that an alarm threshold may hit.
+        progress: where to report.
+        unusable: why some supervisors could not be used, by name.
+        unmade: why some stress sets could not be made, by name.
+        remarks: what supervisors warned of while they were fitted or scored, by name.
+    """
+
+    classifier: Classifier
+    test: ImageSet
+    train: ImageSet | None
+    supervisors: Sequence[Supervisor]
+    stress: Sequence[StressSet]
+    out: Path
+    seed: int = 0
+    false_alarms: float = 0.05
+    progress: Progress = field(default_factory=Silent)
+    unusable: dict[str, str] = field(default_factory=dict)
+    unmade: dict[str, str] = field(default_factory=dict)
+    remarks: dict[str, list[str]] = field(default_factory=dict)
+    _scored: dict[tuple[str, str], Scored] = field(default_factory=dict, repr=False)
+    _fitting: dict[str, float] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def nominal(self) -> Observation:
+        """The test images as the classifier sees them."""
+        return self.observe(self.test, "test images")
+
+    @cached_property
+    def labels(self) -> NDArray[np.int64]:
+        """The true labels of the test images (n,)."""
+        if not self.test.is_labelled:
+            raise NotApplicable(
+                "The test images have no labels, so accuracy and calibration cannot be measured; "
+                "give labelled images with --test."
+            )
+        return self.test.labels
+
+    @cached_property
+    def stressed(self) -> dict[str, tuple[ImageSet, Observation]]:
+        """Every stress set by name: its images, and what the classifier says of them.
+
+        A set that cannot be made is left out, with its reason in `unmade`.
+        """
+        made: dict[str, tuple[ImageSet, Observation]] = {}
+        for one in self.stress:
+            try:
+                images = one.make(
+                    self.test,
+                    train=self.train,
+                    classifier=self.classifier,
+                    seed=self.seed,
+                    progress=self.progress,
+                    device=self.classifier.device,
+                    folder=self.out / "stress",
+                )
+                made[one.name] = (images, self.observe(images, f"{one.name} images"))
+            except Exception as error:  # somebody's generator must not take the report down
+                self.unmade[one.name] = explain(error)
+        return made
+
+    @cached_property
+    def fitted(self) -> list[Supervisor]:
+        """The supervisors that can be used with this classifier, fitted on the training images where they learn."""
+        usable: list[Supervisor] = []
+        for supervisor in self.supervisors:
+            try:
+                self._informed.check(supervisor.needs, f"The supervisor {supervisor.name!r}")
+                with self._listening(supervisor.name):
+                    if _learns(supervisor):
+                        supervisor = self._fitted(supervisor)
+                    supervisor.score(self.nominal.take(slice(0, 8)))  # one that cannot score must not cost the others
+                usable.append(supervisor)
+            except Exception as error:
+                self.unusable[supervisor.name] = explain(error)
+        if not usable:
+            raise UserError("None of the supervisors can be used: " + " ".join(self.unusable.values()))
+        return usable
+
+    def scored(self, supervisor: str, name: str = "nominal") -> Scored:
+        """A supervisor's scores on a set of images: `nominal` for the test images, or the name of a stress set."""
+        if (supervisor, name) not in self._scored:
+            judge = next(one for one in self.fitted if one.name == supervisor)
+            seen = self.nominal if name == "nominal" else self.stressed[name][1]
+            with self._listening(supervisor):
+                began = time.perf_counter()
+                scores = judge.score(seen)
+                self._scored[supervisor, name] = Scored(scores, time.perf_counter() - began)
+        return self._scored[supervisor, name]
+
+    def cost(self, supervisor: str) -> Cost:
+        """What a supervisor costs, measured on the test images; what several share is charged to each."""
+        judge = next(one for one in self.fitted if one.name == supervisor)
+        sharing = [one.name for one in self.fitted if one is judge or (judge.shared and one.shared == judge.shared)]
+        seconds = max(self.scored(name).seconds for name in sharing)
+        fitting = max((self._fitting[name] for name in sharing if name in self._fitting), default=None)
+        return Cost(fitting, self._stopwatch.extra(judge.needs), 1e6 * seconds / len(self.nominal))
+
+    def observe(self, images: ImageSet, label: str, needs: Needs | None = None) -> Observation:
+        """Look at images once for everybody, or for those who have these `needs`."""
+        with self.progress.task(f"Looking at {label}", len(images)) as advance:
+            wanted = self._needs(self.supervisors) if needs is None else needs
+            return self.classifier.observe(images, wanted, seed=self.seed, progress=advance)
+
+    def number(self, measured: Interval | float, images: ImageSet | None = None) -> Number:
+        """A number measured on `images` (the test images if left out)."""
+        return Number.of(measured, (images or self.test).fingerprint, self.seed)
+
+    def _fitted(self, supervisor: Supervisor) -> Supervisor:
+        seen, labels = self._training, self.train.labels if self.train else None
+        with self.progress.task(f"Fitting {supervisor.name}", 1) as advance:
+            began = time.perf_counter()
+            fitted = supervisor.clone().fit(seen, labels)
+            self._fitting[supervisor.name] = time.perf_counter() - began
+            advance(1, 1)
+        return fitted
+
+    @contextmanager
+    def _listening(self, supervisor: str) -> Iterator[None]:
+        """What a supervisor warns the user of belongs in the report; other warnings go their way."""
+        with warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always", UserWarning)
+            yield
+        for one in heard:
+            if issubclass(one.category, UserWarning):
+                said = self.remarks.setdefault(supervisor, [])
+                said += [str(one.message)] if str(one.message) not in said else []
+            else:
+                warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+
+    def _needs(self, supervisors: Sequence[Supervisor]) -> Needs:
+        gives = self._informed.gives
+        return reduce(Needs.__or__, [one.needs for one in supervisors if one.needs.abilities <= gives], Needs())
+
+    @cached_property
+    def _stopwatch(self) -> Stopwatch:
+        return Stopwatch(self.classifier, self.test)
+
+    @cached_property
+    def _informed(self) -> Classifier:
+        """The classifier, knowing whether its model returns logits; only a look that is not cached can tell."""
+        if not any(one.needs.logits for one in self.supervisors):
+            return self.classifier
+        informed = copy.copy(self.classifier)
+        informed.cache = None
+        informed.observe(self.test.head(informed.batch_size))
+        return informed
+
+    @cached_property
+    def _training(self) -> Observation:
+        if self.train is None:
+            raise UserError("This needs the images the model was trained on; give them with --train.")
+        learners = [one for one in self.supervisors if _learns(one)]
+        return self.observe(self.train, "training images", self._needs(learners))
+
+
+def _learns(supervisor: Supervisor) -> bool:
+    return supervisor.requires_fit and not supervisor.is_fitted

@@ -1,0 +1,90 @@
+"""Gates: conditions on an audit's numbers that decide whether somebody's CI turns green.
+
+A gate reads `supervisor.entropy.invalid.auroc >= 0.8`: a number of the audit, a comparison, a bound. `.low` or `.high`
+behind the name takes the end of its interval instead, so `accuracy.test.low >= 0.95` asks for more than luck.
+"""
+
+from __future__ import annotations
+
+import difflib
+import operator
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from secondguess.audits.findings import Number
+from secondguess.errors import UserError
+
+__all__ = ["Gate", "Verdict", "judge"]
+
+COMPARISONS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt, "==": operator.eq}
+FORM = re.compile(r"\s*(?P<name>[^<>=]+?)\s*(?P<comparison>>=|<=|==|>|<)\s*(?P<bound>[-+.\deE]+)\s*(?P<percent>%?)\s*")
+
+
+@dataclass(frozen=True)
+class Gate:
+    """A condition on one number."""
+
+    name: str
+    comparison: str
+    bound: float
+
+    @classmethod
+    def parse(cls, text: str) -> Gate:
+        """From `name>=bound`; `95%` is 0.95."""
+        match = FORM.fullmatch(text)
+        try:
+            if match is None:
+                raise ValueError
+            bound = float(match["bound"]) / (100 if match["percent"] else 1)
+        except ValueError:
+            raise UserError(
+                f"{text!r} is not a gate; write NAME, one of {' '.join(COMPARISONS)}, and a number, "
+                "e.g. supervisor.entropy.invalid.auroc>=0.8."
+            ) from None
+        return cls(match["name"], match["comparison"], bound)
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.comparison} {self.bound:g}"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a gate: passed, failed, or error when its number does not exist."""
+
+    gate: Gate
+    outcome: Literal["passed", "failed", "error"]
+    value: float | None = None
+    reason: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """The gate as text, its outcome, and the value it was held against."""
+        return {
+            "gate": str(self.gate),
+            "outcome": self.outcome,
+            "value": self.value,
+            "reason": self.reason or None,
+        }
+
+
+def judge(gate: Gate, numbers: Mapping[str, Number]) -> Verdict:
+    """Hold a gate against the numbers of an audit."""
+    found = _value(gate.name, numbers)
+    if found is None:
+        close = difflib.get_close_matches(gate.name, numbers, n=3)
+        hint = f"did you mean {' or '.join(close)}?" if close else "audit.json lists the numbers under 'numbers'."
+        return Verdict(gate, "error", reason=f"The audit has no number {gate.name!r}; {hint}")
+    if COMPARISONS[gate.comparison](found, gate.bound):
+        return Verdict(gate, "passed", found)
+    return Verdict(gate, "failed", found, f"{gate.name} is {found:.4g}, not {gate.comparison} {gate.bound:g}.")
+
+
+def _value(name: str, numbers: Mapping[str, Number]) -> float | None:
+    if name in numbers:
+        return numbers[name].value
+    base, _, end = name.rpartition(".")
+    interval = numbers[base].interval if base in numbers else None
+    if interval is None or end not in ("low", "high"):
+        return None
+    return interval.low if end == "low" else interval.high

@@ -1,0 +1,88 @@
+"""How often the model is right, class by class."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secondguess.audits.context import Context
+from secondguess.audits.findings import Findings
+from secondguess.metrics import accuracy, confusion, most_confused, wilson
+
+NAME = "accuracy"
+TITLE = "Accuracy"
+
+SHOWN_CLASSES = 20  # a confusion matrix beyond this is a carpet; the table of pairs says more
+
+
+def run(context: Context) -> Findings:
+    """Accuracy with interval, recall and precision of each class, confusion matrix."""
+    labels, seen, names = context.labels, context.nominal, context.test.class_names
+    known = labels >= 0
+    overall = accuracy(seen.predictions, labels)
+    table = confusion(seen.predictions[known], labels[known], seen.num_classes)
+    findings = Findings()
+    findings.numbers["accuracy.test"] = context.number(overall)
+    rows = _classes(names, table)
+    for row in rows:
+        for measure in ("recall", "precision"):
+            if row[measure] is not None:
+                findings.numbers[f"accuracy.class.{row['name']}.{measure}"] = context.number(row[measure])
+    pairs = [
+        {"true": names[true], "predicted": names[predicted], "count": count}
+        for true, predicted, count in most_confused(table, top=8)
+    ]
+    findings.view = {
+        "accuracy": overall,
+        "classes": rows,
+        "pairs": pairs,
+        "names": names,
+        "confusion": _matrix(table) if len(names) <= SHOWN_CLASSES else None,
+    }
+    findings.summary = _summary(findings.view, int(known.sum()))
+    return findings
+
+
+def _classes(names: Sequence[str], table: NDArray[np.int64]) -> list[dict[str, Any]]:
+    """Recall and precision of each class with their intervals; None where there is nothing to divide by."""
+    right, support, predicted = table.diagonal(), table.sum(axis=1), table.sum(axis=0)
+    return [
+        {
+            "name": name,
+            "support": int(support[k]),
+            "recall": wilson(int(right[k]), int(support[k])) if support[k] else None,
+            "precision": wilson(int(right[k]), int(predicted[k])) if predicted[k] else None,
+        }
+        for k, name in enumerate(names)
+    ]
+
+
+def _matrix(table: Any) -> list[list[dict[str, Any]]]:
+    """Counts with the share of their row, for the background of the cell."""
+    shares = table / np.maximum(table.sum(axis=1, keepdims=True), 1)
+    return [
+        [
+            {"count": int(count), "share": float(share), "diagonal": row == column}
+            for column, (count, share) in enumerate(zip(counts, row_shares, strict=True))
+        ]
+        for row, (counts, row_shares) in enumerate(zip(table, shares, strict=True))
+    ]
+
+
+def _summary(view: dict[str, Any], images: int) -> list[tuple[str, str]]:
+    overall = view["accuracy"]
+    interval = f"95% interval {overall.low:.1%} to {overall.high:.1%}"
+    lines = [("Accuracy", f"{overall.value:.1%} right on {images:,} test images ({interval})")]
+    recalls = [row for row in view["classes"] if row["recall"] is not None]
+    if recalls:
+        worst = min(recalls, key=lambda row: row["recall"].value)
+        text = f"{worst['name']}: {worst['recall'].value:.1%} of {worst['support']} found"
+        if view["pairs"]:
+            pair = view["pairs"][0]
+            times = "once" if pair["count"] == 1 else f"{pair['count']} times"
+            text += f"; most frequent mix-up: {pair['true']} taken for {pair['predicted']} ({times})"
+        lines.append(("Weakest class", text))
+    return lines

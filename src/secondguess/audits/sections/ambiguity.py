@@ -1,0 +1,120 @@
+"""What the model makes of images to which two answers are right.
+
+On a truly ambiguous image a good model names the two classes and hesitates between them. `top pair` counts how often
+its two likeliest classes are the two right ones; the entropy says how much it hesitates; the distance compares its
+probabilities with the soft label of the image.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from secondguess.audits.context import Context
+from secondguess.audits.findings import Findings
+from secondguess.images import ImageSet
+from secondguess.metrics import (
+    Interval,
+    NotCalculable,
+    mean_entropy_interval,
+    nll_interval,
+    soft_ece_interval,
+    top_k_accuracy,
+    top_pair_accuracy,
+    total_variation_interval,
+)
+from secondguess.model.observation import Observation
+from secondguess.report import data_uri, figures
+from secondguess.stress.ambiguous import AmbiguousGenerator
+
+NAME = "ambiguity"
+TITLE = "Ambiguity"
+
+PAIRS, SHOWN = 8, 8
+
+
+def run(context: Context) -> Findings:
+    """Metrics on nominal and on ambiguous images, a gallery by pair, the latent space of one autoencoder."""
+    findings = Findings()
+    made = {one.name: one for one in context.stress if isinstance(one, AmbiguousGenerator)}
+    found = {name: context.stressed[name] for name in made if name in context.stressed}
+    if not found:
+        reasons = [context.unmade[name] for name in made if name in context.unmade]
+        findings.view = {"sets": [], "reason": reasons[0] if reasons else "No ambiguous images were asked for."}
+        return findings
+    nominal = (
+        _measure(context, findings, "nominal", context.test, context.nominal) if context.test.is_labelled else None
+    )
+    sets = []
+    for name, (images, observation) in found.items():
+        last = made[name].last
+        sets.append(
+            {
+                "name": name,
+                "rows": _measure(context, findings, name, images, observation),
+                "card": last.card if last else {},
+                "gallery": _gallery(images, observation),
+                "latent": _latent(last),
+            }
+        )
+    findings.view = {"nominal": nominal, "sets": sets, "reason": ""}
+    name, (images, observation) = next(iter(found.items()))
+    pair = findings.numbers.get(f"ambiguity.{name}.top_pair")
+    sure = float((observation.confidences >= 0.95).mean())
+    words = f"both right classes on top in {pair.value:.0%} of {len(images)} images; " if pair else ""
+    findings.summary = [("Ambiguous images", f"{words}in {sure:.0%} it is 95% sure or more, and must not be")]
+    return findings
+
+
+def _measure(
+    context: Context, findings: Findings, name: str, images: ImageSet, observation: Observation
+) -> dict[str, Interval | None]:
+    """The metrics of one set; None where one cannot be calculated."""
+    known = images.labels >= 0
+    probabilities, labels = observation.probabilities[known], images.labels[known]
+    soft = images.soft_labels[known] if images.soft_labels is not None else np.eye(observation.num_classes)[labels]
+    pair = top_pair_accuracy(probabilities, soft)
+    measures: dict[str, Interval | None] = {
+        "top_1": top_k_accuracy(probabilities, labels, 1),
+        "top_2": top_k_accuracy(probabilities, labels, 2),
+        "top_pair": None if isinstance(pair, NotCalculable) else pair,
+        "entropy_bits": mean_entropy_interval(probabilities, seed=context.seed),
+        "cross_entropy": nll_interval(probabilities, soft, seed=context.seed),
+        "calibration": soft_ece_interval(probabilities, soft, seed=context.seed),
+        "distance": total_variation_interval(probabilities, soft, seed=context.seed),
+    }
+    for measure, value in measures.items():
+        if value is not None:
+            findings.numbers[f"ambiguity.{name}.{measure}"] = context.number(value, images)
+    return measures
+
+
+def _gallery(images: ImageSet, observation: Observation) -> list[dict[str, Any]]:
+    """Some images of each of some pairs, with their soft label and what the model says."""
+    if not {"class_1", "class_2"} <= images.columns.keys() or images.soft_labels is None:
+        return []
+    pairs = np.stack([images.columns["class_1"], images.columns["class_2"]], axis=1)
+    names, groups = images.class_names, []
+    for pair in np.unique(pairs, axis=0)[:PAIRS]:
+        cards = []
+        for row in np.flatnonzero((pairs == pair).all(axis=1))[:SHOWN]:
+            guess = int(observation.predictions[row])
+            cards.append(
+                {
+                    "uri": data_uri(images.images[int(row)]),
+                    "truth": [(names[k], float(images.soft_labels[row, k])) for k in pair],
+                    "guess": names[guess],
+                    "confidence": float(observation.confidences[row]),
+                    "outside": guess not in pair,
+                }
+            )
+        groups.append({"pair": [names[k] for k in pair], "cards": cards})
+    return groups
+
+
+def _latent(last: Any) -> Any:
+    picture = last.latent if last else None
+    if picture is None:
+        return None
+    return figures.latent_space(picture.z, picture.which, picture.weights, picture.bounds, picture.drawn, picture.pair)

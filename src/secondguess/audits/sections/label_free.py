@@ -1,0 +1,218 @@
+"""How accurate does the model look without labels? Estimates against the truth, and what the rules of ICOS add.
+
+In operation nobody knows the labels. Here they are known, so the estimators can be tried: half of the labelled test
+images is their validation set, and they judge the other half and every stress set that has labels without seeing these.
+The oracle behind two of them is ICOS without input rules, which an audit does not have; its pixel rules come from the
+training images, and those that contradict a prediction are drawn over the image.
+"""
+
+from __future__ import annotations
+
+import base64
+import inspect
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secondguess.accuracy import Estimator, OraclePasses, RulesAndConfidence, cross_judged, standard_estimators
+from secondguess.accuracy.oracles import Evidence
+from secondguess.accuracy.oracles.icos import Contribution, Icos, to_png
+from secondguess.accuracy.oracles.icos.features import feature_matrix
+from secondguess.audits.context import Context
+from secondguess.audits.findings import Findings, NotApplicable, Number
+from secondguess.metrics import Interval, wilson
+from secondguess.metrics.verdict_confusion import Misjudged, verdict_confusion
+from secondguess.model.observation import Needs
+from secondguess.report import data_uri
+
+NAME = "label_free"
+TITLE = "Accuracy without labels"
+
+BASELINES = ("validation_accuracy", "average_confidence")
+FEWEST = 20  # labelled test images; half of fewer would be no validation set
+MOST_TRAINING = 10_000  # images that pixel rules are learnt from
+FOLDS = 2
+SHOWN, SIMILAR = 6, 4
+
+
+def run(context: Context) -> Findings:
+    """Estimates and errors on each set, what each kind of invariant contributes, images with the violated rule."""
+    training = _training(context)
+    validation, sets = _split(context)
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always", UserWarning)
+        oracle = Icos(seed=context.seed).fit(training, validation)
+    estimators = _fitted(context, oracle, training, validation)
+    truths = {name: wilson(int(one.correct.sum()), len(one)) for name, one in sets.items()}
+    rows = [_row(estimator, sets, truths) for estimator in estimators]
+    judged = {name: verdict_confusion(oracle.judge(one).wrong, one.correct) for name, one in sets.items()}
+    best = min(rows, key=lambda row: float(row["mean"]))
+    baseline = next(row for row in rows if row["name"] == "validation_accuracy")
+    return Findings(
+        numbers=_numbers(context, truths, rows, judged),
+        summary=[
+            (
+                TITLE,
+                f"{best['name']} is off by {100 * best['mean']:.1f} points on average over {_listed(sets)} images; "
+                f"validation accuracy, which sees no change, by {100 * baseline['mean']:.1f}",
+            )
+        ],
+        view={
+            "validation": len(validation),
+            "training": len(training),
+            "truths": truths,
+            "rows": rows,
+            "closest": {name: min(abs(row["off"][name]) for row in rows) for name in sets},
+            "best": best["name"],
+            "baselines": BASELINES,
+            "rules": len(oracle.pixel_rules),
+            "contributions": {name: _contributions(oracle, one) for name, one in sets.items()},
+            "judged": judged,
+            "examples": _examples(oracle, sets, training),
+            "remarks": [str(one.message) for one in heard],
+        },
+    )
+
+
+def _training(context: Context) -> Evidence:
+    if context.train is None or not context.train.is_labelled:
+        raise NotApplicable(
+            "Rules about what images of a class look like are learnt from labelled training images; "
+            "give them with --train."
+        )
+    images = context.train.take(context.train.labels >= 0).head(MOST_TRAINING, seed=context.seed)
+    return Evidence(context.observe(images, "training images", Needs()), images)
+
+
+def _split(context: Context) -> tuple[Evidence, dict[str, Evidence]]:
+    """The validation images, and the sets to judge by name: the other test images, and stress sets with labels."""
+    known = np.flatnonzero(context.labels >= 0)
+    if len(known) < FEWEST:
+        raise NotApplicable(
+            f"There are {len(known)} labelled test images; at least {FEWEST} are needed, half of them for validation."
+        )
+    order = np.random.default_rng(context.seed).permutation(known)
+    validation, operation = (np.sort(half) for half in np.array_split(order, 2))
+    nominal = Evidence(context.nominal, context.test)
+    sets = {"nominal": nominal.take(operation)}
+    for name, (images, observation) in context.stressed.items():
+        rows = np.flatnonzero(images.labels >= 0)
+        if len(rows) and np.array_equal(images.labels, context.test.labels):
+            rows = operation  # made of the test images one by one: those of the validation images are left out
+        if len(rows):
+            sets[name] = Evidence(observation, images).take(rows)
+    return nominal.take(validation), sets
+
+
+def _fitted(context: Context, oracle: Icos, training: Evidence, validation: Evidence) -> list[Estimator]:
+    """All estimators; without rules of the user's the recommended one is the average confidence once more."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # what there is to say was said of the whole validation set
+        verdicts = cross_judged(oracle, training, validation, folds=FOLDS, seed=context.seed)
+    made = [one for one in standard_estimators(oracles=[oracle]) if not isinstance(one, RulesAndConfidence)]
+    with context.progress.task("Fitting estimators of accuracy", len(made)) as advance:
+        for done, one in enumerate(made, start=1):
+            one.seed = context.seed
+            if isinstance(one, OraclePasses) and one.corrected:
+                one.verdicts = verdicts
+            one.fit(validation)
+            advance(done, len(made))
+    return made
+
+
+def _row(estimator: Estimator, sets: Mapping[str, Evidence], truths: Mapping[str, Interval]) -> dict[str, Any]:
+    """What a method says of each set, how far that is above the truth, and its mean error."""
+    found = {name: estimator.estimate(evidence) for name, evidence in sets.items()}
+    off = {name: one.value - truths[name].value for name, one in found.items()}
+    return {
+        "name": estimator.name,
+        "about": (inspect.getdoc(estimator) or "").partition("\n")[0],
+        "estimates": found,
+        "off": off,
+        "mean": float(np.mean([abs(one) for one in off.values()])),
+    }
+
+
+def _numbers(
+    context: Context,
+    truths: Mapping[str, Interval],
+    rows: Sequence[Mapping[str, Any]],
+    judged: Mapping[str, Misjudged],
+) -> dict[str, Number]:
+    """`label_free.SET.truth`, `label_free.SET.METHOD.estimate` and `.error`, and how well ICOS finds mistakes."""
+    numbers = {f"label_free.mean.{row['name']}.error": context.number(row["mean"]) for row in rows}
+    for name in truths:
+        measured: dict[str, Interval | float] = {"truth": truths[name]}
+        for row in rows:
+            measured[f"{row['name']}.estimate"] = row["estimates"][name].interval
+            measured[f"{row['name']}.error"] = abs(row["off"][name])
+        measured |= {f"icos.{rate}": getattr(judged[name], rate) for rate in ("tpr", "fpr", "f1")}
+        images = context.test if name == "nominal" else context.stressed[name][0]
+        numbers |= {f"label_free.{name}.{key}": context.number(value, images) for key, value in measured.items()}
+    return numbers
+
+
+def _contributions(oracle: Icos, evidence: Evidence) -> dict[str, Contribution]:
+    """What each kind of invariant finds; there are no input rules in an audit."""
+    return {one.kind: one for one in oracle.contributions(evidence) if one.kind != "input data"}
+
+
+def _examples(oracle: Icos, sets: Mapping[str, Evidence], training: Evidence) -> list[dict[str, Any]]:
+    """Images whose prediction a pixel rule contradicts: the rule is right first, then the simplest rules."""
+    found = [
+        (name, int(row), int(rule))
+        for name, evidence in sets.items()
+        for row, rule in enumerate(oracle.violations(evidence).rule)
+        if rule >= 0
+    ]
+    rules = oracle.pixel_rules
+    questions = {rule: len({*rules[rule].above, *rules[rule].up_to}) for _, _, rule in found}
+    hits = {(name, row): sets[name].labels[row] == rules.labels[rule] for name, row, rule in found}
+    found.sort(key=lambda one: (not hits[one[:2]], one[0] != "nominal", questions[one[2]]))
+    matching = rules.matching(feature_matrix(training, oracle.features))
+    return [_example(oracle, name, sets[name], row, rule, training, matching) for name, row, rule in _varied(found)]
+
+
+def _varied(found: Sequence[tuple[str, int, int]]) -> list[tuple[str, int, int]]:
+    """The first few, a new rule each as long as there are some."""
+    first: dict[int, tuple[str, int, int]] = {}
+    for one in found:
+        first.setdefault(one[2], one)
+    others = [one for one in found if one not in first.values()]
+    return [*first.values(), *others][:SHOWN]
+
+
+def _example(
+    oracle: Icos,
+    name: str,
+    evidence: Evidence,
+    row: int,
+    rule: int,
+    training: Evidence,
+    matching: NDArray[np.int64],
+) -> dict[str, Any]:
+    names, said = evidence.class_names, oracle.pixel_rules[rule]
+    image = evidence.images.images[row]
+    alike = [int(k) for k in np.flatnonzero((matching == rule) & (training.labels == said.label))[:SIMILAR]]
+    drawn = base64.b64encode(to_png(oracle.draw(rule, image))).decode("ascii")
+    return {
+        "set": name,
+        "uri": f"data:image/png;base64,{drawn}",
+        "guess": names[evidence.predictions[row]],
+        "confidence": float(evidence.observation.confidences[row]),
+        "truth": names[evidence.labels[row]],
+        "right": bool(evidence.correct[row]),
+        "rule": names[said.label],
+        "support": said.support,
+        "share": said.confidence,
+        "text": oracle.describe(rule),
+        "alike": [data_uri(training.images.images[k]) for k in alike],
+    }
+
+
+def _listed(names: Iterable[str]) -> str:
+    *some, last = names
+    return f"{', '.join(some)} and {last}" if some else last

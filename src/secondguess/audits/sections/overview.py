@@ -1,0 +1,64 @@
+"""What was audited: the data and the model, with fingerprints by which they can be recognised again."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from secondguess.audits.context import Context
+from secondguess.audits.findings import Findings
+from secondguess.errors import UserError
+from secondguess.report import data_uri
+
+NAME = "overview"
+TITLE = "What was audited"
+
+EXAMPLES = 20
+
+
+def run(context: Context) -> Findings:
+    """Describe data and model, and show some test images."""
+    classifier, test = context.classifier, context.test
+    seen = context.nominal
+    try:
+        layers = classifier.layers() if "traces" in classifier.gives else []
+    except UserError:
+        layers = []
+    return Findings(
+        summary=[
+            (
+                "Subject",
+                f"{classifier.name}, {seen.num_classes} classes, audited on {len(test):,} images of {test.name}",
+            )
+        ],
+        view={
+            "test": test.describe(),
+            "train": context.train.describe() if context.train else None,
+            "model": {
+                "name": classifier.name,
+                "kind": classifier.backend.kind,
+                "gives": sorted(classifier.gives),
+                "fingerprint": classifier.fingerprint,
+                "classes": seen.num_classes,
+            },
+            "layers": layers,
+            "examples": _examples(context),
+        },
+    )
+
+
+def _examples(context: Context) -> list[dict[str, str]]:
+    """Test images, the classes taking turns."""
+    labels = context.test.labels
+    turn = np.zeros(len(labels), dtype=np.int64)
+    for label in np.unique(labels):
+        rows = np.flatnonzero(labels == label)
+        turn[rows] = np.arange(len(rows))
+    first = np.lexsort((labels, turn))[:EXAMPLES]
+    names = context.test.class_names
+    return [
+        {
+            "uri": data_uri(context.test.images[int(row)]),
+            "label": names[labels[row]] if labels[row] >= 0 else "unknown",
+        }
+        for row in first
+    ]

@@ -1,0 +1,185 @@
+"""Which supervisors notice which kind of trouble, at which price.
+
+Each cell compares the scores of nominal test images with those of a stress set: AUROC (1/2 = blind, 1 = perfect), and
+the share of stress images that raise an alarm when the threshold is set so that at most 5% of nominal images do. The
+column `mistakes` compares, among the nominal images, wrong predictions with right ones. What a supervisor costs is
+measured in the same run: seconds to fit, and microseconds an image to observe what it needs and to score it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secondguess.audits.context import Context
+from secondguess.audits.findings import Findings
+from secondguess.metrics import Interval, accuracy, aupr_interval, auroc_interval, detection_rate_interval, threshold_at
+from secondguess.report import figures
+from secondguess.supervisors.registry import family
+
+NAME = "supervisors"
+TITLE = "Does it know what it does not know?"
+
+MISTAKES = "mistakes"
+HISTOGRAMS = 6
+MOST_KINDS = 40
+
+
+def run(context: Context) -> Findings:
+    """The table of supervisors against stress sets, the best for each, and histograms of their scores."""
+    findings = Findings()
+    columns = list(context.stressed)
+    wrong = _mistakes(context)
+    if wrong is not None:
+        columns.insert(0, MISTAKES)
+    rows = [_row(context, findings, name, columns, wrong) for name in _names(context)]
+    best = {column: max(rows, key=lambda row: row["cells"][column]["auroc"].value) for column in columns}
+    findings.view = {
+        "columns": columns,
+        "families": _families(context, rows),
+        "best": {column: row["name"] for column, row in best.items()},
+        "near": {column: _near(rows, row, column) for column, row in best.items()},
+        "details": _details(context, findings, best, columns),
+        "histograms": _histograms(context, best),
+        "left_out": context.unusable | context.unmade,
+        "remarks": context.remarks,
+        "false_alarms": context.false_alarms,
+        "images": {name: len(images) for name, (images, _) in context.stressed.items()},
+        "wrong": int(wrong.sum()) if wrong is not None else 0,
+        "accuracies": _accuracies(context, findings),
+    }
+    findings.summary = _summary(context, findings.view, best, columns)
+    return findings
+
+
+def _summary(
+    context: Context, view: dict[str, Any], best: dict[str, dict[str, Any]], columns: list[str]
+) -> list[tuple[str, str]]:
+    """What is noticed, by whom, and what is noticed least."""
+    lines = [("Left out", f"{name}: {reason}") for name, reason in context.unmade.items()]
+    lines += [
+        ("Right under stress", f"{value.value:.1%} of {name} images") for name, value in view["accuracies"].items()
+    ]
+    if columns:
+        caught = [f"{best[column]['cells'][column]['detection'].value:.0%} of {column}" for column in columns]
+        lines.append((f"Caught, {context.false_alarms:.0%} false alarms", ", ".join(caught)))
+        lines.append(("Best supervisors", ", ".join(f"{best[column]['name']} for {column}" for column in columns)))
+    if view["details"]:
+        worst = min(view["details"], key=lambda one: one["detection"].value)
+        share = f"{worst['detection'].value:.0%} of {worst['n']} {worst['kind']} images caught, the fewest of any kind"
+        lines.append(("Blind spot", share))
+    return lines
+
+
+def _families(context: Context, rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """The rows of each family of supervisors, in the order in which families first appear."""
+    families: dict[str, list[dict[str, Any]]] = {}
+    for supervisor, row in zip(context.fitted, rows, strict=True):
+        families.setdefault(family(type(supervisor)), []).append(row)
+    return families
+
+
+def _near(rows: list[dict[str, Any]], best: dict[str, Any], column: str) -> list[str]:
+    """The supervisors whose interval overlaps that of the best: this sample does not tell them from it."""
+    bar = best["cells"][column]["auroc"].low
+    return [row["name"] for row in rows if row is not best and row["cells"][column]["auroc"].high >= bar]
+
+
+def _names(context: Context) -> list[str]:
+    return [supervisor.name for supervisor in context.fitted]
+
+
+def _mistakes(context: Context) -> NDArray[np.bool_] | None:
+    """Which nominal predictions are wrong (n,), or None if there are too few of either sort to compare."""
+    if not context.test.is_labelled:
+        return None
+    wrong = (context.nominal.predictions != context.labels) & (context.labels >= 0)
+    return wrong if 2 <= wrong.sum() <= (context.labels >= 0).sum() - 2 else None
+
+
+def _row(
+    context: Context, findings: Findings, name: str, columns: list[str], wrong: NDArray[np.bool_] | None
+) -> dict[str, Any]:
+    nominal = context.scored(name, "nominal")
+    cells: dict[str, dict[str, Interval]] = {}
+    for column in columns:
+        if column == MISTAKES and wrong is not None:
+            right = ~wrong & (context.labels >= 0)
+            ordinary, other, images = nominal.scores[right], nominal.scores[wrong], context.test
+        else:
+            ordinary, other, images = (
+                nominal.scores,
+                context.scored(name, column).scores,
+                context.stressed[column][0],
+            )
+        cells[column] = _cell(context, ordinary, other)
+        for measure, value in cells[column].items():
+            findings.numbers[f"supervisor.{name}.{column}.{measure}"] = context.number(value, images)
+    cost = context.cost(name)
+    findings.numbers[f"supervisor.{name}.microseconds"] = context.number(cost.scoring)
+    findings.numbers[f"supervisor.{name}.observing.microseconds"] = context.number(cost.observing)
+    if cost.fitting is not None:
+        findings.numbers[f"supervisor.{name}.fitting.seconds"] = context.number(cost.fitting)
+    return {"name": name, "cells": cells, "cost": cost}
+
+
+def _cell(context: Context, nominal: NDArray[np.float64], other: NDArray[np.float64]) -> dict[str, Interval]:
+    return {
+        "auroc": auroc_interval(nominal, other, seed=context.seed),
+        "aupr": aupr_interval(nominal, other, seed=context.seed),
+        "detection": detection_rate_interval(nominal, other, context.false_alarms, seed=context.seed),
+    }
+
+
+def _details(
+    context: Context, findings: Findings, best: dict[str, dict[str, Any]], columns: list[str]
+) -> list[dict[str, Any]]:
+    """For stress sets that mix several kinds, e.g. corruptions: how each kind fares, shown for the best supervisor."""
+    details = []
+    groups = {one.name: one.groups for one in context.stress}
+    for column in columns:
+        if column == MISTAKES or not groups[column]:
+            continue
+        images, observation = context.stressed[column]
+        values = images.columns[groups[column]]
+        kinds = np.unique(values)
+        for kind in kinds if 2 <= len(kinds) <= MOST_KINDS else ():
+            rows = values == kind
+            for supervisor in _names(context):
+                nominal, scores = context.scored(supervisor).scores, context.scored(supervisor, column).scores[rows]
+                measured = auroc_interval(nominal, scores, seed=context.seed)
+                findings.numbers[f"supervisor.{supervisor}.{column}.{kind}.auroc"] = context.number(measured, images)
+            name = best[column]["name"]
+            cell = _cell(context, context.scored(name).scores, context.scored(name, column).scores[rows])
+            known = rows & (images.labels >= 0)
+            right = accuracy(observation.predictions[known], images.labels[known]) if known.any() else None
+            if right is not None:
+                findings.numbers[f"accuracy.stress.{column}.{kind}"] = context.number(right, images)
+            details.append(
+                {"set": column, "kind": str(kind), "supervisor": name, "n": int(rows.sum()), "accuracy": right, **cell}
+            )
+    return details
+
+
+def _accuracies(context: Context, findings: Findings) -> dict[str, Interval]:
+    """How often the model is right where images still have one right answer and were not picked to be wrong."""
+    found = {}
+    for one in context.stress:
+        if one.name in context.stressed and one.kind == "corrupted":
+            images, observation = context.stressed[one.name]
+            if images.is_labelled:
+                found[one.name] = accuracy(observation.predictions, images.labels)
+                findings.numbers[f"accuracy.stress.{one.name}"] = context.number(found[one.name], images)
+    return found
+
+
+def _histograms(context: Context, best: dict[str, dict[str, Any]]) -> list[Any]:
+    charts = []
+    for column in list(context.stressed)[:HISTOGRAMS]:
+        name = best[column]["name"]
+        nominal, other = context.scored(name, "nominal").scores, context.scored(name, column).scores
+        threshold = threshold_at(nominal, context.false_alarms)
+        charts.append(figures.histogram(nominal, other, threshold, name, column))
+    return charts

@@ -1,6 +1,0 @@
-"""What runs the model under test: a torch module, an exported program, an ONNX file, or any callable."""
-
-from secondguess.backends.base import Backend, Layer
-from secondguess.backends.opening import open_backend
-
-__all__ = ["Backend", "Layer", "open_backend"]

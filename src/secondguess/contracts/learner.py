@@ -1,0 +1,136 @@
+"""What supervisors and oracles have in common: parameters, learnt state, saving, and a look at what was observed.
+
+Parameters live in `__init__` and are stored untouched under their own names; what is learnt ends in an underscore. That
+is all that cloning, showing, saving and loading need.
+"""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Self, cast
+
+from secondguess.contracts.saving import DAMAGE, TRACE, Writable, read, write
+from secondguess.errors import UserError
+from secondguess.model.observation import Needs, Observation
+
+__all__ = ["Learner"]
+
+
+class Learner(ABC):
+    """Something with parameters and a name that looks at observations, most often after it has learnt from others.
+
+    Attributes:
+        noun: what it is in the eyes of a user, such as "supervisor"; also the key of its name in a saved file.
+        name: by which it is known in the registry.
+        requires_fit: whether it must learn before it can be used.
+    """
+
+    noun: ClassVar[str]
+    name: ClassVar[str]
+    requires_fit: ClassVar[bool] = True
+
+    @property
+    def needs(self) -> Needs:
+        """What must have been observed; probabilities alone unless a class says otherwise."""
+        return Needs()
+
+    @property
+    @abstractmethod
+    def is_fitted(self) -> bool:
+        """Whether `fit` has been called."""
+
+    def params(self) -> dict[str, Any]:
+        """The parameters of `__init__` with their values."""
+        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+
+    def clone(self, **changes: Any) -> Self:
+        """An unfitted copy, with some parameters changed."""
+        return type(self)(**(self.params() | changes))
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value!r}" for name, value in self.params().items())
+        fitted = "" if not self.requires_fit else "[fitted]" if self.is_fitted else "[unfitted]"
+        return f"{type(self).__name__}{fitted}({shown})"
+
+    def state(self) -> dict[str, Any]:
+        """What `fit` has learnt: arrays, dictionaries of arrays, and values that JSON can hold."""
+        return {name: value for name, value in sorted(vars(self).items()) if _is_learnt(name)}
+
+    def save(self, path: str | Path) -> None:
+        """Write parameters and learnt state to one `.safetensors` file, atomically."""
+        write(
+            path,
+            self.noun,
+            self.name,
+            self.params(),
+            self.state(),
+            writable=self._writable(),
+            refuse=self._refusal,
+        )
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read what `save` has written; called on an abstract class, the one meant is found by its registered name."""
+        saved = read(path, cls.noun)
+        kind = cast("type[Self]", cls._registered(saved.name)) if inspect.isabstract(cls) else cls
+        if saved.name != kind.name:
+            raise UserError(f"{path} holds the {cls.noun} {saved.name!r}, not {kind.name!r}.")
+        try:
+            made = kind(**saved.params(kind._writable()))
+            state = saved.state(kind._writable())
+        except DAMAGE as error:
+            raise UserError(
+                f"{path} is damaged, or was saved by another version of {kind._maker()}: {error}."
+            ) from error
+        for name, value in state.items():
+            if _is_learnt(name):
+                setattr(made, name, value)
+        return made
+
+    def _forget(self) -> None:
+        """Drop everything that was learnt."""
+        for name in self.state():
+            delattr(self, name)
+
+    def _check_needs(self, needs: Needs, observation: Observation) -> None:
+        """Raise a `UserError` unless an observation holds what is needed."""
+        for trace in sorted(needs.traces):
+            observation.trace(trace)
+        have = 0 if observation.samples is None else observation.samples.shape[1]
+        lacking = {
+            "logits": needs.logits and observation.logits is None,
+            f"{needs.samples} dropout samples": needs.samples > have,
+            "the images": needs.images and observation.images is None,
+        }
+        if missing := [what for what, lacks in lacking.items() if lacks]:
+            raise UserError(
+                f"The {self.noun} {self.name!r} needs {' and '.join(missing)}, which this observation does not hold; "
+                f"observe with classifier.observe(images, {self.noun}.needs)."
+            )
+
+    @classmethod
+    @abstractmethod
+    def _registered(cls, name: str) -> type[Learner]:
+        """The class that is registered under a name."""
+
+    @classmethod
+    @abstractmethod
+    def _refusal(cls, value: Any) -> str:
+        """The sentence for a value that a file cannot hold."""
+
+    @classmethod
+    def _writable(cls) -> Mapping[str, Writable]:
+        """The classes whose objects a file can hold, by the key under which they are written."""
+        return {"trace": TRACE}
+
+    @classmethod
+    def _maker(cls) -> str:
+        """Whose other version may have saved a file that cannot be understood."""
+        return "secondguess"
+
+
+def _is_learnt(name: str) -> bool:
+    return name.endswith("_") and not name.startswith("_")

@@ -1,0 +1,25 @@
+"""Images with labels from anywhere, read a few at a time.
+
+`load("mnist5k")` or `load("photos/")` gives a `Dataset` of one or two `ImageSet`s. Images are float32 (n, C,
+H, W) in [0, 1]; labels are int64 (n,), -1 where unknown, with float64 (n, K) beside them where the truth is
+soft.
+"""
+
+from secondguess.images.dataset import Dataset
+from secondguess.images.fitting import conform
+from secondguess.images.image_set import ImageSet
+from secondguess.images.loading import load, load_images, names
+from secondguess.images.save import save_npz, save_parquet
+from secondguess.images.sources import ImageSource
+
+__all__ = [
+    "Dataset",
+    "ImageSet",
+    "ImageSource",
+    "conform",
+    "load",
+    "load_images",
+    "names",
+    "save_npz",
+    "save_parquet",
+]

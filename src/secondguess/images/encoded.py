@@ -1,0 +1,162 @@
+"""Sources of images that are stored encoded, in files or tables, and decoded when they are asked for."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secondguess.errors import UserError
+from secondguess.images.decode import BadImage, Header, decode, look
+from secondguess.images.fitting import Fit, check_fit, fit_image
+from secondguess.images.image_set import ImageSet
+from secondguess.images.sources import Floats, Shape, Source
+
+__all__ = ["LOOK", "EncodedSource", "FileSource", "Options", "choose_shape", "evenly", "without_bad"]
+
+LOOK = 2000  # headers read at most, per split, to find the common size and whether there is colour
+
+
+@dataclass(frozen=True)
+class Options:
+    """How images of many sizes become images of one shape.
+
+    Attributes:
+        size: (height, width), one number for a square, or None for the most common size.
+        channels: 1, 3, or None for grey only where all images looked at are grey.
+        fit: how an image of other proportions is fitted, see `secondguess.images.fitting`.
+        skip_bad: decode every image while loading and leave out those that cannot be read.
+    """
+
+    size: int | tuple[int, int] | None = None
+    channels: int | None = None
+    fit: Fit = "stretch"
+    skip_bad: bool = False
+
+    def __post_init__(self) -> None:
+        check_fit(self.fit)
+        if self.channels not in (None, 1, 3):
+            raise UserError(f"{self.channels} channels were asked for; use 1 (grey), 3 (colour) or neither.")
+        if self.size is not None and (len(self.sides or ()) != 2 or min(self.sides or (0,)) < 1):
+            raise UserError(f"The size {self.size!r} was asked for; give one number or (height, width), from 1.")
+
+    @property
+    def sides(self) -> tuple[int, int] | None:
+        """The (height, width) asked for."""
+        return (self.size, self.size) if isinstance(self.size, int) else self.size
+
+
+class EncodedSource(Source):
+    """Images that are decoded and fitted to one shape whenever they are read.
+
+    Args:
+        shape: the (C, H, W) that every image is given.
+        fit: how, see `secondguess.images.fitting`.
+    """
+
+    def __init__(self, shape: Shape, fit: Fit) -> None:
+        self.shape = shape
+        self._fit = fit
+
+    @abstractmethod
+    def cells(self, rows: NDArray[np.int64]) -> Iterator[tuple[Any, str]]:
+        """The encoded images at `rows` in that order, each with its name; see `secondguess.images.decode`."""
+
+    def _read(self, rows: slice | NDArray[np.int64]) -> Floats:
+        positions = np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else rows
+        out = np.empty((len(positions), *self.shape), dtype=np.float32)
+        for target, (cell, name) in zip(out, self.cells(positions), strict=True):
+            target[:] = fit_image(decode(cell, name), self.shape, self._fit)
+        return out
+
+    def unreadable(self) -> dict[int, str]:
+        """Decode every image and give the position and name of those that cannot be read."""
+        bad = {}
+        for start in range(0, len(self), LOOK):
+            rows = np.arange(start, min(start + LOOK, len(self)))
+            for row, (cell, name) in zip(rows, self.cells(rows), strict=True):
+                try:
+                    decode(cell, name)
+                except BadImage:
+                    bad[int(row)] = name
+        return bad
+
+
+class FileSource(EncodedSource):
+    """Image files, which may differ in size and mode.
+
+    Args:
+        files: the n paths.
+        shape: the (C, H, W) that every image is given.
+        fit: how, see `secondguess.images.fitting`.
+    """
+
+    def __init__(self, files: Sequence[Path], shape: Shape, fit: Fit = "stretch") -> None:
+        super().__init__(shape, fit)
+        self._files = tuple(files)
+
+    def __len__(self) -> int:
+        """The number of images n."""
+        return len(self._files)
+
+    def cells(self, rows: NDArray[np.int64]) -> Iterator[tuple[Any, str]]:
+        """The paths at `rows`, each with itself as its name."""
+        for row in rows:
+            yield self._files[row], str(self._files[row])
+
+
+def evenly(n: int, most: int = LOOK) -> NDArray[np.int64]:
+    """At most `most` positions spread evenly over 0..n-1."""
+    return np.unique(np.linspace(0, n - 1, min(n, most)).astype(np.int64))
+
+
+def choose_shape(cells: Iterable[tuple[Any, str]], options: Options) -> tuple[Shape, tuple[str, ...]]:
+    """The one shape for a set of images, and a note if some of them have to be resized to it.
+
+    What the options leave open is decided by the headers of `cells`: the most common size (of equally common
+    ones the largest), and grey only if all are grey. Nothing is read where nothing is open.
+    """
+    if options.sides and options.channels:
+        return (options.channels, *options.sides), ()
+    headers = list(_headers(cells, options.skip_bad))
+    if not headers:
+        raise UserError("No readable image was found; give images that a viewer can open.")
+    sizes = Counter((header.height, header.width) for header in headers)
+    height, width = options.sides or max(sizes, key=lambda size: (sizes[size], size[0] * size[1], size))
+    channels = options.channels or (1 if all(header.grey for header in headers) else 3)
+    notes: tuple[str, ...] = ()
+    if options.sides is None and len(sizes) > 1:
+        notes = (
+            f"The images differ in size ({len(sizes)} sizes among {len(headers)} looked at): all are "
+            f"brought to the most common one, {height}x{width} pixels (height x width), by {options.fit}.",
+        )
+    return (channels, height, width), notes
+
+
+def _headers(cells: Iterable[tuple[Any, str]], skip_bad: bool) -> Iterator[Header]:
+    for cell, name in cells:
+        try:
+            yield look(cell, name)
+        except BadImage:
+            if not skip_bad:
+                raise
+
+
+def without_bad(image_set: ImageSet) -> ImageSet:
+    """Leave out the images that cannot be decoded, and remember their names in `skipped` and in a note."""
+    source = image_set.images
+    bad = source.unreadable() if isinstance(source, EncodedSource) else {}
+    if not bad:
+        return image_set
+    if len(bad) == len(image_set):
+        raise UserError(f"None of the {len(bad)} images of {image_set.name} could be read, so none is left.")
+    kept = image_set.take(np.setdiff1d(np.arange(len(image_set)), list(bad)))
+    names = tuple(bad.values())
+    note = f"{len(names)} images that could not be read were left out."
+    return replace(kept, skipped=kept.skipped + names, notes=(*kept.notes, note))

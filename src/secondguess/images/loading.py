@@ -1,0 +1,128 @@
+"""`load`: from a name or a path to a data set."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from secondguess.errors import UserError
+from secondguess.images.dataset import Dataset, assemble
+from secondguess.images.embedded import EMBEDDED
+from secondguess.images.encoded import Options
+from secondguess.images.fitting import Fit, conform
+from secondguess.images.folders import read_folder
+from secondguess.images.hub import read_hub
+from secondguess.images.idx import has_idx, read_idx
+from secondguess.images.image_set import ImageSet
+from secondguess.images.npz import read_npz
+from secondguess.images.parquet import has_parquet, read_parquet
+
+__all__ = ["load", "load_images", "names"]
+
+KINDS = (
+    "a folder of images or of class folders, a folder of IDX files, an .npz file, a .parquet file or a "
+    "folder of them, or a Hugging Face data set (hub:owner/name)"
+)
+HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
+
+
+def names() -> tuple[str, ...]:
+    """The names of the embedded data sets."""
+    return tuple(EMBEDDED)
+
+
+def load(
+    name_or_path: str | os.PathLike[str],
+    *,
+    size: int | tuple[int, int] | None = None,
+    channels: Literal[1, 3] | None = None,
+    fit: Fit = "stretch",
+    skip_bad: bool = False,
+    split: str | None = None,
+) -> Dataset:
+    """Load a data set: its test split, and its training split where it has one.
+
+    Args:
+        name_or_path: an embedded name (see `names`; write `./photos` for a folder of such a name), a folder
+            of images or of class folders with or without split folders, a folder of IDX files, an `.npz`
+            file, a Parquet file or a folder of them, or a Hugging Face id `owner/name` or `hub:owner/name`.
+        size: the side, or (height, width), to bring all images to; by default their own, the most common one
+            where they differ.
+        channels: 1 for grey, 3 for colour; by default as they are, grey only if all images looked at are
+            grey.
+        fit: how an image of other proportions is fitted: "stretch", "crop" or "pad".
+        skip_bad: leave out image files that cannot be read instead of stopping at the first; they are named
+            in `Dataset.skipped`.
+        split: the split to test on; by default test, else validation, else the only one.
+    """
+    options = Options(size, channels, fit, skip_bad)
+    name, parts = _read(name_or_path, options)
+    parts = {key: _with_options(part, options) for key, part in parts.items()}
+    return assemble(name, parts, split)
+
+
+def load_images(
+    name_or_path: str | os.PathLike[str],
+    *,
+    size: int | tuple[int, int] | None = None,
+    channels: Literal[1, 3] | None = None,
+    fit: Fit = "stretch",
+    skip_bad: bool = False,
+    split: str | None = None,
+) -> ImageSet:
+    """Load one set of images, labelled or not: the test split (or the one named by `split`), or the only one.
+
+    The arguments are those of `load`.
+    """
+    return load(name_or_path, size=size, channels=channels, fit=fit, skip_bad=skip_bad, split=split).test
+
+
+def _with_options(part: ImageSet, options: Options) -> ImageSet:
+    channels, height, width = part.shape
+    height, width = options.sides or (height, width)
+    return conform(part, (options.channels or channels, height, width), fit=options.fit)
+
+
+def _read(name_or_path: str | os.PathLike[str], options: Options) -> tuple[str, dict[str, ImageSet]]:
+    """Find out what is meant and read it: the name of the data set, and its parts."""
+    text = os.fspath(name_or_path)
+    path = Path(text)
+    if text in EMBEDDED and isinstance(name_or_path, str):
+        parts = EMBEDDED[text]()
+        if path.exists():
+            note = f"{text!r} is the embedded data set; write ./{text} for what lies at that path."
+            parts = {key: replace(part, notes=(*part.notes, note)) for key, part in parts.items()}
+        return text, parts
+    if text.startswith("hub:"):
+        return text, read_hub(text.removeprefix("hub:"), options)
+    if path.exists():
+        return path.resolve().name, _read_path(path.resolve(), options)
+    if HUB_ID.fullmatch(text) and not path.suffix and not path.parent.exists():
+        # A mistyped path must not be asked for on the network.
+        raise UserError(f"There is no file or folder {text!r}; if a Hugging Face data set is meant, write hub:{text}.")
+    raise UserError(_unknown(text))
+
+
+def _read_path(path: Path, options: Options) -> dict[str, ImageSet]:
+    try:
+        if path.is_dir():
+            if has_idx(path):
+                return read_idx(path)
+            return read_parquet(path, options) if has_parquet(path) else read_folder(path, options)
+        if path.suffix.lower() == ".npz":
+            return read_npz(path)
+        if path.suffix.lower() == ".parquet":
+            return read_parquet(path, options)
+    except PermissionError as error:
+        raise UserError(f"{error.filename or path} may not be read; change its permissions.") from error
+    raise UserError(f"The file {path.name} is of no known kind; give {KINDS}.")
+
+
+def _unknown(text: str) -> str:
+    close = difflib.get_close_matches(text, EMBEDDED, n=1)
+    hint = f" (did you mean {close[0]!r}?)" if close else ""
+    return f"There is no data set {text!r}{hint}: give one of {', '.join(EMBEDDED)}, or {KINDS}."

@@ -1,0 +1,342 @@
+"""A labelling session: which image a person sees next, what was said, and what has been found. No HTTP in here.
+
+The session is what its events say: every action is one event in the store, and a session that is opened again reads
+them from the first to the last. What a search chooses depends on the answers it was told, in their order, and on
+nothing else, so a fresh search that is told the answers that stand is where the old one was; that is how an answer is
+undone, too, as no search can be made to forget.
+
+An image is settled when as many annotators as `overlap` says have answered or skipped it. Then the search is told the
+mean of their answers, or to skip it where all of them did.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secondguess.errors import UserError
+from secondguess.labelling.answers import Answer, checked, consensus, name_of, spoken
+from secondguess.labelling.store import Event, Kind, Seen, Store
+
+if TYPE_CHECKING:
+    from secondguess.search.base import Search
+
+__all__ = ["Found", "Labelling", "NotAsked", "Progress", "Question", "Verdict"]
+
+LOOK_ALIKES = 6
+
+
+class NotAsked(UserError):
+    """An answer about an image that the annotator has not been asked about, or no longer."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """An image for one annotator.
+
+    Attributes:
+        image: its position in the set.
+        why: what speaks for asking about it, by name.
+        look_alikes: positions of the images nearest to it, nearest first.
+        before: what the annotator had said before undoing it, in words, or None.
+        prediction: the model's answer and its confidence, or None where that is hidden.
+    """
+
+    image: int
+    why: dict[str, float | str]
+    look_alikes: list[int]
+    before: str | None
+    prediction: tuple[str, float] | None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """An annotator's answer beside the model's.
+
+    Attributes:
+        image: position of the image.
+        said: the annotator's answer in words.
+        model: the model's class.
+        confidence: of the model.
+        wrong: whether the model's class has no share in the answer.
+    """
+
+    image: int
+    said: str
+    model: str
+    confidence: float
+    wrong: bool
+
+
+@dataclass(frozen=True)
+class Found(Verdict):
+    """An error that was found, and by whom."""
+
+    annotators: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the session is.
+
+    Attributes:
+        labelled: images with a label that stands.
+        skipped: images that were skipped.
+        mine: answers of the annotator who asks.
+        remaining: images that nobody has been asked about yet.
+        pool: images that may be asked about in all.
+        goal: how many labels are wanted, or None.
+        errors: labelled images on which the model is wrong.
+        expected: how many of them would be errors if the confidences were right.
+        can_undo: whether the annotator who asks has anything to undo.
+    """
+
+    labelled: int
+    skipped: int
+    mine: int
+    remaining: int
+    pool: int
+    goal: int | None
+    errors: int
+    expected: float
+    can_undo: bool
+
+
+class Labelling:
+    """Leads annotators through a search.
+
+    Args:
+        start: makes the search, the same one at every call.
+        store: where events are kept; those already there are taken up.
+        overlap: how many annotators each image goes to.
+        goal: end after so many labels; None for no end but the pool's.
+        show_answer: whether the model's answer is shown before the annotator's.
+    """
+
+    def __init__(
+        self,
+        start: Callable[[], Search],
+        store: Store,
+        *,
+        overlap: int = 1,
+        goal: int | None = None,
+        show_answer: bool = False,
+    ) -> None:
+        if overlap < 1:
+            raise UserError(f"Each image is to go to {overlap} annotators; give at least 1.")
+        self._start, self._store = start, store
+        self.overlap, self.goal, self.show_answer = overlap, goal, show_answer
+        self._lock = threading.RLock()
+        self._turns: dict[int, dict[str, Answer | None]] = {}  # by image and annotator; None is a skip
+        self._open: dict[str, list[int]] = {}  # what each annotator has before them, the current image last
+        self._done: dict[str, list[int]] = {}  # what each annotator has answered or skipped, in order
+        self._before: dict[tuple[str, int], Answer | None] = {}  # what was undone
+        self._settled: dict[int, NDArray[np.float64] | None] = {}  # soft labels in the order of settling; None: skipped
+        self.search = start()
+        for event in store.events():
+            self._apply(event)
+        self._catch_up(self.search)
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The K names."""
+        return self.search.pool.observation.class_names
+
+    def next(self, annotator: str) -> Question | None:
+        """The image that an annotator has before them, or a new one; None when there is nothing left for them."""
+        annotator = name_of(annotator)
+        with self._lock:
+            mine = self._open.get(annotator)
+            image = mine[-1] if mine else self._hand_out(annotator)
+            return None if image is None else self._question(annotator, image)
+
+    def answer(self, annotator: str, image: int, classes: Answer, key: str | None = None) -> Verdict:
+        """Take an answer; it is on disk when this returns.
+
+        Args:
+            annotator: who answers.
+            image: the image that they were asked about.
+            classes: one class, several where it is ambiguous, none where it is invalid.
+            key: of the request; the same key twice counts once.
+        """
+        answer = checked(classes, len(self.class_names))
+        with self._act("answered", annotator, image, key, answer) as event:
+            return self._verdict(event.image, event.classes or ())
+
+    def skip(self, annotator: str, image: int, key: str | None = None) -> None:
+        """Pass on an image; with overlap, others may still answer it."""
+        with self._act("skipped", annotator, image, key):
+            pass
+
+    def undo(self, annotator: str, key: str | None = None) -> bool:
+        """Take back the annotator's last answer or skip, so that the image is before them again.
+
+        Returns:
+            Whether there was anything to take back.
+        """
+        annotator = name_of(annotator)
+        with self._lock:
+            if key is not None and self._store.find(key) is not None:
+                return True
+            if not self._done.get(annotator):
+                return False
+            event = Event("undone", self._done[annotator][-1], annotator, key=key)
+            self._apply(self._store.append(event))
+            self.search = self._catch_up(self._start())
+            return True
+
+    def progress(self, annotator: str) -> Progress:
+        """How far the session is, for an annotator."""
+        annotator = name_of(annotator)
+        with self._lock:
+            told, errors = self.search.told, self.search.errors
+            return Progress(
+                labelled=len(told),
+                skipped=sum(label is None for label in self._settled.values()),
+                mine=sum(turns.get(annotator) is not None for turns in self._turns.values()),
+                remaining=self.search.remaining,
+                pool=self.search.pool.size,
+                goal=self.goal,
+                errors=int(errors.sum()),
+                expected=float((1 - self.search.pool.confidence[told]).sum()),
+                can_undo=bool(self._done.get(annotator)),
+            )
+
+    def outcomes(self) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+        """Of the labelled images, in their order: whether the model is wrong (t,), and its confidence (t,)."""
+        with self._lock:
+            return self.search.errors, self.search.pool.confidence[self.search.told]
+
+    def errors(self) -> list[Found]:
+        """The errors found so far, latest first."""
+        with self._lock:
+            images = self.search.told[self.search.errors].tolist()[::-1]
+            return [self._found(image) for image in images]
+
+    def is_answered(self, image: int) -> bool:
+        """Whether anybody has answered this image, so that the model's answer need not be hidden any more."""
+        with self._lock:
+            return any(answer is not None for answer in self._turns.get(image, {}).values())
+
+    @contextmanager
+    def _act(
+        self, kind: Kind, annotator: str, image: int, key: str | None, classes: Answer | None = None
+    ) -> Iterator[Event]:
+        """Store an event and follow it; one with a known key has happened already."""
+        annotator = name_of(annotator)
+        with self._lock:
+            event = None if key is None else self._store.find(key)
+            if event is None:
+                if image not in self._open.get(annotator, ()):
+                    raise NotAsked(f"{annotator} has not been asked about image {image}, or has answered it already.")
+                event = self._store.append(Event(kind, image, annotator, classes, key=key))
+                self._apply(event)
+                self._pass_on(image)
+            yield event
+
+    def _apply(self, event: Event) -> None:
+        """Follow an event, the search left aside."""
+        image, who = event.image, event.annotator
+        turns = self._turns.setdefault(image, {})
+        mine, done = self._open.setdefault(who, []), self._done.setdefault(who, [])
+        if event.kind == "asked":
+            mine.append(image)
+        elif event.kind == "undone":
+            done.remove(image)
+            mine.append(image)
+            self._before[who, image] = turns.pop(who)
+        else:
+            mine.remove(image)
+            done.append(image)
+            turns[who] = event.classes
+            self._before.pop((who, image), None)
+        self._settle(image)
+
+    def _settle(self, image: int) -> None:
+        turns = self._turns[image]
+        if len(turns) < self.overlap:
+            self._settled.pop(image, None)
+            return
+        if self._settled.get(image) is None:
+            self._settled.pop(image, None)  # a skip has no place among the labels that it could keep
+        answers = [answer for answer in turns.values() if answer is not None]
+        self._settled[image] = consensus(answers, len(self.class_names)) if answers else None
+
+    def _pass_on(self, image: int) -> None:
+        """Let the search know about an image that has just been settled."""
+        if image in self._settled:
+            _tell(self.search, image, self._settled[image])
+
+    def _catch_up(self, fresh: Search) -> Search:
+        """Tell a fresh search all that stands."""
+        for image, label in self._settled.items():
+            _tell(fresh, image, label)
+        unsettled = [image for image in self._turns if image not in self._settled]
+        fresh.skip(np.array(unsettled, dtype=np.int64))  # they are with somebody already
+        return fresh
+
+    def _hand_out(self, annotator: str) -> int | None:
+        """Begin a new image with this annotator: one that others have begun, if it needs more answers, or a new one."""
+        image = self._unfinished(annotator, self.overlap)
+        if image is None and (self.goal is None or len(self.search.told) < self.goal):
+            asked = self.search.ask(1)
+            # Somebody may have left in the middle of an image: when there are no others, it goes to whoever is there.
+            image = int(asked[0]) if len(asked) else self._unfinished(annotator, None)
+        if image is None:
+            return None
+        pool = self.search.pool
+        name = pool.images.ids[image] if pool.images.ids else str(image)
+        seen = Seen(name, int(pool.predictions[image]), float(pool.confidence[image]))
+        self._apply(self._store.append(Event("asked", image, annotator), seen))
+        return image
+
+    def _unfinished(self, annotator: str, most: int | None) -> int | None:
+        """An image that is not settled, not this annotator's, and with fewer than `most` annotators so far."""
+        for image, turns in self._turns.items():
+            holders = set(turns) | {who for who, images in self._open.items() if image in images}
+            if image not in self._settled and annotator not in holders and (most is None or len(holders) < most):
+                return image
+        return None
+
+    def _question(self, annotator: str, image: int) -> Question:
+        pool = self.search.pool
+        why = self.search.why(image)
+        why.pop("prediction", None)  # it is said apart, or not at all
+        shown = (self.class_names[pool.predictions[image]], float(pool.confidence[image])) if self.show_answer else None
+        undone = (annotator, image) in self._before
+        before = self._before.get((annotator, image))
+        words = "skipped" if before is None else spoken(before, self.class_names)
+        return Question(image, why, self._look_alikes(image), words if undone else None, shown)
+
+    def _look_alikes(self, image: int) -> list[int]:
+        """The nearest images by Euclidean distance of their features, the image itself left out."""
+        features = self.search.pool.features
+        distances = ((features - features[image]) ** 2).sum(axis=1)
+        distances[image] = np.inf
+        return [int(one) for one in np.argsort(distances, kind="stable")[: min(LOOK_ALIKES, len(features) - 1)]]
+
+    def _verdict(self, image: int, answer: Answer) -> Verdict:
+        pool = self.search.pool
+        predicted = int(pool.predictions[image])
+        said, model = spoken(answer, self.class_names), self.class_names[predicted]
+        return Verdict(image, said, model, float(pool.confidence[image]), predicted not in answer)
+
+    def _found(self, image: int) -> Found:
+        """An error and what the people who looked at it said, each answer once."""
+        answers = {who: answer for who, answer in self._turns[image].items() if answer is not None}
+        verdict = self._verdict(image, ())
+        said = "; ".join(dict.fromkeys(spoken(answer, self.class_names) for answer in answers.values()))
+        return Found(image, said, verdict.model, verdict.confidence, True, tuple(answers))
+
+
+def _tell(search: Search, image: int, label: NDArray[np.float64] | None) -> None:
+    if label is None:
+        search.skip(np.array([image]))
+    else:
+        search.tell(np.array([image]), label[None])

@@ -1,0 +1,6 @@
+"""The system under test: a classifier, what runs it, what can be observed of it, and where that is kept."""
+
+from secondguess.model.classifier import Classifier
+from secondguess.model.observation import PENULTIMATE, Needs, Observation, Trace
+
+__all__ = ["PENULTIMATE", "Classifier", "Needs", "Observation", "Trace"]

@@ -1,0 +1,47 @@
+"""A callable as a model: an endpoint, another framework, anything that maps images to class scores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from secondguess.errors import UserError
+from secondguess.model.backends.base import Array, Backend
+
+__all__ = ["FunctionBackend"]
+
+
+class FunctionBackend(Backend):
+    """Wraps `function(images) -> (n, K)`; `images` are float32 (n, C, H, W) NumPy arrays."""
+
+    kind = "A callable"
+
+    def __init__(self, function: Callable[[Array], Any], *, identity: str | None = None) -> None:
+        self.function = function
+        self._identity = identity
+
+    @property
+    def gives(self) -> frozenset[str]:
+        """Probabilities and nothing else: there is no way to look inside."""
+        return frozenset({"probabilities"})
+
+    def forward(self, images: Array, layers: Sequence[str] = ()) -> tuple[Array, dict[str, Array]]:
+        """Call the function; lists, torch tensors and other array-likes are taken too."""
+        if layers:
+            raise UserError("A callable has no layers to look into; wrap the torch module or the ONNX file itself.")
+        output = self.function(images)
+        if hasattr(output, "detach"):
+            output = output.detach().cpu()
+        try:
+            # float64, if given, keeps apart the probabilities close to 1 that float32 rounds to 1
+            return np.asarray(output, dtype=np.float64), {}
+        except (TypeError, ValueError) as error:
+            raise UserError(
+                f"The callable returned {type(output).__name__}, which is not an array of numbers (n, K)."
+            ) from error
+
+    def identity(self) -> str | None:
+        """What the user says the version is; code behind a callable cannot be hashed."""
+        return self._identity

@@ -1,0 +1,156 @@
+"""From what a user calls "my model" to a backend. Nothing the user hands over is ever unpickled."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from secondguess.errors import UserError
+from secondguess.model.backends.base import Backend
+from secondguess.model.backends.function import FunctionBackend
+
+if TYPE_CHECKING:
+    from torch import nn
+
+__all__ = ["load_weights", "open_backend"]
+
+PICKLES = (".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".bin")
+OTHERS = {
+    ".h5": "export it to ONNX with tf2onnx",
+    ".keras": "export it to ONNX with tf2onnx or keras' model.export(format='onnx')",
+    ".tflite": "export the original model to ONNX",
+    ".safetensors": "these are weights alone: give --model package.module:make_model and this file as --weights",
+}
+
+
+def open_backend(
+    model: Any, *, weights: str | Path | None = None, device: str = "auto", identity: str | None = None
+) -> Backend:
+    """Wrap a model.
+
+    Args:
+        model: a `torch.nn.Module`, a callable `images -> (n, K)`, a path to an `.onnx` or `.pt2` file, `zoo:NAME`, or
+            `package.module:name` of a module or of a function without arguments that makes one.
+        weights: a `.safetensors` file for a torch module.
+        device: `auto`, `cpu`, `cuda`, `cuda:N` or `mps`.
+        identity: the version of a callable, which allows what it said to be cached.
+    """
+    if isinstance(model, (str, Path)):
+        model = _from_text(str(model), device)
+    if isinstance(model, Backend):
+        backend = model
+    elif _is_module(model):
+        from secondguess.model.backends.torch_module import TorchBackend
+
+        if weights is not None:
+            load_weights(model, weights)
+        return TorchBackend(model, device=device)
+    elif callable(model):
+        backend = FunctionBackend(model, identity=identity)
+    else:
+        raise UserError(
+            f"A model was expected (a torch module, a callable, or the path of an .onnx or .pt2 file), "
+            f"but {type(model).__name__} was given."
+        )
+    if weights is not None:
+        raise UserError(f"Weights were given, but {backend.kind.lower()} brings its own; leave --weights out.")
+    return backend
+
+
+def load_weights(module: nn.Module, path: str | Path) -> None:
+    """Fill `module` from a `.safetensors` file; every name and shape must match."""
+    path = Path(path)
+    if path.suffix in PICKLES:
+        raise _pickle_refusal(path)
+    if not path.is_file():
+        raise UserError(f"There is no weights file at {path}.")
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        state = load_file(path)
+    except SafetensorError as error:
+        raise UserError(f"{path} is not a readable safetensors file ({error}).") from error
+    try:
+        missing, unexpected = module.load_state_dict(state, strict=False)
+    except RuntimeError as error:
+        reason = str(error).strip().splitlines()[-1].strip()
+        raise UserError(f"The weights in {path} do not fit the model: {reason}") from error
+    if missing or unexpected:
+        problems = [f"it lacks {', '.join(missing[:3])}"] if missing else []
+        problems += [f"it has {', '.join(unexpected[:3])}, which the model has not"] if unexpected else []
+        raise UserError(f"The weights in {path} do not fit the model: {' and '.join(problems)}.")
+
+
+def _from_text(text: str, device: str) -> Any:
+    path = Path(text)
+    suffix = path.suffix.lower()
+    if suffix in PICKLES:
+        raise _pickle_refusal(path)
+    if suffix in OTHERS:
+        raise UserError(f"{path} cannot be run directly; {OTHERS[suffix]}.")
+    if suffix in (".onnx", ".pt2"):
+        if not path.is_file():
+            raise UserError(f"There is no model file at {path}.")
+        if suffix == ".onnx":
+            from secondguess.model.backends.onnx_graph import OnnxBackend
+
+            return OnnxBackend(path, device=device)
+        from secondguess.model.backends.exported import ExportedBackend
+
+        return ExportedBackend(path, device=device)
+    where, colon, name = text.partition(":")
+    if not colon or not where or not name:
+        raise UserError(f"{text!r} is not a model: give an .onnx or .pt2 file, zoo:NAME, or package.module:make_model.")
+    if where == "zoo":
+        from secondguess import zoo
+
+        return zoo.make(name)
+    return _imported(where, name)
+
+
+def _imported(where: str, name: str) -> Any:
+    """`package.module:name`: the thing itself if it is a torch module, else what it makes when called."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)  # a user's own file beside the command is what they expect to be found
+    try:
+        found = importlib.import_module(where)
+    except (ImportError, TypeError) as error:  # TypeError: a relative name such as `.models`
+        raise UserError(f"No Python module {where!r} was found from the folder {here} ({error}).") from error
+    if not hasattr(found, name):
+        public = [known for known in vars(found) if not known.startswith("_")][:8]
+        raise UserError(f"The module {where!r} has no {name!r}; it has: {', '.join(public)}.")
+    thing = getattr(found, name)
+    return thing if _is_module(thing) else _made(f"{where}:{name}", thing)
+
+
+def _made(spec: str, factory: Callable[..., Any]) -> Any:
+    try:
+        made = factory()
+    except TypeError as error:
+        raise UserError(
+            f"{spec} must be a torch module or a function without arguments that returns the model ({error})."
+        ) from error
+    if not callable(made):
+        raise UserError(f"{spec} returned {type(made).__name__}; a torch module or a callable was expected.")
+    return made
+
+
+def _is_module(thing: Any) -> bool:
+    """Whether it is a torch module, asked without importing torch for those who have none."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(thing, torch.nn.Module)
+
+
+def _pickle_refusal(path: Path) -> UserError:
+    return UserError(
+        f"{path} is a pickle, and opening one can run any code, so it is refused; if you trust it, convert it: "
+        'python -c "import torch, safetensors.torch as s; '
+        f"s.save_file(torch.load('{path.name}', weights_only=True), '{path.stem}.safetensors')\", "
+        "then give --model package.module:make_model --weights "
+        f"{path.stem}.safetensors."
+    )

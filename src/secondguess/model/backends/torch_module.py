@@ -1,0 +1,231 @@
+"""A `torch.nn.Module` as a model, looked into with forward hooks."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import CodeType
+from typing import Any
+
+import torch
+from torch import nn
+
+from secondguess._device import pick_device
+from secondguess.errors import UserError
+from secondguess.model.backends.base import Array, Backend, Layer, digest
+from secondguess.model.backends.differentiable import frozen
+from secondguess.model.backends.dropout_passes import DropoutPasses, dropouts
+
+__all__ = ["TorchBackend", "to_numpy"]
+
+INTERNALS = frozenset(vars(nn.Module()))
+WHOLE = "(model)"  # the name of a module that has no parts
+INPUT = "@input"  # after the name of a layer: what it is fed, rather than what it gives
+
+
+class TorchBackend(Backend):
+    """Runs a module in eval mode, without gradients, and leaves its training flags as they were.
+
+    A layer is a leaf module. One that is called several times in a pass (a shared ReLU, say) is listed once for each
+    call: `relu`, `relu#2`, `relu#3`.
+    """
+
+    kind = "A torch module"
+
+    def __init__(self, module: nn.Module, *, device: str = "auto") -> None:
+        self.device = pick_device(device)
+        self.module = module.to(self.device)
+        self._passes = DropoutPasses(self.module, self.run, self.device)
+
+    @property
+    def gives(self) -> frozenset[str]:
+        """Everything; dropout only if the module holds dropout layers."""
+        dropout = {"dropout"} if dropouts(self.module) else set()
+        return frozenset({"probabilities", "traces", "gradients"} | dropout)
+
+    def forward(self, images: Array, layers: Sequence[str] = ()) -> tuple[Array, dict[str, Array]]:
+        """Run the module once and record the outputs of `layers`."""
+        with torch.inference_mode(), self._mode(), self.recording(layers) as recorded:
+            output = self.run(torch.from_numpy(images).to(self.device))
+        if missing := [name for name in layers if name not in recorded]:
+            known = [layer.name for layer in self.layers(images[:1])]
+            raise self.without_layers(missing, known)
+        return to_numpy(output), {name: to_numpy(recorded[name]) for name in layers}
+
+    def layers(self, probe: Array) -> list[Layer]:
+        """The leaf modules that give one row an image, in the order in which they are called."""
+        found: list[Layer] = []
+        two = torch.from_numpy(probe).to(self.device).repeat(2, 1, 1, 1)
+
+        def note(name: str, module: nn.Module, _fed: Any, output: torch.Tensor) -> None:
+            if len(output) == len(two):
+                weighted = any(True for _ in module.parameters())
+                found.append(Layer(name, type(module).__name__, tuple(output.shape[1:]), weighted))
+
+        with torch.inference_mode(), self._mode(), self._hooks(note):
+            self.run(two)
+        return found
+
+    def penultimate(self, probe: Array) -> str:
+        """The input of the last layer with weights; functions between the layers have no name of their own."""
+        inputs = torch.from_numpy(probe).to(self.device)
+        heads: list[tuple[str, bool]] = []
+
+        def note(name: str, module: nn.Module, fed: Any, _output: torch.Tensor) -> None:
+            if any(True for _ in module.parameters()):
+                heads.append((name, fed is not inputs and isinstance(fed, torch.Tensor)))
+
+        with torch.inference_mode(), self._mode(), self._hooks(note):
+            self.run(inputs)
+        head, has_layer_before = heads[-1] if heads else ("", False)
+        if not has_layer_before:
+            raise self.without_penultimate()
+        return head + INPUT
+
+    def sample(self, images: Array, count: int, seed: int) -> Array:
+        """Run `count` passes with the dropout layers on and batch-norm in eval mode; see `dropout_passes`."""
+        if not dropouts(self.module):
+            raise UserError(
+                "Dropout samples were asked for, but the model has no torch.nn.Dropout layer; "
+                "use supervisors that need none, or a model with dropout."
+            )
+        with self._mode():
+            output = self._passes.sample(torch.from_numpy(images).to(self.device), count, seed)
+        return to_numpy(output).reshape(count, len(images), -1).swapaxes(0, 1)
+
+    def differentiable(self, images: torch.Tensor) -> torch.Tensor:
+        """Run the module once in eval mode, with gradients for the images alone."""
+        with self._mode(), frozen(self.module):
+            return self.run(images)
+
+    def identity(self) -> str:
+        """A digest of the weights, the structure and the source code of the module's classes."""
+        parts: list[bytes | str] = [repr(self.module)]
+        kinds = {kind for module in self.module.modules() for kind in type(module).__mro__}
+        parts += sorted({_source(kind) for kind in kinds if kind.__module__ != "builtins"})
+        tensors: dict[str, torch.Tensor] = dict(self.module.named_parameters())
+        tensors |= dict(self.module.named_buffers())  # those that no checkpoint holds included
+        for path, module in self.module.named_modules():
+            for name, value in sorted(vars(module).items()):
+                if name in INTERNALS:  # the machinery of every module, and whether it is being trained
+                    continue
+                if isinstance(value, torch.Tensor):
+                    tensors[f"{path}.{name}"] = value
+                elif _is_plain(value):
+                    parts.append(f"{path}.{name}={value!r}")
+        for name, value in tensors.items():
+            array = value.detach().cpu().contiguous()
+            parts += [name, str(array.dtype), str(tuple(array.shape)), _bytes(array)]
+        return digest(*parts)
+
+    def run(self, inputs: torch.Tensor) -> torch.Tensor:
+        """The class scores (n, K) of normalised images on the module's device, in whatever mode the module is."""
+        try:
+            output = self.module(inputs)
+        except (RuntimeError, ValueError) as error:
+            reason = str(error).strip().splitlines()[0]
+            raise UserError(
+                f"The model cannot take images of shape {tuple(inputs.shape[1:])} (channels, height, width): {reason}"
+            ) from error
+        if hasattr(output, "logits"):  # what Hugging Face models return
+            output = output.logits
+        if not isinstance(output, torch.Tensor):
+            raise UserError(
+                f"The model returned {type(output).__name__} where one tensor (n, K) was expected; "
+                "wrap it in a module that returns the class scores alone."
+            )
+        return output
+
+    @contextmanager
+    def recording(self, layers: Sequence[str]) -> Iterator[dict[str, torch.Tensor]]:
+        """Let each `run` in this block write down what the named layers give."""
+        recorded: dict[str, torch.Tensor] = {}
+        if not layers:
+            yield recorded
+            return
+
+        def note(name: str, _module: nn.Module, fed: Any, output: torch.Tensor) -> None:
+            for label, value in ((name, output), (name + INPUT, fed)):
+                if label in layers and isinstance(value, torch.Tensor):
+                    # An in-place layer after this one would overwrite what was seen.
+                    recorded[label] = value.clone()
+
+        with self._hooks(note, frozenset(name.removesuffix(INPUT).partition("#")[0] for name in layers)):
+            yield recorded
+
+    @contextmanager
+    def _mode(self) -> Iterator[None]:
+        """Eval mode; afterwards every module has its own flag back."""
+        before = [(module, module.training) for module in self.module.modules()]
+        self.module.eval()
+        try:
+            yield
+        finally:
+            for module, training in before:
+                module.training = training
+
+    @contextmanager
+    def _hooks(self, note: Any, only: frozenset[str] | None = None) -> Iterator[None]:
+        """Call `note(name, module, fed, output)` for each call of a leaf module (of those in `only`, if given)."""
+        calls: dict[str, int] = {}
+
+        def hook_for(name: str) -> Any:
+            def hook(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+                if isinstance(output, torch.Tensor) and output.ndim > 1:
+                    calls[name] = calls.get(name, 0) + 1
+                    label = name if calls[name] == 1 else f"{name}#{calls[name]}"
+                    note(label, module, inputs[0] if inputs else None, output)
+
+            return hook
+
+        handles = [
+            module.register_forward_hook(hook_for(name or WHOLE))
+            for name, module in self.module.named_modules()
+            if not _has_children(module) and (only is None or (name or WHOLE) in only)
+        ]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+
+def _has_children(module: nn.Module) -> bool:
+    return any(True for _ in module.children())
+
+
+def to_numpy(tensor: torch.Tensor) -> Array:
+    """A float32 array in main memory."""
+    array: Array = tensor.detach().to("cpu", torch.float32).numpy()
+    return array
+
+
+def _bytes(tensor: torch.Tensor) -> bytes:
+    return tensor.reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether the value's text says all there is to it, so that a digest can hold it."""
+    if isinstance(value, tuple | list | set | frozenset):
+        return all(map(_is_plain, value))
+    if isinstance(value, dict):
+        return all(_is_plain(key) and _is_plain(one) for key, one in value.items())
+    return isinstance(value, bool | int | float | str | bytes | type(None))
+
+
+def _source(kind: type) -> str:
+    """The code of a module class: its name where it belongs to torch (the version is in the key), else its source."""
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    if kind.__module__.startswith("torch."):
+        return f"{name} {torch.__version__}"
+    try:
+        return f"{name} {inspect.getsource(kind)}"
+    except (OSError, TypeError):  # typed at a prompt: no file to read
+        codes = [value.__code__ for value in vars(kind).values() if inspect.isfunction(value)]
+        return name + "".join(f"{code.co_code.hex()} {code.co_names} {_constants(code)}" for code in codes)
+
+
+def _constants(code: CodeType) -> list[object]:
+    """What a function holds besides its instructions; code within code has no text that stays the same."""
+    return [_constants(value) if isinstance(value, CodeType) else value for value in code.co_consts]

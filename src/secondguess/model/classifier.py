@@ -1,0 +1,377 @@
+"""The system under test: a model with everything needed to feed it images and to read its answer.
+
+`Classifier` owns normalisation, batch size, device and the question whether the model's output is logits or
+probabilities. `observe()` makes one pass over a set of images and returns an `Observation` with what was asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secondguess.errors import UserError
+from secondguess.model.backends import Layer, open_backend
+from secondguess.model.backends.base import digest
+from secondguess.model.cache import Cache
+from secondguess.model.observation import PENULTIMATE, Needs, Observation, Trace
+from secondguess.model.outputs import Convention, as_matrix, detect, to_probabilities
+from secondguess.model.recording import Item, Sinks, sample_chunk
+
+if TYPE_CHECKING:
+    from secondguess.images import ImageSource
+    from secondguess.model.backends.differentiable import Differentiable
+
+__all__ = ["Classifier"]
+
+Progress = Callable[[int, int], None]
+
+CANARIES = 30  # real images whose answer is part of what a cached array depends on
+ADVICE = {
+    "traces": "wrap the torch module or the ONNX file itself instead of a callable",
+    "dropout": "use a torch module with torch.nn.Dropout layers",
+    "gradients": "use a torch module",
+    "logits": "let the model return its logits",
+}
+
+
+class Classifier:
+    """A model under test.
+
+    Args:
+        model: a `torch.nn.Module`, any callable `images -> (n, K)`, the path of an `.onnx` or `.pt2` file, `zoo:NAME`,
+            or `package.module:make_model`.
+        weights: a `.safetensors` file to fill a torch module with.
+        class_names: K names; `"0"`, `"1"`, ... if left out.
+        input_shape: (C, H, W), where the model does not tell and `layers()` is wanted before any image was seen.
+        mean: subtracted from the images in [0, 1], one number or one a channel; the model's own normalisation.
+        std: what the difference is divided by; `std=1/255` feeds a model that wants pixels from 0 to 255.
+        output: `"logits"`, `"probabilities"`, or `"auto"`: found out on the first batch and checked on all others.
+        batch_size: images a forward pass.
+        device: `"auto"`, `"cpu"`, `"cuda"`, `"cuda:N"` or `"mps"`.
+        cache: a folder in which what was seen is kept; a second run with the same model and images is then free.
+        name: for reports.
+        version: identifies a callable for the cache; torch modules and files are identified by their content.
+        memory_limit: the most bytes that `observe()` holds in memory when there is no cache folder to map files from.
+
+    Attributes:
+        gives: what can be asked for: a subset of probabilities, logits, traces, dropout, gradients.
+        mean: (1,) or (C,), subtracted from the images.
+        std: (1,) or (C,), what the difference is divided by.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        weights: str | Path | None = None,
+        class_names: Sequence[str] | None = None,
+        input_shape: tuple[int, int, int] | None = None,
+        mean: float | Sequence[float] = 0.0,
+        std: float | Sequence[float] = 1.0,
+        output: Literal["auto", "logits", "probabilities"] = "auto",
+        batch_size: int = 256,
+        device: str = "auto",
+        cache: str | Path | None = None,
+        name: str | None = None,
+        version: str | None = None,
+        memory_limit: int = 4 << 30,
+    ) -> None:
+        if output not in ("auto", "logits", "probabilities"):
+            raise UserError(f"output must be 'auto', 'logits' or 'probabilities', not {output!r}.")
+        if batch_size < 1:
+            raise UserError(f"The batch size is {batch_size}; it must be at least 1.")
+        self.device = device
+        self.backend = open_backend(model, weights=weights, device=device, identity=version)
+        self.name = name or (Path(model).name if isinstance(model, (str, Path)) else _name_of(model))
+        self.class_names = tuple(class_names) if class_names else ()
+        self.input_shape = input_shape or self.backend.input_shape
+        self.batch_size = batch_size
+        self.cache = Cache(cache) if cache is not None else None
+        self.memory_limit = memory_limit
+        self.mean, self.std = _per_channel(mean, "mean"), _per_channel(std, "std")
+        if not (np.isfinite(self.mean).all() and np.isfinite(self.std).all() and (self.std != 0).all()):
+            raise UserError("mean and std must be finite and std must not be 0.")
+        self._convention: Convention | None = None if output == "auto" else output
+        self._seen_shape: tuple[int, int, int] | None = None
+        self._resolved: dict[tuple[str, tuple[int, ...]], str] = {}
+
+    def __repr__(self) -> str:
+        return f"Classifier({self.name}: {self.backend.kind.lower()}, gives {', '.join(sorted(self.gives))})"
+
+    @property
+    def gives(self) -> frozenset[str]:
+        """What this classifier can be asked for."""
+        logits = frozenset() if self._convention == "probabilities" else frozenset({"logits"})
+        return self.backend.gives | logits
+
+    @property
+    def fingerprint(self) -> str | None:
+        """A digest of weights, structure and normalisation; None for a callable without a version."""
+        identity = self.backend.identity()
+        if identity is None:
+            return None
+        return digest(identity, repr(self.mean.tolist()), repr(self.std.tolist()))
+
+    def layers(self) -> list[Layer]:
+        """The layers that can be traced, in the order in which they run, with their shapes."""
+        return self.backend.layers(self._probe(self._known_shape()))
+
+    def check(self, needs: Needs, who: str = "This request") -> None:
+        """Raise a `UserError` that names both sides if something is needed that the classifier cannot give."""
+        lacking = sorted(needs.abilities - self.gives)
+        if lacking:
+            raise UserError(
+                f"{who} needs {', '.join(lacking)}, but {self.name} ({self.backend.kind.lower()}) gives "
+                f"{', '.join(sorted(self.gives))} only; {ADVICE[lacking[0]]}."
+            )
+
+    def predict(self, images: Any) -> NDArray[np.float64]:
+        """Probabilities (n, K) of the images."""
+        return self.observe(images).probabilities
+
+    def differentiable(self) -> Differentiable:
+        """The model as a torch module from pixels (n, C, H, W) in [0, 1] to logits (n, K), for attacks.
+
+        It normalises by itself, runs in eval mode, and lets gradients reach the pixels but not the weights. Images must
+        be on its `device`.
+        """
+        from secondguess.model.backends.differentiable import Differentiable
+
+        self.check(Needs(gradients=True), "Following gradients")
+        device = getattr(self.backend, "device", "cpu")
+        run = self.backend.differentiable
+        return Differentiable(run, self.mean, self.std, self._convention, device).eval()
+
+    def observe(
+        self,
+        images: Any,
+        needs: Needs | None = None,
+        *,
+        seed: int = 0,
+        progress: Progress | None = None,
+    ) -> Observation:
+        """Look at a set of images once and record what was asked for.
+
+        Args:
+            images: an `ImageSet`, an image source, or an array (n, C, H, W) or (n, H, W[, C]) of uint8 or of floats
+                in [0, 1].
+            needs: what to record; probabilities alone if left out.
+            seed: of the dropout samples. Sample s of an image depends on the seed, s and the image's place in the set,
+                not on the batch size nor on how many samples are asked for.
+            progress: called with (images done, images in all) after every batch.
+        """
+        needs = needs or Needs()
+        self.check(needs)
+        source = self._source(images)
+        items = self.items(tuple(source.shape), needs, seed)
+        keys = self._keys(source, items)
+        found = {item: self.cache.get(keys[item]) for item in items} if self.cache else {}
+        seen = {item: array for item, array in found.items() if array is not None}
+        if missing := [item for item in items if item not in seen]:
+            seen |= self._record(source, missing, keys, progress)
+        elif progress:
+            progress(len(source), len(source))
+        self._seen_shape = (source.shape[0], source.shape[1], source.shape[2])
+        return self._observation(source, seen)
+
+    # What follows is for callers that feed the model themselves: a guard at run time, an export.
+
+    def items(self, shape: tuple[int, ...], needs: Needs, seed: int = 0) -> list[Item]:
+        """What an observation of images (C, H, W) is made of, for `look`."""
+        items = [Item("probabilities")]
+        items += [Item("logits")] if needs.logits else []
+        for trace in sorted(needs.traces):
+            items.append(Item("trace", layer=self._resolve(trace, shape), trace=trace))
+        items += [Item("samples", count=needs.samples, seed=seed)] if needs.samples else []
+        return items
+
+    def look(self, images: NDArray[np.float32], items: Sequence[Item]) -> dict[Item, NDArray[Any]]:
+        """One pass over a batch of images (n, C, H, W) in [0, 1]: the values of `items`, dropout samples left out."""
+        layers = list(dict.fromkeys(item.layer for item in items if item.trace))
+        raw, activations = self.backend.forward(self.normalised(images), layers)
+        probabilities, logits = self.read(raw, len(images))
+        values: dict[Item, NDArray[Any]] = {}
+        for item in items:
+            if item.trace:
+                values[item] = item.trace.apply(self._checked(item.layer, activations[item.layer], len(images)))
+            elif item.what == "logits":
+                if logits is None:
+                    self.check(Needs(logits=True))
+                values[item] = logits  # type: ignore[assignment]
+            elif item.what == "probabilities":
+                values[item] = probabilities
+        return values
+
+    def normalised(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Images (n, C, H, W) in [0, 1] as the model wants them."""
+        for name, numbers in (("mean", self.mean), ("std", self.std)):
+            if len(numbers) not in (1, images.shape[1]):
+                raise UserError(f"{name} has {len(numbers)} numbers, but the images have {images.shape[1]} channels.")
+        if not self.mean.any() and (self.std == 1).all():
+            return images
+        mean, std = self.mean.reshape(-1, 1, 1), self.std.reshape(-1, 1, 1)
+        return ((images - mean) / std).astype(np.float32, copy=False)
+
+    def read(self, raw: NDArray[Any], count: int) -> tuple[NDArray[np.float64], NDArray[np.float32] | None]:
+        """The model's output for `count` images as probabilities (n, K) and, if it gives such, logits (n, K)."""
+        raw = as_matrix(raw, count)
+        if self._convention is None:
+            self._convention = detect(raw)
+        return to_probabilities(raw, self._convention)
+
+    def _observation(self, source: ImageSource, seen: Mapping[Item, NDArray[Any]]) -> Observation:
+        by_what = {item.what: array for item, array in seen.items()}
+        probabilities = by_what["probabilities"]
+        if self.class_names and len(self.class_names) != probabilities.shape[1]:
+            raise UserError(
+                f"{self.name} gives {probabilities.shape[1]} classes, but {len(self.class_names)} class names were "
+                "given; the data and the model must agree on the classes."
+            )
+        return Observation(
+            probabilities=probabilities,
+            logits=by_what.get("logits"),
+            traces={item.trace: array for item, array in seen.items() if item.trace},
+            samples=by_what.get("samples"),
+            images=source,
+            class_names=self.class_names,
+        )
+
+    def _record(
+        self,
+        source: ImageSource,
+        items: Sequence[Item],
+        keys: Mapping[Item, dict[str, Any]],
+        progress: Progress | None,
+    ) -> dict[Item, NDArray[Any]]:
+        """One deterministic pass, and one with dropout if samples are wanted; what fails leaves nothing behind."""
+        sinks = Sinks(self.cache, keys, len(source), self.memory_limit)
+        plain = [item for item in items if item.what != "samples"]
+        sampled = [item for item in items if item.what == "samples"]
+        steps = len(source) * (bool(plain) + sum(item.count for item in sampled))
+        done = 0
+        try:
+            for start in range(0, len(source) if plain else 0, self.batch_size):
+                rows = slice(start, min(start + self.batch_size, len(source)))
+                for item, values in self.look(source[rows], plain).items():
+                    sinks.write(item, rows, values)
+                done += rows.stop - rows.start
+                if progress:
+                    progress(done, steps)
+            for item in sampled:
+                chunk = sample_chunk(source.shape)
+                for start in range(0, len(source), chunk):
+                    rows = slice(start, min(start + chunk, len(source)))
+                    sinks.write(item, rows, self._sample(source[rows], item, start))
+                    done += (rows.stop - rows.start) * item.count
+                    if progress:
+                        progress(done, steps)
+            return sinks.keep()
+        except BaseException:
+            sinks.drop()
+            raise
+
+    def _checked(self, layer: str, values: NDArray[np.float32], count: int) -> NDArray[np.float32]:
+        if len(values) != count:
+            raise UserError(
+                f"The layer {layer!r} gives an array of shape {values.shape} for {count} images, not one row an image; "
+                "trace another layer (classifier.layers() lists them)."
+            )
+        return values
+
+    def _sample(self, images: NDArray[np.float32], item: Item, start: int) -> NDArray[np.float32]:
+        entropy = np.random.SeedSequence([item.seed, start]).generate_state(1, np.uint64)[0]
+        raw = self.backend.sample(self.normalised(images), item.count, int(entropy >> np.uint64(1)))
+        probabilities, _ = self.read(raw.reshape(len(images) * item.count, -1), len(images) * item.count)
+        return probabilities.reshape(len(images), item.count, -1).astype(np.float32)
+
+    def _source(self, images: Any) -> ImageSource:
+        from secondguess.images import ImageSet
+
+        if isinstance(images, ImageSet):
+            source: ImageSource = images.images
+        elif hasattr(images, "fingerprint") and hasattr(images, "shape"):
+            source = images
+        else:
+            array = images.detach().cpu().numpy() if hasattr(images, "detach") else np.asarray(images)
+            source = ImageSet.from_arrays(array).images
+        if len(source) == 0:
+            raise UserError("There are no images to look at: the set is empty.")
+        if self.input_shape is not None and tuple(source.shape) != tuple(self.input_shape):
+            raise UserError(
+                f"{self.name} takes images of shape {self.input_shape} (channels, height, width), but these are "
+                f"{tuple(source.shape)}; load them with size={self.input_shape[1:]} and channels={self.input_shape[0]}."
+            )
+        return source
+
+    def _resolve(self, trace: Trace, shape: tuple[int, ...]) -> str:
+        """The name under which the backend knows the layer of a trace."""
+        if trace.layer != PENULTIMATE and not trace.layer.endswith("%"):
+            return trace.layer
+        if (trace.layer, shape) not in self._resolved:
+            probe = self._probe(shape)
+            if trace.layer == PENULTIMATE:
+                self._resolved[trace.layer, shape] = self.backend.penultimate(probe)
+            else:
+                self._resolved[trace.layer, shape] = trace.pick([layer.name for layer in self.backend.layers(probe)])
+        return self._resolved[trace.layer, shape]
+
+    def _keys(self, source: ImageSource, items: Sequence[Item]) -> dict[Item, dict[str, Any]]:
+        """What each array depends on: model, images, item, and how the model answers a fixed picture right now."""
+        if self.cache is None:
+            return {}
+        fingerprint = self.fingerprint
+        if fingerprint is None:
+            raise UserError(
+                "A callable cannot be recognised again, so what it says cannot be cached; "
+                "give it a version (Classifier(..., version='v3')) or leave the cache out."
+            )
+        canary = self._canary(source)
+        base = {
+            "model": fingerprint,
+            "canary": canary,
+            "output": self._convention,
+            "device": str(getattr(self.backend, "device", "cpu")),
+            "data": source.fingerprint(),
+            "images": len(source),
+        }
+        return {item: base | item.key() for item in items}
+
+    def _canary(self, source: ImageSource) -> str:
+        """The answer to two fixed noise images and to the first real ones, right now.
+
+        It shows what a digest of the weights cannot see, such as an edited helper function. It also decides, before any
+        key is made, whether the model returns logits or probabilities, so that what is cached says how it was read.
+        """
+        noise = np.random.default_rng(0).random((2, *source.shape), dtype=np.float32)
+        images = np.concatenate([noise, source[: min(CANARIES, len(source))]])
+        raw = as_matrix(self.backend.forward(self.normalised(images))[0], len(images))
+        if self._convention is None:
+            self._convention = detect(raw[2:])
+        return digest(np.round(raw.astype(np.float64), 3).tobytes())
+
+    def _probe(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
+        return self.normalised(np.zeros((1, *shape), dtype=np.float32))
+
+    def _known_shape(self) -> tuple[int, int, int]:
+        shape = self.input_shape or self._seen_shape
+        if shape is None:
+            raise UserError(
+                "The model does not say which images it takes; give Classifier(..., input_shape=(C, H, W)), "
+                "or observe some images first."
+            )
+        return shape
+
+
+def _per_channel(value: float | Sequence[float], name: str) -> NDArray[np.float32]:
+    try:
+        return np.atleast_1d(np.asarray(value, dtype=np.float32)).reshape(-1)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{name} must be one number or one a channel, not {value!r}.") from error
+
+
+def _name_of(model: Any) -> str:
+    return getattr(model, "__name__", None) or type(model).__name__

@@ -1,0 +1,92 @@
+"""What a pass over images records, and where it goes while it fills."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secondguess.errors import UserError
+from secondguess.model.cache import Cache, Draft
+from secondguess.model.observation import Trace
+
+__all__ = ["Item", "Sinks", "sample_chunk"]
+
+SAMPLE_IMAGES, SAMPLE_BYTES = 128, 64 << 20
+DRAWING = 2  # which way of drawing dropout masks made a cached array
+
+
+@dataclass(frozen=True)
+class Item:
+    """One array that a pass records: `what` is probabilities, logits, trace or samples."""
+
+    what: str
+    layer: str = ""
+    trace: Trace | None = None
+    count: int = 0
+    seed: int = 0
+
+    def key(self) -> dict[str, Any]:
+        """What the array depends on, beside the model and the images."""
+        key = {
+            "what": self.what,
+            "layer": self.layer,
+            "reduce": self.trace.reduce if self.trace else "",
+            "count": self.count,
+            "seed": self.seed,
+        }
+        return key | {"drawing": DRAWING} if self.what == "samples" else key
+
+
+class Sinks:
+    """The arrays of a pass while they fill: memory-mapped drafts with a cache, plain memory without."""
+
+    def __init__(self, cache: Cache | None, keys: Mapping[Item, dict[str, Any]], rows: int, limit: int) -> None:
+        self._cache, self._keys, self._rows, self._limit = cache, keys, rows, limit
+        self._drafts: dict[Item, Draft] = {}
+        self._arrays: dict[Item, NDArray[Any]] = {}
+
+    def write(self, item: Item, rows: slice, values: NDArray[Any]) -> None:
+        """Put the values of some rows in their place."""
+        if item not in self._arrays:
+            self._arrays[item] = self._allocate(item, (self._rows, *values.shape[1:]), values.dtype)
+        self._arrays[item][rows] = values
+
+    def keep(self) -> dict[Item, NDArray[Any]]:
+        """The full arrays, read-only; drafts become entries of the cache."""
+        for array in self._arrays.values():
+            array.setflags(write=False)
+        return {
+            item: self._drafts[item].keep() if item in self._drafts else array for item, array in self._arrays.items()
+        }
+
+    def drop(self) -> None:
+        """Forget what was written."""
+        for draft in self._drafts.values():
+            draft.drop()
+
+    def _allocate(self, item: Item, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+        if self._cache is not None:
+            self._drafts[item] = self._cache.draft(self._keys[item], shape, dtype)
+            return self._drafts[item].array
+        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        held = size + sum(array.nbytes for array in self._arrays.values())
+        if held > self._limit:
+            raise UserError(
+                f"What was asked for takes {held / 2**30:.1f} GiB, more than the memory limit of "
+                f"{self._limit / 2**30:.1f} GiB; give Classifier(..., cache=FOLDER) and it goes to memory-mapped files."
+            )
+        return np.empty(shape, dtype)
+
+
+def sample_chunk(shape: tuple[int, ...]) -> int:
+    """How many images get their dropout samples in one batch.
+
+    It depends on nothing but the shape of an image, and so the masks depend neither on the batch size nor on the
+    number of samples; the images of a chunk take at most 64 MiB.
+    """
+    return max(1, min(SAMPLE_IMAGES, SAMPLE_BYTES // (4 * prod(shape))))

@@ -1,7 +1,0 @@
-"""Oracles: which predictions are wrong, judged without their labels, and which rule says so."""
-
-from secondguess.oracles.base import Evidence, Oracle, Verdicts
-from secondguess.oracles.checks import check_oracle
-from secondguess.oracles.registry import get, make, names, register
-
-__all__ = ["Evidence", "Oracle", "Verdicts", "check_oracle", "get", "make", "names", "register"]

@@ -1,0 +1,97 @@
+"""Running the service: bind, say where, and stop in good order.
+
+A termination signal or Ctrl-C ends the listening at once; requests under way are answered, what was taken in is judged
+and recorded, then the process ends.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+from secondguess.errors import UserError
+from secondguess.service.api import Service, service_app
+from secondguess.web.server import HOST, listen
+from secondguess.web.server import run as run_app
+
+__all__ = ["bind", "read_token", "run"]
+
+PATIENCE = 20  # seconds for requests under way when the service is stopped
+SHORTEST = 16  # letters of a token
+
+
+def read_token(file: Path | None) -> str:
+    """The token in a file; a fresh one that is put there, readable by nobody else, or kept nowhere without a file."""
+    if file is None:
+        return secrets.token_urlsafe(32)
+    try:
+        token = file.read_text("utf-8").strip()
+    except FileNotFoundError:
+        return _put_token(file)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"The token file {file} cannot be read ({type(error).__name__}).") from error
+    if len(token) < SHORTEST or not token.isascii() or len(token.split()) != 1:
+        raise UserError(
+            f"The token file {file} must hold one word of at least {SHORTEST} letters; remove it to get a fresh one."
+        )
+    return token
+
+
+def _put_token(file: Path) -> str:
+    token = secrets.token_urlsafe(32)
+    try:
+        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:
+            opened.write(token + "\n")
+    except OSError as error:
+        raise UserError(f"The token file {file} cannot be written ({error.strerror or error}).") from error
+    return token
+
+
+def bind(host: str, port: int, *, exposed: bool = False) -> socket.socket:
+    """A listening socket.
+
+    Args:
+        host: 127.0.0.1, or with `exposed` any address of this machine.
+        port: 0 for any that is free.
+        exposed: whether other machines may call; the token then travels as plain text unless a proxy encrypts it.
+    """
+    if host in (HOST, "localhost"):
+        return listen(port)
+    if not exposed:
+        raise UserError(
+            f"--host {host} would let other machines call the service; add --exposed if that is meant, and put a proxy "
+            "with TLS before it."
+        )
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listening = socket.create_server((host, port), family=family, backlog=128)
+    except OSError as error:
+        raise UserError(f"{host}:{port} cannot be used ({error.strerror or error}); give another address.") from error
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # for the reason given in `app.server`
+    return listening
+
+
+def run(service: Service, listening: socket.socket, *, announce: Callable[[str], None]) -> None:
+    """Serve until a termination signal or Ctrl-C.
+
+    Args:
+        service: what to serve; its records are closed at the end.
+        listening: what `bind` gave; it is closed at the end.
+        announce: called with the address once requests are answered.
+    """
+    # It writes a line for every form that it cannot read; the caller is told, and that is enough.
+    logging.getLogger("python_multipart").setLevel(logging.ERROR)
+    host, port = listening.getsockname()[:2]
+    address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    run_app(
+        service_app(service),
+        listening,
+        ready=lambda: announce(address),
+        patience=PATIENCE,
+        lifespan="on",
+        timeout_keep_alive=30,
+    )

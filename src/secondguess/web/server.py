@@ -1,0 +1,127 @@
+"""Serving a page to this machine: bind, say where, open the browser, and stop in good order."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import webbrowser
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from secondguess._files import write_json
+from secondguess.errors import UserError
+from secondguess.web.access import Guarded, Keys
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+__all__ = ["listen", "run", "serve"]
+
+HOST = "127.0.0.1"
+PATIENCE = 3  # seconds that a request under way is given when the server is stopped
+
+
+def listen(port: int = 0, *, remembered: Path | None = None) -> socket.socket:
+    """A listening socket on 127.0.0.1.
+
+    Args:
+        port: the one wanted; 0 for any that is free.
+        remembered: a file that keeps the port. With `port` 0 the one of the last time is taken if it is free, so that
+            a page which is still open finds the server again.
+    """
+    bound = _bind(port) if port or remembered is None else _bind_again(remembered)
+    if remembered is not None:
+        write_json(remembered, {"port": bound.getsockname()[1]})
+    return bound
+
+
+def serve(
+    app: ASGIApp,
+    keys: Keys,
+    listening: socket.socket,
+    *,
+    announce: Callable[[str], None],
+    browser: bool = True,
+) -> None:
+    """Serve until Ctrl-C or a termination signal; requests under way are finished first.
+
+    Args:
+        app: the application; it is reached only through the checks of `access`.
+        keys: its secrets.
+        listening: what `listen` gave; it is closed at the end.
+        announce: called with the link once the page can be opened.
+        browser: whether to open it in the browser.
+    """
+    port = int(listening.getsockname()[1])
+    link = keys.link(port)
+
+    def ready() -> None:
+        announce(link)
+        if browser:  # in a thread, since a browser in the terminal returns only when it is closed
+            threading.Thread(target=webbrowser.open, args=(link,), daemon=True).start()
+
+    run(Guarded(app, keys, port), listening, ready=ready, patience=PATIENCE, lifespan="off", proxy_headers=False)
+
+
+def run(app: ASGIApp, listening: socket.socket, *, ready: Callable[[], None], patience: int, **options: Any) -> None:
+    """Run an application until Ctrl-C or a termination signal, then close the socket.
+
+    Args:
+        app: the application.
+        listening: where it is asked.
+        ready: called once requests are answered.
+        patience: seconds that requests under way are given at the end.
+        **options: further ones of `uvicorn.Config`.
+    """
+    import uvicorn
+
+    class Announcing(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            if self.started:
+                ready()
+
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,  # it would print the token
+        server_header=False,
+        ws="none",
+        timeout_graceful_shutdown=patience,
+        **options,
+    )
+    try:
+        Announcing(config).run(sockets=[listening])
+    except KeyboardInterrupt:
+        pass  # that is how a person stops it
+    finally:
+        listening.close()
+
+
+def _bind(port: int) -> socket.socket:
+    bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        if os.name == "posix":  # elsewhere it would let another program take the port over
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Connections inherit it: without, the body of an answer waits 40 ms for the caller to acknowledge its head.
+        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        bound.bind((HOST, port))
+        bound.listen(128)
+    except OSError as error:
+        bound.close()
+        raise UserError(
+            f"Port {port} of {HOST} cannot be used ({error.strerror or error}); give another one with --port, or 0 for "
+            "any."
+        ) from error
+    return bound
+
+
+def _bind_again(remembered: Path) -> socket.socket:
+    try:
+        last = int(json.loads(remembered.read_text("utf-8"))["port"])
+        return _bind(last)
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, UserError):
+        return _bind(0)

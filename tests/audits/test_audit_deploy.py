@@ -1,0 +1,141 @@
+"""The section on deployment: its numbers from nothing but scores, ranks and a panel of its own."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import beta
+from torch import nn
+
+from secondguess import AuditResult, Classifier, Dataset, run_audit
+from secondguess.audits.context import Context
+from secondguess.audits.sections import deploy
+from secondguess.errors import UserError
+from secondguess.guard.panel import fit_panel
+from secondguess.stress import make as make_stress
+from secondguess.supervisors import make as make_supervisors
+
+SUPERVISORS = ["entropy", "pcs", "mdsa"]
+
+
+@pytest.fixture(scope="module")
+def result(net: nn.Module, digits: Dataset, tmp_path_factory: pytest.TempPathFactory) -> AuditResult:
+    torch.set_num_threads(1)
+    return run_audit(
+        Classifier(net, name="tiny", device="cpu"),
+        digits.test,
+        train=digits.train,
+        out=tmp_path_factory.mktemp("deploy"),
+        supervisors=SUPERVISORS,
+        stress=["corrupted", "invalid"],
+        seed=3,
+        sections=[deploy],
+    )
+
+
+@pytest.fixture
+def context(net: nn.Module, digits: Dataset, tmp_path: Path) -> Context:
+    return Context(
+        Classifier(net, name="tiny", device="cpu"),
+        digits.test,
+        digits.train,
+        make_supervisors(SUPERVISORS),
+        make_stress(["corrupted", "invalid"]),
+        tmp_path,
+        seed=3,
+    )
+
+
+def test_it_says_what_to_expect(result: AuditResult) -> None:
+    assert not result.failed, result.failed[0].reason
+    page = result.report.read_text("utf-8")
+    assert "If you deploy this" in page
+    assert re.search(r"<strong>50 false alarms</strong> \(2\d to 8\d, calibrated on 180 images\)", page)
+    assert "<code>entropy</code>, <code>pcs</code> and <code>mdsa</code>" in page
+    assert "out-of-distribution → ask, invalid → refuse" in page
+    assert "What it will miss." in page
+    assert "sorts it has not met" in page
+
+
+def test_the_false_alarms_are_those_of_the_threshold(result: AuditResult) -> None:
+    number = result.numbers["deploy.false_alarms"].to_json()
+    k = math.floor(0.05 * 181)
+    low, high = beta.ppf([0.025, 0.975], k, 181 - k)
+    assert number["value"] == pytest.approx(k / 181)
+    assert (number["low"], number["high"], number["n"]) == (pytest.approx(low), pytest.approx(high), 180)
+
+
+def test_detection_is_counted_on_images_nobody_learnt_from(context: Context) -> None:
+    findings = deploy.run(context)
+    order = np.random.default_rng(3).permutation(360)
+    learn, calibrate = order[:180], order[180:]
+
+    def scores(which: str) -> np.ndarray:
+        return np.stack([context.scored(name, which).scores for name in SUPERVISORS], axis=1)
+
+    kinds = context.stressed["corrupted"][0].columns["corruption"]
+    heard = np.isin(kinds, np.unique(kinds)[0::2])
+    sources = context.stressed["invalid"][0].columns[make_stress(["invalid"])[0].groups]
+    known = np.isin(sources, np.unique(sources)[0::2])
+    shuffled = np.random.default_rng([3, 1]).permutation(len(kinds))
+    others = np.random.default_rng([3, 1]).permutation(len(sources))
+    panel = fit_panel(
+        scores("nominal")[learn],
+        {
+            "out-of-distribution": scores("corrupted")[shuffled][heard[shuffled]],
+            "invalid": scores("invalid")[others][known[others]],
+        },
+        seed=3,
+    )
+    nominal = np.sort(panel.judge(scores("nominal")[calibrate])[0])
+    limit = nominal[-math.floor(0.05 * 181)]
+    for name, unknown in (("corrupted", ~heard), ("invalid", ~known)):
+        share = float((panel.judge(scores(name)[unknown])[0] > limit).mean())
+        assert findings.numbers[f"deploy.{name}.detection"].value == pytest.approx(share)
+        assert findings.numbers[f"deploy.{name}.detection"].to_json()["n"] == unknown.sum()
+    missed = findings.view["report"].missed
+    for kind in np.unique(kinds[~heard]):
+        share = float((panel.judge(scores("corrupted")[kinds == kind])[0] > limit).mean())
+        if (kinds == kind).sum() >= 5:
+            assert (share < 0.5) == (f"corrupted: {kind} ({share:.0%})" in missed)
+
+
+def test_it_is_cheap_once_the_scores_are_there(context: Context) -> None:
+    for name in SUPERVISORS:
+        for which in ("nominal", "corrupted", "invalid"):
+            context.scored(name, which)
+    began = time.process_time()
+    deploy.run(context)
+    assert time.process_time() - began < 5
+
+
+def test_same_seed_same_numbers(context: Context) -> None:
+    first, second = deploy.run(context), deploy.run(context)
+    assert {name: one.to_json() for name, one in first.numbers.items()} == {
+        name: one.to_json() for name, one in second.numbers.items()
+    }
+
+
+def test_without_stress_sets_only_the_rate_is_promised(context: Context) -> None:
+    context.stress = []
+    findings = deploy.run(context)
+    assert set(findings.numbers) == {"deploy.false_alarms"}
+    assert findings.view["kinds"] == {"suspicious": "ask"}
+    assert "sees what is unusual" in findings.summary[0][1]
+
+
+def test_supervisors_that_nobody_recommends_are_better_than_none(context: Context) -> None:
+    context.supervisors = make_supervisors(["deep_gini"])
+    assert deploy.run(context).view["supervisors"] == ["deep_gini"]
+
+
+def test_too_few_images_are_a_reason_not_a_failure(context: Context, digits: Dataset) -> None:
+    context.test = digits.test.head(30)
+    with pytest.raises(UserError, match=r"30 test images are too few: half of them calibrate .* takes 19"):
+        deploy.run(context)

@@ -1,0 +1,468 @@
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import defusedxml.ElementTree
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from torch import nn
+
+from secondguess import AuditResult, Classifier, Dataset, ImageSet, Needs, Observation, Supervisor, UserError, run_audit
+from secondguess.audits import sections, train_subject
+from secondguess.audits.findings import Findings, SectionResult
+from secondguess.audits.sections import SECTIONS, gallery
+from secondguess.stress import Invalid
+
+Softmax = Callable[[NDArray[np.float32]], NDArray[np.float32]]
+Read = Callable[[Path], dict[str, Any]]
+OWN_TESTS = ("overconfidence", "confident_errors", "label_free", "deploy")  # sections that take their time
+QUICK = [section for section in SECTIONS if section.NAME not in OWN_TESTS]
+SOFTMAX = ("max_softmax", "pcs", "entropy", "deep_gini")
+FILES = ("report.html", "audit.json", "junit.xml")
+
+
+@pytest.fixture
+def few(digits: Dataset) -> ImageSet:
+    """Eighty labelled digits, enough for every section to have something to say."""
+    return digits.test.head(80, seed=1)
+
+
+def statuses(result: AuditResult) -> dict[str, str]:
+    return {section.name: section.status for section in result.sections}
+
+
+def comparable(result: AuditResult) -> dict[str, object]:
+    """The numbers that depend on nothing but model, data and seed."""
+    return {name: number for name, number in result.numbers.items() if not name.endswith("seconds")}
+
+
+def unlabelled(images: ImageSet) -> ImageSet:
+    return ImageSet.from_source(images.images, name="nobody knows")
+
+
+def audit(classifier: Classifier, test: ImageSet, **options: Any) -> AuditResult:
+    """An audit without what takes its time: stress sets, supervisors, a section; unless others are named."""
+    quick = {"stress": ("corrupted", "invalid"), "supervisors": SOFTMAX, "sections": QUICK}
+    return run_audit(classifier, test, **quick | options)
+
+
+class Learner(Supervisor):
+    """Distance to the mean probabilities of the predicted class, learnt from the training images."""
+
+    name = "learner"
+
+    def __init__(self, logits: bool = False) -> None:
+        self.logits = logits
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(logits=self.logits)
+
+    def _fit(self, observation: Observation, labels: NDArray[np.int64] | None) -> None:
+        assert labels is not None
+        self.mean_ = observation.probabilities.mean(axis=0)
+
+    def _score(self, observation: Observation) -> NDArray[np.floating[Any]]:
+        return -np.linalg.norm(observation.probabilities - self.mean_, axis=1)
+
+
+def test_everything_is_there(audited: AuditResult) -> None:
+    assert statuses(audited) == dict.fromkeys([section.NAME for section in SECTIONS], "done")
+    assert {path.name for path in audited.out.iterdir()} == {*FILES, "cache"}
+    assert audited.report == audited.out / "report.html"
+    assert not audited.interrupted
+    assert not audited.failed
+
+
+def test_the_summary_is_ten_lines_that_a_manager_can_read(audited: AuditResult) -> None:
+    lines = dict(audited.summary())
+    assert len(audited.summary()) == 10
+    assert lines["Subject"] == "tiny, 10 classes, audited on 360 images of digits/test"
+    assert re.fullmatch(r"9\d\.\d% right on 360 test images \(95% interval .*\)", lines["Accuracy"])
+    assert lines["Gates"] == "1 of 3 hold"
+
+
+def test_failures_and_gates_are_never_cut_from_the_summary(audited: AuditResult) -> None:
+    talkative = [replace(section, findings=Findings(summary=[("more", "words")] * 5)) for section in audited.sections]
+    talkative[1] = replace(talkative[1], status="failed", reason="It rained.")
+    lines = replace(audited, sections=talkative).summary()
+    assert len(lines) == 10
+    assert lines[-2:] == [("Failed: Accuracy", "It rained."), ("Gates", "1 of 3 hold")]
+
+
+def test_gates_pass_fail_and_miss(audited: AuditResult) -> None:
+    assert [verdict.outcome for verdict in audited.verdicts] == ["passed", "failed", "error"]
+    assert "did you mean supervisor.entropy.invalid.auroc" in audited.verdicts[2].reason
+    assert not audited.passed
+
+
+def test_junit_lists_sections_and_gates(audited: AuditResult) -> None:
+    root = defusedxml.ElementTree.parse(audited.out / "junit.xml").getroot()
+    assert [root.get(key) for key in ("tests", "failures", "errors", "skipped")] == [
+        str(len(SECTIONS) + 3),
+        "1",
+        "1",
+        "0",
+    ]
+    found = {(case.get("classname"), case.get("name")): [child.tag for child in case] for case in root}
+    assert found["audit.section", "overview"] == []
+    assert found["audit.gate", "accuracy.test >= 0.9"] == []
+    assert found["audit.gate", "calibration.ece <= 1e-06"] == ["failure"]
+    assert found["audit.gate", "supervisor.entropie.invalid.auroc > 0.5"] == ["error"]
+
+
+def test_a_gate_that_is_none_is_refused_before_any_work(classifier: Classifier, few: ImageSet, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is not a gate"):
+        audit(classifier, few, out=tmp_path / "out", gates=["nonsense"])
+    assert not (tmp_path / "out").exists()
+
+
+def test_same_seed_same_numbers_whatever_the_batch(net: nn.Module, few: ImageSet, tmp_path: Path) -> None:
+    first, second = (
+        audit(Classifier(net, batch_size=size), few, out=tmp_path / str(size), seed=3) for size in (7, 256)
+    )
+    assert comparable(first).keys() == comparable(second).keys()
+    for name, number in first.numbers.items():
+        if not name.endswith("seconds"):
+            assert second.numbers[name].value == pytest.approx(number.value, abs=1e-6), name
+    again = audit(Classifier(net, batch_size=256), few, out=tmp_path / "again", seed=3)
+    assert comparable(again) == comparable(second)
+    other = audit(Classifier(net, batch_size=256), few, out=tmp_path / "other", seed=4)
+    assert other.numbers["accuracy.stress.corrupted"].data != first.numbers["accuracy.stress.corrupted"].data
+
+
+def test_a_second_run_asks_the_model_for_nothing_but_canaries(softmax: Softmax, few: ImageSet, tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    def counted(images: NDArray[np.float32]) -> NDArray[np.float32]:
+        asked.append(len(images))
+        return softmax(images)
+
+    first = audit(Classifier(counted, version="1"), few, out=tmp_path)
+    canary = 2 + 30  # noise, and the first real images
+    assert sum(size for size in asked if size != canary) == 3 * len(few)  # nominal, corrupted, invalid: one pass each
+    asked.clear()
+    second = audit(Classifier(counted, version="1"), few, out=tmp_path)
+    assert asked and set(asked) == {canary}
+    assert comparable(first) == comparable(second)
+
+
+def test_a_black_box_is_audited_and_nothing_of_it_is_cached(
+    softmax: Softmax, few: ImageSet, tmp_path: Path, read_json: Read
+) -> None:
+    result = audit(Classifier(softmax), few, out=tmp_path)
+    assert set(statuses(result).values()) == {"done"}
+    assert {path.name for path in tmp_path.iterdir()} == set(FILES)
+    assert read_json(tmp_path / "audit.json")["model"]["fingerprint"] is None
+
+
+def test_the_users_classifier_is_not_touched(classifier: Classifier, few: ImageSet, tmp_path: Path) -> None:
+    audit(classifier, few, out=tmp_path / "one", sections=SECTIONS[:1])
+    assert classifier.class_names == ()
+    assert classifier.cache is None
+    shutil.rmtree(tmp_path / "one")
+    audit(classifier, few, out=tmp_path / "two", sections=SECTIONS[:1])
+    assert [path.name for path in tmp_path.iterdir()] == ["two"]
+
+
+def test_a_section_that_raises_is_reported_and_the_others_run(
+    classifier: Classifier, few: ImageSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_json: Read
+) -> None:
+    def broken(context: object) -> Findings:
+        raise ZeroDivisionError("<b>by</b> nothing")
+
+    monkeypatch.setattr(sections.calibration, "run", broken)
+    result = audit(classifier, few, out=tmp_path, gates=["calibration.ece<1", "accuracy.test>0"])
+    assert statuses(result) == {
+        "overview": "done", "accuracy": "done", "calibration": "failed", "ambiguity": "done",
+        "supervisors": "done", "gallery": "done",
+    }  # fmt: skip
+    (failed,) = result.failed
+    assert re.fullmatch(r"ZeroDivisionError: <b>by</b> nothing \(test_audit_run\.py, line \d+\)", failed.reason)
+    assert ("Failed: Calibration", failed.reason) in result.summary()
+    assert [verdict.outcome for verdict in result.verdicts] == ["error", "passed"]
+    page = result.report.read_text("utf-8")
+    assert "This section could not be made: ZeroDivisionError: &lt;b&gt;by&lt;/b&gt; nothing" in page
+    assert read_json(tmp_path / "audit.json")["sections"][2]["reason"] == failed.reason
+    root = defusedxml.ElementTree.parse(tmp_path / "junit.xml").getroot()
+    assert root.find("testcase[@name='calibration']/error").get("message") == failed.reason
+
+
+def test_a_template_that_fails_takes_only_its_section_down(
+    classifier: Classifier, few: ImageSet, tmp_path: Path
+) -> None:
+    def section(name: str, view: dict[str, Any]) -> Any:
+        return SimpleNamespace(NAME=name, TITLE=name.title(), run=lambda context: Findings(view=view))
+
+    broken = (section("accuracy", {}), section("no_such_template", {}), SECTIONS[0])
+    result = audit(classifier, few, out=tmp_path, sections=broken)
+    assert statuses(result) == {"accuracy": "failed", "no_such_template": "failed", "overview": "done"}
+    assert "UndefinedError" in result.sections[0].reason
+    assert "TemplateNotFound" in result.sections[1].reason
+    assert all((tmp_path / name).stat().st_size for name in FILES)
+
+
+@pytest.mark.parametrize("stage", ["section", "first look"])
+def test_an_interrupt_leaves_a_usable_partial_result(
+    stage: str, net: nn.Module, few: ImageSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_json: Read
+) -> None:
+    def interrupted(*args: object, **kwargs: object) -> Any:
+        raise KeyboardInterrupt
+
+    if stage == "section":
+        monkeypatch.setattr(sections.calibration, "run", interrupted)
+        expected = ["done", "done"] + ["skipped"] * 4
+    else:
+        monkeypatch.setattr(Classifier, "observe", interrupted)
+        expected = ["skipped"] * 6
+    result = audit(Classifier(net), few, out=tmp_path, gates=["accuracy.test>0"])
+    assert result.interrupted
+    assert list(statuses(result).values()) == expected
+    content = read_json(tmp_path / "audit.json")
+    assert content["status"] == "interrupted"
+    assert ("accuracy.test" in content["numbers"]) == (stage == "section")
+    page = result.report.read_text("utf-8")
+    assert "The audit was interrupted." in page
+    assert "Not done: Interrupted." in page
+    root = defusedxml.ElementTree.parse(tmp_path / "junit.xml").getroot()
+    assert root.get("skipped") == str(expected.count("skipped"))
+    monkeypatch.undo()
+    complete = audit(Classifier(net), few, out=tmp_path, gates=["accuracy.test>0"])
+    assert set(statuses(complete).values()) == {"done"}
+
+
+def test_without_labels_what_needs_none_still_works(classifier: Classifier, few: ImageSet, tmp_path: Path) -> None:
+    result = audit(classifier, unlabelled(few), out=tmp_path)
+    assert statuses(result) == {
+        "overview": "done", "accuracy": "skipped", "calibration": "skipped", "ambiguity": "done",
+        "supervisors": "done", "gallery": "done",
+    }  # fmt: skip
+    for failed in result.failed:
+        assert failed.reason.startswith("The test images have no labels")
+    assert "supervisor.entropy.invalid.auroc" in result.numbers
+    assert not any(".mistakes." in name for name in result.numbers)
+    assert "unknown" in result.report.read_text("utf-8")
+
+
+def test_unlabelled_images_get_the_models_own_class_names(net: nn.Module, few: ImageSet, tmp_path: Path) -> None:
+    names = [f"digit {k}" for k in range(10)]
+    result = audit(Classifier(net, class_names=names), unlabelled(few), out=tmp_path, sections=[gallery])
+    assert "digit 3" in result.report.read_text("utf-8")
+
+
+def test_partly_labelled_images_count_where_they_are_labelled(
+    classifier: Classifier, few: ImageSet, tmp_path: Path
+) -> None:
+    labels = few.labels.copy()
+    labels[::2] = -1
+    result = audit(classifier, replace(few, labels=labels), out=tmp_path, stress=["invalid"])
+    assert set(statuses(result).values()) == {"done"}
+    assert result.numbers["accuracy.test"].to_json()["n"] == 40
+    assert result.numbers["calibration.ece"].to_json()["n"] == 40
+
+
+def test_all_labelled_images_wrong_and_the_rest_unknown(softmax: Softmax, few: ImageSet, tmp_path: Path) -> None:
+    guesses = softmax(few.materialise()).argmax(axis=1)
+    labels = np.where(np.arange(len(few)) < 10, (guesses + 1) % 10, -1)
+    result = audit(Classifier(softmax), replace(few, labels=labels), out=tmp_path, stress=["invalid"])
+    assert statuses(result)["supervisors"] == "done"
+    assert result.numbers["accuracy.test"].value == 0
+    assert not any(".mistakes." in name for name in result.numbers)
+
+
+def test_a_perfect_model_without_stress_has_a_report_too(few: ImageSet, tmp_path: Path) -> None:
+    answers = {image.tobytes(): label for image, label in zip(few.materialise(), few.labels, strict=True)}
+
+    def oracle(images: NDArray[np.float32]) -> NDArray[np.float64]:
+        return np.eye(10)[[answers[image.tobytes()] for image in images]]
+
+    result = audit(Classifier(oracle), few, out=tmp_path, stress=[])
+    assert set(statuses(result).values()) == {"done"}, [section.reason for section in result.failed]
+    assert result.numbers["accuracy.test"].value == 1
+
+
+@pytest.mark.parametrize("rows", [[0], [0, 1], [0, 1, 2]], ids=len)
+def test_very_few_images_will_do(rows: list[int], classifier: Classifier, digits: Dataset, tmp_path: Path) -> None:
+    result = audit(classifier, digits.test.take(rows), out=tmp_path)
+    assert set(statuses(result).values()) == {"done"}, [section.reason for section in result.failed]
+    assert ("calibration.temperature" in result.numbers) == (len(rows) > 1)
+    assert ("No temperature was fitted" in result.report.read_text("utf-8")) == (len(rows) == 1)
+
+
+def test_images_of_one_class_only_will_do(classifier: Classifier, digits: Dataset, tmp_path: Path) -> None:
+    threes = digits.test.take(digits.test.labels == 3)
+    result = audit(classifier, threes, out=tmp_path, stress=["invalid"])
+    assert set(statuses(result).values()) == {"done"}, [section.reason for section in result.failed]
+    assert "accuracy.class.3.recall" in result.numbers
+    assert "accuracy.class.4.recall" not in result.numbers  # nobody knows, and 0 would be a lie
+
+
+def test_a_model_whose_layers_cannot_be_listed_is_audited_without_them(
+    classifier: Classifier, few: ImageSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(self: Classifier) -> None:
+        raise UserError("The layers cannot be told.")
+
+    monkeypatch.setattr(Classifier, "layers", unknown)
+    result = audit(classifier, few, out=tmp_path, sections=SECTIONS[:1])
+    assert statuses(result) == {"overview": "done"}
+
+
+def test_another_number_of_classes_than_the_datas_is_an_error(few: ImageSet, tmp_path: Path) -> None:
+    def three_classes(images: NDArray[np.float32]) -> NDArray[np.float64]:
+        return np.full((len(images), 3), 1 / 3)
+
+    with pytest.raises(UserError, match="three_classes gives 3 classes, but 10 class names were given"):
+        audit(Classifier(three_classes), few, out=tmp_path)
+
+
+def test_images_that_the_model_cannot_take_are_an_error(classifier: Classifier, tmp_path: Path) -> None:
+    large = ImageSet.from_arrays(np.zeros((4, 9, 9), dtype=np.uint8), [0, 1, 2, 3], class_names=list("0123456789"))
+    with pytest.raises(UserError, match=r"cannot take images of shape \(1, 9, 9\)"):
+        audit(classifier, large, out=tmp_path)
+
+
+def test_class_names_must_agree(net: nn.Module, few: ImageSet, tmp_path: Path) -> None:
+    backwards = list("9876543210")
+    with pytest.raises(UserError, match=r"model's classes \(9, 8, .*\) and those of the test images \(0, 1, .*differ"):
+        audit(Classifier(net, class_names=backwards), few, out=tmp_path)
+    with pytest.raises(UserError, match=r"those of the training images \(9, 8, .*\) differ"):
+        audit(Classifier(net), few, train=replace(few, class_names=tuple(backwards)), out=tmp_path)
+
+
+def test_the_same_name_twice_is_an_error(classifier: Classifier, few: ImageSet, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="The stress set 'invalid' was given more than once"):
+        audit(classifier, few, out=tmp_path, stress=["invalid", Invalid("digits")])
+    with pytest.raises(UserError, match="The supervisor 'entropy' was given more than once"):
+        audit(classifier, few, out=tmp_path, supervisors=["entropy", "pcs", "entropy"])
+
+
+def test_unknown_names_are_errors(classifier: Classifier, few: ImageSet, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no supervisor 'entropi'"):
+        audit(classifier, few, out=tmp_path, supervisors="entropi")
+    with pytest.raises(UserError, match="no stress set 'storm'"):
+        audit(classifier, few, out=tmp_path, stress="storm")
+
+
+def test_a_file_where_the_folder_should_be_is_an_error(classifier: Classifier, few: ImageSet, tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("mine")
+    with pytest.raises(UserError, match="is a file, but a folder is needed"):
+        audit(classifier, few, out=tmp_path / "out")
+    assert (tmp_path / "out").read_text() == "mine"
+
+
+def test_a_learning_supervisor_is_fitted_on_the_training_images(
+    classifier: Classifier, few: ImageSet, digits: Dataset, tmp_path: Path
+) -> None:
+    learner = Learner()
+    result = audit(
+        classifier, few, train=digits.train, out=tmp_path, supervisors=["entropy", learner], stress=["invalid"]
+    )
+    assert "supervisor.learner.invalid.auroc" in result.numbers
+    assert not learner.is_fitted  # the user's own stays as it was
+    fitted = Learner().fit(classifier.observe(digits.train), digits.train.labels)
+    ready = audit(classifier, few, out=tmp_path / "ready", supervisors=["entropy", fitted], stress=["invalid"])
+    name = "supervisor.learner.invalid.auroc"
+    assert ready.numbers[name].value == pytest.approx(result.numbers[name].value, abs=1e-9)
+
+
+def test_a_supervisor_that_cannot_be_used_is_left_out_with_its_reason(
+    classifier: Classifier, few: ImageSet, tmp_path: Path
+) -> None:
+    result = audit(classifier, few, out=tmp_path, supervisors=["entropy", Learner()], stress=["invalid"])
+    assert set(statuses(result).values()) == {"done"}
+    assert "learner was left out: This needs the images the model was trained on" in result.report.read_text("utf-8")
+    assert not any("learner" in name for name in result.numbers)
+
+
+@pytest.mark.parametrize("version", [None, "1"])
+def test_a_black_box_asks_for_what_it_lacks(
+    version: str | None, softmax: Softmax, few: ImageSet, digits: Dataset, tmp_path: Path
+) -> None:
+    for _ in range(2):  # the second time, what a box with a version said comes from the cache
+        result = audit(
+            Classifier(softmax, name="box", version=version),
+            few,
+            train=digits.train,
+            out=tmp_path,
+            supervisors=["entropy", Learner(logits=True)],
+            stress=["invalid"],
+        )
+        assert set(statuses(result).values()) == {"done"}
+        page = result.report.read_text("utf-8")
+        assert "learner was left out: The supervisor &#39;learner&#39; needs logits, but box (a callable) gives" in page
+
+
+def test_no_usable_supervisor_is_a_failed_section_with_every_reason(
+    classifier: Classifier, few: ImageSet, tmp_path: Path
+) -> None:
+    result = audit(classifier, few, out=tmp_path, supervisors=[Learner()], stress=["invalid"])
+    assert statuses(result) == {
+        "overview": "done", "accuracy": "done", "calibration": "done", "ambiguity": "done",
+        "supervisors": "failed", "gallery": "failed",
+    }  # fmt: skip
+    assert "None of the supervisors can be used: This needs the images" in result.failed[0].reason
+
+
+def test_progress_names_what_is_looked_at(classifier: Classifier, few: ImageSet, tmp_path: Path) -> None:
+    from contextlib import contextmanager
+
+    seen: dict[str, tuple[int, int]] = {}
+
+    class Recorder:
+        @contextmanager
+        def task(self, label: str, total: int) -> Any:
+            yield lambda done, total: seen.__setitem__(label, (done, total))
+
+    audit(classifier, few, out=tmp_path, progress=Recorder())
+    assert seen == dict.fromkeys(
+        ["Looking at test images", "Looking at corrupted images", "Looking at invalid images"], (80, 80)
+    )
+
+
+def test_a_subject_is_trained_and_the_second_time_only_loaded(digits: Dataset, tmp_path: Path) -> None:
+    assert digits.train is not None
+    small = replace(digits, train=digits.train.head(200, seed=0))
+    labels: list[str] = []
+
+    class Recorder:
+        def task(self, label: str, total: int) -> Any:
+            from contextlib import nullcontext
+
+            labels.append(f"{label} {total}")
+            return nullcontext(lambda done, total: None)
+
+    first, second = (
+        train_subject("fully_connected", small, folder=tmp_path, epochs=2, seed=1, progress=Recorder()) for _ in "ab"
+    )
+    assert first.fingerprint == second.fingerprint
+    assert first.class_names == digits.class_names
+    assert labels == ["Training fully_connected 2"] * 2
+    assert len(list(tmp_path.iterdir())) == 1
+    other = train_subject("fully_connected", small, folder=tmp_path, epochs=2, seed=2)
+    assert other.fingerprint != first.fingerprint
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_subject_needs_labelled_training_images(digits: Dataset, tmp_path: Path) -> None:
+    for train in (None, unlabelled(digits.test)):
+        with pytest.raises(UserError, match="has no labelled training images, so no model can be trained"):
+            train_subject("fully_connected", replace(digits, train=train), folder=tmp_path)
+
+
+def test_the_summary_has_every_section_s_first_line_before_any_second(tmp_path: Path) -> None:
+    results = [
+        SectionResult(f"s{n}", f"S{n}", "done", findings=Findings(summary=[(f"s{n}", f"line {k}") for k in range(4)]))
+        for n in range(6)
+    ]
+    lines = AuditResult(tmp_path, {}, results).summary()
+    assert len(lines) == 10
+    assert lines[:5] == [("s0", "line 0"), ("s0", "line 1"), ("s1", "line 0"), ("s1", "line 1"), ("s2", "line 0")]
+    assert lines[-2:] == [("s4", "line 0"), ("s5", "line 0")]

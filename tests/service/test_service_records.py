@@ -1,0 +1,239 @@
+"""Records on disk, read back with nothing but SQL; the same on a PostgreSQL server where one can be started."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from secondguess.errors import MissingExtra, UserError
+from secondguess.service.database import DatabaseFailed, Sqlite, public_name
+from secondguess.service.records import Record, Records
+from service_house import CARD
+
+POSTGRES = os.environ.get("SECONDGUESS_POSTGRES")  # the URL of an empty database
+
+
+def record(k: int, **changes: object) -> Record:
+    values = {
+        "time": 1_000 * k, "request": f"r{k}", "pixels": f"{k:032x}", "prediction": k % 3, "label": "dark",
+        "confidence": 0.25 + k / 1000, "p_value": 0.5, "verdict": "nominal", "action": "accept", "alarm": 0,
+        "likeliest": "[[0, 0.25]]", "thumbnail": None,
+    }  # fmt: skip
+    return Record(**(values | changes))  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """The URL of a PostgreSQL database: the one named in the environment, or a server started for the tests."""
+    pytest.importorskip("psycopg", reason="NO POSTGRESQL TEST: psycopg is not installed (secondguess[postgres])")
+    if POSTGRES:
+        yield POSTGRES
+        return
+    if shutil.which("initdb") is None or shutil.which("pg_ctl") is None:
+        pytest.skip("NO POSTGRESQL TEST: no server at hand; name an empty database in SECONDGUESS_POSTGRES")
+    with tempfile.TemporaryDirectory(prefix="secondguess-postgres-") as folder:
+        as_owner: list[str] = []
+        if os.getuid() == 0:  # PostgreSQL refuses to be root
+            shutil.chown(folder, "postgres")
+            as_owner = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
+        data = f"{folder}/data"
+        options = f"-k {folder} -c listen_addresses='' -c fsync=off"
+
+        def run(*words: str) -> None:
+            subprocess.run(
+                [*as_owner, *words], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT, cwd=folder
+            )
+
+        run("initdb", "-D", data, "-U", "postgres", "-A", "trust", "--no-sync")
+        run("pg_ctl", "-D", data, "-o", options, "-w", "-l", f"{folder}/log", "start")
+        try:
+            yield f"postgresql://postgres@/postgres?host={folder}"
+        finally:
+            run("pg_ctl", "-D", data, "-m", "immediate", "stop")
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def where(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    if request.param == "sqlite":
+        yield str(tmp_path / "deep" / "records.sqlite")
+        return
+    url = request.getfixturevalue("postgres")
+    yield url
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True) as base:
+        for name in ("records", "guards", "format"):
+            base.execute(f"DROP TABLE IF EXISTS secondguess_{name}")
+
+
+def test_what_is_recorded_is_read_back(where: str) -> None:
+    records = Records(where)
+    chapter = records.begin(CARD)
+    records.append([record(1), record(2, alarm=1, verdict="invalid", thumbnail=b"\x89PNG\x00")])
+    records.append([record(3, confidence=1 / 3, label="größe 'x'; --")])
+    records.close()
+
+    again = Records(where, read_only=True)
+    assert again.count() == again.count(chapter) == 3
+    found = again.outcomes(chapter)
+    assert (found.times.tolist(), found.alarms.tolist()) == ([1000, 2000, 3000], [0, 1, 0])
+    assert len(again.outcomes(chapter, after=int(found.numbers[1]))) == 1
+    assert again.mix(chapter, 1000, 2000) == [(0, "invalid", 1), (0, "nominal", 1), (1, "nominal", 1)]
+    (alarm,) = again.alarms(chapter, 10)
+    assert alarm["pictured"] and alarm["verdict"] == "invalid" and "thumbnail" not in alarm
+    assert again.thumbnail(alarm["number"]) == b"\x89PNG\x00"
+    assert again.thumbnail(int(found.numbers[0])) is None
+    predictions, confidences = again.latest(chapter, 2)
+    assert predictions.tolist() == [0, 2]
+    np.testing.assert_array_equal(confidences, [1 / 3, 0.252])
+    assert [one.card for one in again.chapters()] == [CARD]
+    again.close()
+
+
+def test_another_guard_begins_another_chapter_and_the_same_one_goes_on(where: str) -> None:
+    for card, expected in ((CARD, 1), (CARD, 1), (CARD | {"rate": 0.01}, 2), (CARD, 3)):
+        records = Records(where)
+        records.begin(card)
+        assert len(records.chapters()) == expected
+        records.close()
+
+
+def test_all_rows_of_a_batch_or_none(where: str) -> None:
+    records = Records(where)
+    records.begin(CARD)
+    with pytest.raises(DatabaseFailed):
+        records.append([record(1), record(2, label=None)])
+    assert records.count() == 0
+    records.append([record(3)])
+    assert records.count() == 1
+    records.close()
+
+
+def test_two_writers_lose_nothing_and_numbers_follow_commits(where: str) -> None:
+    def write(offset: int) -> None:
+        records = Records(where)
+        records.begin(CARD)
+        for k in range(20):
+            records.append([record(offset + k)])
+        records.close()
+
+    first = Records(where)
+    chapter = first.begin(CARD)
+    writers = [threading.Thread(target=write, args=(100 * k,)) for k in (1, 2)]
+    for one in writers:
+        one.start()
+    for one in writers:
+        one.join()
+    found = first.outcomes(chapter)
+    assert len(found) == 40
+    assert sorted(found.times.tolist()) == [1000 * (100 * w + k) for w in (1, 2) for k in range(20)]
+    first.close()
+
+
+def test_sqlite_is_asked_to_be_safe(tmp_path: Path) -> None:
+    base = Sqlite(tmp_path / "r.sqlite")
+    assert base.rows("PRAGMA journal_mode") == [("wal",)]
+    assert base.rows("PRAGMA synchronous") == [(2,)]  # FULL
+    base.close()
+
+
+def test_plain_sql_finds_the_rows(tmp_path: Path) -> None:
+    records = Records(str(tmp_path / "r.sqlite"))
+    records.begin(CARD)
+    records.append([record(k) for k in range(5)])
+    with sqlite3.connect(tmp_path / "r.sqlite") as base:
+        assert base.execute("SELECT COUNT(*), SUM(confidence) FROM secondguess_records").fetchone() == (
+            5,
+            pytest.approx(1.26),
+        )
+        assert base.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    base.close()
+    records.close()
+
+
+def test_what_is_no_file_of_records_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "text.sqlite").write_text("not a database, but long enough to be looked at" * 50)
+    with pytest.raises(UserError, match=r"text\.sqlite is not a file of records"):
+        Records(str(tmp_path / "text.sqlite"))
+    with pytest.raises(UserError, match=r"There is no file of records .*nope\.sqlite"):
+        Records(str(tmp_path / "nope.sqlite"), read_only=True)
+    sqlite3.connect(tmp_path / "empty.sqlite").execute("CREATE TABLE x (y)").connection.close()
+    with pytest.raises(UserError, match="holds no records of `secondguess guard serve`"):
+        Records(str(tmp_path / "empty.sqlite"), read_only=True)
+    with pytest.raises(UserError, match="Records cannot be kept at 'mysql://x'"):
+        Records("mysql://x")
+    Records(str(tmp_path / "later.sqlite")).close()
+    with sqlite3.connect(tmp_path / "later.sqlite") as base:
+        base.execute("UPDATE secondguess_format SET version = 9")
+    base.close()
+    with pytest.raises(UserError, match=r"later\.sqlite has format 9, but this version of secondguess knows format 1"):
+        Records(str(tmp_path / "later.sqlite"))
+
+
+def test_a_record_belongs_to_a_guard(tmp_path: Path) -> None:
+    records = Records(str(tmp_path / "r.sqlite"))
+    with pytest.raises(ValueError, match="every record belongs to a guard"):
+        records.append([record(1)])
+    records.close()
+
+
+def test_postgresql_without_its_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "psycopg", None)
+    with pytest.raises(MissingExtra, match=r"secondguess\[postgres\]"):
+        Records("postgresql://me:secret@nowhere/records")
+
+
+def test_an_unreachable_server_is_a_sentence_without_the_password() -> None:
+    pytest.importorskip("psycopg", reason="NO POSTGRESQL TEST: psycopg is not installed (secondguess[postgres])")
+    with pytest.raises(UserError, match=r"postgresql://127\.0\.0\.1:1/records cannot be reached") as caught:
+        Records("postgresql://me:secret@127.0.0.1:1/records")
+    assert "secret" not in str(caught.value)
+
+
+def test_what_is_shown_of_a_database_holds_no_secret() -> None:
+    assert public_name("postgresql://me:se@cret@db:5432/records?password=secret") == "postgresql://db:5432/records"
+    assert public_name("postgresql:///records?host=/tmp") == "postgresql:///records"
+    assert public_name("a@b/records.sqlite") == "a@b/records.sqlite"
+
+
+class Flaky(Sqlite):
+    """A database whose connection somebody else may end."""
+
+    lost = False
+
+    @property
+    def _is_lost(self) -> bool:
+        return self.lost
+
+    def _connect(self) -> sqlite3.Connection:
+        self.lost = False
+        return super()._connect()
+
+
+def test_a_reader_connects_again_but_never_within_a_transaction(tmp_path: Path) -> None:
+    base = Flaky(tmp_path / "some.sqlite")
+    base.run("CREATE TABLE numbers (number INTEGER)")
+    base._connection.close()
+    base.lost = True
+    assert base.rows("SELECT COUNT(*) FROM numbers") == [(0,)]
+
+    def loses() -> None:
+        with base.transaction():
+            base.run("INSERT INTO numbers VALUES (1)")
+            base._connection.close()
+            base.lost = True
+            base.rows("SELECT COUNT(*) FROM numbers")
+
+    with pytest.raises(DatabaseFailed, match="closed"):
+        loses()
+    assert base.rows("SELECT COUNT(*) FROM numbers") == [(0,)]
+    base.close()
