@@ -30,7 +30,7 @@ from secondguess import Classifier, ImageSet, load
 from secondguess._versions import versions
 from secondguess.images import Dataset
 from secondguess.search import Distances, Pool
-from secondguess.search.pool import TAU
+from secondguess.search.pool import MIN_CONFIDENCE
 from secondguess_lab.studies.tasks.search import SUBJECTS, biased, calibrated, make_pool, search_pool
 
 SCORES = ("knn", "mdsa", "relative_mahalanobis")
@@ -106,7 +106,11 @@ def kept(path):
 
     def distances(kind):
         columns = {name: arrays[f"{kind}_{name}"] for name in COLUMNS}
-        return Distances(**columns, twins=np.zeros((n, 1, 1, 1), np.float32), twin_predictions=np.zeros(n, np.int64))
+        return Distances(
+            **columns,
+            counterexamples=np.zeros((n, 1, 1, 1), np.float32),
+            counterexample_predictions=np.zeros(n, np.int64),
+        )
 
     pool = Pool(
         observation=Observation(arrays["probabilities"], class_names=tuple(arrays["class_names"].tolist())),
@@ -229,7 +233,8 @@ def record(arguments, rows, seconds):
     left_out = (*PATHS, *(MAKING if arguments.kept else ()))
     return {
         "script": "results/search/make.py",
-        "settings": {key: value for key, value in vars(arguments).items() if key not in left_out} | {"tau": TAU},
+        "settings": {key: value for key, value in vars(arguments).items() if key not in left_out}
+        | {"tau": MIN_CONFIDENCE},
         "data": Path(arguments.data).stem if arguments.data else arguments.kept.name,
         "hardware": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
         "versions": versions(),

@@ -114,11 +114,11 @@ def test_mistakes_are_shown_with_truth_and_answer(page: str) -> None:
 
 
 @pytest.mark.skipif(find_spec("captum") is None, reason="explanations need captum")
-def test_some_are_explained_beside_their_twins(page: str) -> None:
+def test_some_are_explained_beside_their_counterexamples(page: str) -> None:
     part = page[page.index("What the model looked at") :]
-    pairs = re.findall(r"image:<br><span[^>]*>says (\d)<.*?twin:<br><span[^>]*>says (\d)<", part, re.DOTALL)
+    pairs = re.findall(r"image:<br><span[^>]*>says (\d)<.*?counterexample:<br><span[^>]*>says (\d)<", part, re.DOTALL)
     assert 1 <= len(pairs) <= confident_errors.EXPLAINED
-    assert all(image != twin for image, twin in pairs), "a twin is what the model decides otherwise"
+    assert all(one != other for one, other in pairs), "a counterexample is what the model decides otherwise"
     assert part.count('alt="what speaks for') == 2 * len(pairs)
 
 

@@ -10,7 +10,7 @@ import pytest
 from label_house import MODEL, NAMES, Server, make_pool
 
 from secondguess.images import load, save_npz
-from secondguess.labelling.session import Labelling
+from secondguess.labelling.session import LabellingSession
 from secondguess.labelling.store import Store
 from secondguess.search.base import Search
 from secondguess.search.chance import RandomSearch
@@ -31,11 +31,11 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 @pytest.fixture
-def open_session(pool: Pool, store: Store) -> Callable[..., Labelling]:
+def open_session(pool: Pool, store: Store) -> Callable[..., LabellingSession]:
     """`open_session(start=..., overlap=...)` opens a session on what is in the store now."""
 
-    def opened(start: Callable[[], Search] | None = None, **options: Any) -> Labelling:
-        return Labelling(start or (lambda: RandomSearch(pool)), store, **options)
+    def opened(start: Callable[[], Search] | None = None, **options: Any) -> LabellingSession:
+        return LabellingSession(start or (lambda: RandomSearch(pool)), store, **options)
 
     return opened
 

@@ -63,7 +63,8 @@ class Server:
 
     def __init__(self, house: Path, out: Path, *words: str) -> None:
         command = [sys.executable, "-c", COMMAND, "--model", "label_models:make_model", "--no-browser", "--json"]
-        command += ["--images", str(house / "incoming.npz"), "--size", "8", "--out", str(out), "--tau", "0", *words]
+        command += ["--images", str(house / "incoming.npz"), "--size", "8", "--out", str(out)]
+        command += ["--min-confidence", "0", *words]
         environment = os.environ | {"PYTHONPATH": str(house)}
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment

@@ -7,7 +7,7 @@ import pytest
 from label_house import make_pool
 
 from secondguess import Classifier
-from secondguess.app import explaining
+from secondguess.labelling import explaining
 from secondguess.labelling.explaining import explainer
 from secondguess.report.pictures import data_uri
 from secondguess.web.pictures import Album
@@ -22,7 +22,7 @@ def classifier() -> Classifier:
     )
 
 
-def test_an_image_its_twin_and_the_prototype(classifier: Classifier) -> None:
+def test_an_image_its_counterexample_and_the_prototype(classifier: Classifier) -> None:
     pool = make_pool(12)
     assert pool.distances is not None
     shown = explainer(classifier, pool, Album(pool.images.images))
@@ -30,7 +30,7 @@ def test_an_image_its_twin_and_the_prototype(classifier: Classifier) -> None:
     found = shown(3)
     captions = [one["caption"] for one in found["pictures"]]
     assert captions[0].startswith("The image; the model says ")
-    assert captions[2].startswith("Its twin; the model says ")
+    assert captions[2].startswith("Its counterexample; the model says ")
     assert [caption.startswith("What speaks for ") for caption in captions] == [False, True, False, True, False]
     name = pool.observation.class_names[pool.predictions[3]]
     assert captions[4] == f"Prototype of {name}: farthest from any other decision"
@@ -41,7 +41,7 @@ def test_an_image_its_twin_and_the_prototype(classifier: Classifier) -> None:
     assert shown(3) == found
 
 
-def test_without_distances_there_is_no_twin(classifier: Classifier) -> None:
+def test_without_distances_there_is_no_counterexample(classifier: Classifier) -> None:
     pool = make_pool(12)
     shown = explainer(classifier, replace(pool, distances=None), Album(pool.images.images))
     assert shown is not None

@@ -13,13 +13,13 @@ from label_house import NAMES
 
 from secondguess.errors import MissingExtra, UserError
 from secondguess.labelling.export import export, exported, table
-from secondguess.labelling.session import Labelling
+from secondguess.labelling.session import LabellingSession
 from secondguess.labelling.store import Event, Seen, Store
 from secondguess.search.pool import Pool
 
 
 @pytest.fixture
-def said(open_session: Callable[..., Labelling]) -> list[tuple[int, tuple[int, ...]]]:
+def said(open_session: Callable[..., LabellingSession]) -> list[tuple[int, tuple[int, ...]]]:
     """Six answers that stand, an undone one and a skip among them: (image, classes)."""
     session, standing = open_session(), []
     for classes in ((1,), (0, 2), (), (2,), (0,), (1,)):

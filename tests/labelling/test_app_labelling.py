@@ -9,7 +9,7 @@ from label_house import NAMES, make_pool
 from secondguess.errors import UserError
 from secondguess.labelling.answers import consensus, name_of, shortcuts, spoken
 from secondguess.labelling.curve import curve
-from secondguess.labelling.session import Labelling, NotAsked
+from secondguess.labelling.session import LabellingSession, NotAsked
 from secondguess.labelling.store import Store
 from secondguess.metrics.discovery import discovery_interval, sdr_curve
 from secondguess.search.base import Search
@@ -18,7 +18,7 @@ from secondguess.search.low_confidence import LowConfidenceSearch
 from secondguess.search.pool import Pool
 from secondguess.search.registry import make_search, search_names
 
-Open = Callable[..., Labelling]
+Open = Callable[..., LabellingSession]
 
 
 class Learning(Search):
@@ -27,7 +27,7 @@ class Learning(Search):
     name = "learning"
 
     def _choose(self, candidates, n):
-        found = self.told[self.errors]
+        found = self.labelled[self.errors]
         if not len(found):
             return candidates[:n]
         features = self.pool.features
@@ -35,13 +35,13 @@ class Learning(Search):
         return candidates[np.argsort(near, kind="stable")[:n]]
 
 
-def current(session: Labelling, who: str = "Ada") -> int:
+def current(session: LabellingSession, who: str = "Ada") -> int:
     question = session.next(who)
     assert question is not None
     return question.image
 
 
-def answer(session: Labelling, *classes: int, who: str = "Ada") -> int:
+def answer(session: LabellingSession, *classes: int, who: str = "Ada") -> int:
     image = current(session, who)
     session.answer(who, image, classes)
     return image
@@ -78,7 +78,7 @@ def test_ambiguous_and_invalid_images_are_told_as_such(open_session: Open, pool:
     first, second, third = (answer(session, *classes) for classes in ((2, 0), (), (0, 1, 2)))
     assert session._settled[first].tolist() == [0.5, 0, 0.5]
     assert session._settled[second].tolist() == [0, 0, 0]
-    assert session.search.told.tolist() == [first, second, third]
+    assert session.search.labelled.tolist() == [first, second, third]
     assert session.search.errors.tolist() == [pool.predictions[first] == 1, True, False]
     assert session.errors()[-1 if pool.predictions[first] == 1 else 0].said in ("cat or owl", "invalid")
 
@@ -100,7 +100,7 @@ def test_progress_counts_what_stands(open_session: Open, pool: Pool) -> None:
     session.skip("Ada", current(session))
     answer(session, 1, who="Bob")
     progress = session.progress("Ada")
-    told = session.search.told
+    told = session.search.labelled
     assert (progress.labelled, progress.skipped, progress.mine) == (3, 1, 2)
     assert (progress.remaining, progress.pool, progress.goal) == (26, 30, 7)
     assert progress.errors == int((pool.predictions[told] != [0, 1, 1]).sum())
@@ -125,7 +125,7 @@ def test_undo_brings_the_image_back_and_the_answer_is_forgotten(open_session: Op
     assert session.undo("Ada")
     question = session.next("Ada")
     assert question is not None and (question.image, question.before) == (second, "dog")
-    assert session.search.told.tolist() == [first]
+    assert session.search.labelled.tolist() == [first]
     assert session.undo("Ada")
     assert (current(session), session.progress("Ada").labelled) == (first, 0)
     assert not session.undo("Ada")
@@ -136,7 +136,7 @@ def test_undo_brings_the_image_back_and_the_answer_is_forgotten(open_session: Op
     assert session.undo("Ada")
     question = session.next("Ada")
     assert question is not None and (question.image, question.before) == (second, "skipped")
-    assert session.search.told.tolist() == [first]
+    assert session.search.labelled.tolist() == [first]
 
 
 def test_undo_concerns_ones_own_answers_only(open_session: Open) -> None:
@@ -144,7 +144,7 @@ def test_undo_concerns_ones_own_answers_only(open_session: Open) -> None:
     mine, theirs = answer(session, 0, who="Ada"), answer(session, 1, who="Bob")
     assert session.undo("Ada")
     assert current(session, "Ada") == mine
-    assert session.search.told.tolist() == [theirs]
+    assert session.search.labelled.tolist() == [theirs]
 
 
 def test_a_search_forgets_what_was_undone(open_session: Open, pool: Pool) -> None:
@@ -155,7 +155,7 @@ def test_a_search_forgets_what_was_undone(open_session: Open, pool: Pool) -> Non
     straight.answer("Ada", image, ((right + 1) % 3,))
     straight.undo("Ada")
     straight.answer("Ada", image, (right,))
-    assert straight.search.told.tolist() == [image]
+    assert straight.search.labelled.tolist() == [image]
     assert not straight.search.errors.any()
     fresh = Learning(pool)
     fresh.skip(list(straight._turns))
@@ -168,9 +168,9 @@ def test_a_session_opened_again_is_where_it_was(name: str, store: Store, pool: P
     """Whatever people do, a session that is read from the store goes on as the running one would have."""
     rng = np.random.default_rng(1)
 
-    def opened() -> Labelling:
+    def opened() -> LabellingSession:
         start = (lambda: Learning(pool, seed=3)) if name == "learning" else (lambda: make_search(name, pool, seed=3))
-        return Labelling(start, store, overlap=2)
+        return LabellingSession(start, store, overlap=2)
 
     session = opened()
     for step in range(40):
@@ -185,7 +185,7 @@ def test_a_session_opened_again_is_where_it_was(name: str, store: Store, pool: P
             session.answer(who, question.image, tuple(np.flatnonzero(rng.random(3) < 0.5).tolist()))
         if step % 8 == 0:
             again = opened()
-            assert again.search.told.tolist() == session.search.told.tolist()
+            assert again.search.labelled.tolist() == session.search.labelled.tolist()
             assert again.search.errors.tolist() == session.search.errors.tolist()
             assert [again.progress(one) for one in ("Ada", "Bob")] == [session.progress(one) for one in ("Ada", "Bob")]
             assert (again._turns, again._open, again._done) == (session._turns, session._open, session._done)
@@ -237,11 +237,11 @@ def test_with_overlap_an_image_goes_to_several(open_session: Open, pool: Pool) -
     session = open_session(overlap=2)
     first = current(session, "Ada")
     session.answer("Ada", first, (0,))
-    assert len(session.search.told) == 0
+    assert len(session.search.labelled) == 0
     assert current(session, "Ada") != first
     assert current(session, "Bob") == first
     session.answer("Bob", first, (1,))
-    assert session.search.told.tolist() == [first]
+    assert session.search.labelled.tolist() == [first]
     assert session._settled[first].tolist() == [0.5, 0.5, 0]
     assert session.search.errors.tolist() == [pool.predictions[first] == 2]
     assert current(session, "Eve") == current(session, "Ada")  # Ada's second image needs another annotator
@@ -268,8 +268,8 @@ def test_an_image_that_somebody_left_goes_to_whoever_is_there(open_session: Open
 
 
 def test_an_answer_after_a_skip_counts_from_then(store: Store) -> None:
-    def open_small() -> Labelling:
-        return Labelling(lambda: RandomSearch(small), store)
+    def open_small() -> LabellingSession:
+        return LabellingSession(lambda: RandomSearch(small), store)
 
     small = make_pool(3)
     session = open_small()
@@ -279,8 +279,8 @@ def test_an_answer_after_a_skip_counts_from_then(store: Store) -> None:
     session.skip("Ada", left)
     session.answer("Cleo", between, (1,))
     session.answer("Bob", left, (2,))
-    assert session.search.told.tolist() == [others, between, left]
-    assert open_small().search.told.tolist() == [others, between, left]
+    assert session.search.labelled.tolist() == [others, between, left]
+    assert open_small().search.labelled.tolist() == [others, between, left]
 
 
 def test_the_goal_ends_the_session(open_session: Open) -> None:
@@ -324,7 +324,7 @@ def test_look_alikes_are_the_nearest_images(open_session: Open, pool: Pool) -> N
 
 def test_a_pool_of_two_images_has_one_look_alike(store: Store) -> None:
     pool = make_pool(2)
-    session = Labelling(lambda: RandomSearch(pool), store)
+    session = LabellingSession(lambda: RandomSearch(pool), store)
     question = session.next("Ada")
     assert question is not None
     assert question.look_alikes == [1 - question.image]

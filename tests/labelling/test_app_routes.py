@@ -14,7 +14,7 @@ from PIL import Image
 from starlette.testclient import TestClient
 
 from secondguess.labelling.routes import LabelPage, label_app
-from secondguess.labelling.session import Labelling
+from secondguess.labelling.session import LabellingSession
 from secondguess.labelling.store import Store
 from secondguess.search.pool import Pool
 from secondguess.web.access import Guarded, Keys
@@ -25,7 +25,7 @@ HOME = f"http://127.0.0.1:{PORT}"
 
 
 @pytest.fixture
-def make_client(open_session: Callable[..., Labelling], store: Store, keys: Keys) -> Callable[..., TestClient]:
+def make_client(open_session: Callable[..., LabellingSession], store: Store, keys: Keys) -> Callable[..., TestClient]:
     """`make_client(explain=..., show_answer=...)`: somebody who has opened the link."""
 
     def made(explain: Any = None, **options: Any) -> TestClient:
@@ -123,12 +123,12 @@ def test_the_page_has_no_inline_script_and_asks_nobody_else(client: TestClient, 
     html = client.get("/").text
     assert f'content="{keys.csrf}"' in html
     assert keys.token not in html
-    for text in (html, client.get("/label.js").text, client.get("/label.css").text, client.get("/curve.js").text):
+    for text in (html, client.get("/label.js").text, client.get("/page.css").text, client.get("/curve.js").text):
         assert "https://" not in text
         assert "http://" not in text.replace("http://www.w3.org/2000/svg", "")
     assert "<script>" not in html and "style=" not in html and "onclick" not in html
     assert client.get("/label.js").headers["content-type"].startswith("text/javascript")
-    assert client.get("/label.css").headers["content-type"].startswith("text/css")
+    assert client.get("/page.css").headers["content-type"].startswith("text/css")
 
 
 def test_explanations_wait_for_the_answer(make_client: Callable[..., TestClient]) -> None:

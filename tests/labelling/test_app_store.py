@@ -144,13 +144,13 @@ def test_other_settings_are_refused(store: Store) -> None:
     message = r'were begun with classes \["cat", "dog", "owl"\], not \["cat"\]; go on with that, or name another folder'
     with pytest.raises(UserError, match=message):
         store.begin({"classes": ["cat"]})
-    with pytest.raises(UserError, match=r"begun with tau null, not 0\.5"):
-        store.agree({"classes": ["cat", "dog", "owl"], "tau": 0.5})
+    with pytest.raises(UserError, match=r"begun with min_confidence null, not 0\.5"):
+        store.agree({"classes": ["cat", "dog", "owl"], "min_confidence": 0.5})
 
 
 def test_agreeing_writes_nothing(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    store.agree({"tau": 0.5})
+    store.agree({"min_confidence": 0.5})
     assert store.settings == {}
     store.close()
 

@@ -19,7 +19,7 @@ from label_house import Server, make_pool
 from in_browser import MARKS, assert_readable, launched
 from secondguess.images import load_images
 from secondguess.labelling.routes import LabelPage, label_app
-from secondguess.labelling.session import Labelling
+from secondguess.labelling.session import LabellingSession
 from secondguess.labelling.store import Store
 from secondguess.report.pictures import data_uri
 from secondguess.search.chance import RandomSearch
@@ -175,7 +175,7 @@ def local(folder: Path, names: tuple[str, ...], **options: Any) -> Iterator[str]
     def explain(image: int) -> dict[str, Any]:
         return {"text": "Teal parts speak for it.", "pictures": [{"image": picture, "caption": f"Image {image}"}]}
 
-    session, album = Labelling(lambda: RandomSearch(pool), store, **options), Album(pool.images.images)
+    session, album = LabellingSession(lambda: RandomSearch(pool), store, **options), Album(pool.images.images)
     page = LabelPage(session, store, keys, album, explain=explain)
     listening = listen()
     port = listening.getsockname()[1]

@@ -79,7 +79,7 @@ def announce_only(
 def test_a_session_survives_a_kill(
     serve_in_process: Callable[..., Server], run: Run, about: list[str], tmp_path: Path
 ) -> None:
-    words = [*about, "--tau", "0", "--out", tmp_path / "labels"]
+    words = [*about, "--min-confidence", "0", "--out", tmp_path / "labels"]
     server = serve_in_process("--search", "low-confidence")
     assert server.labelled == 0
     with opened(server) as client:
@@ -128,7 +128,7 @@ def test_distances_are_measured_for_what_may_be_asked_about(
     monkeypatch.setattr(
         "secondguess.labelling.explaining.explainer", lambda classifier, pool, album: served.append(pool)
     )
-    words = [*about, "--tau", "0.9", "--budget", "250", "--out", tmp_path / "labels", "--no-browser"]
+    words = [*about, "--min-confidence", "0.9", "--budget", "250", "--out", tmp_path / "labels", "--no-browser"]
     run(*words)
     pool, listening = served
     listening.close()
@@ -138,12 +138,12 @@ def test_distances_are_measured_for_what_may_be_asked_about(
     np.testing.assert_array_equal(measured, pool.eligible)
     assert (pool.distances.queries <= 250).all()
     assert np.isinf(pool.distances.mae[~pool.eligible]).all()
-    assert isinstance(pool.distances.twins, np.memmap)  # on disk: they are as large as all images together
-    assert Path(str(pool.distances.twins.filename)).parent == tmp_path / "labels/distances"
+    assert isinstance(pool.distances.counterexamples, np.memmap)  # on disk: they are as large as all images together
+    assert Path(str(pool.distances.counterexamples.filename)).parent == tmp_path / "labels/distances"
     known = ~pool.distances.failed
     np.testing.assert_allclose(
         pool.distances.mae[known],
-        np.abs(pool.distances.twins[known] - pool.images.materialise()[known]).mean(axis=(1, 2, 3)),
+        np.abs(pool.distances.counterexamples[known] - pool.images.materialise()[known]).mean(axis=(1, 2, 3)),
         rtol=1e-5,
     )
     assert "Images labelled: 0, errors found: 0." in capsys.readouterr().out
@@ -166,7 +166,16 @@ def test_answers_that_cannot_be_used_end_no_session_and_are_told(
     )
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr("secondguess.web.server.serve", announce_only)
-    words = ["--model", "sick_models:make_model", "--images", house / "incoming.npz", "--size", "8", "--tau", "0"]
+    words = [
+        "--model",
+        "sick_models:make_model",
+        "--images",
+        house / "incoming.npz",
+        "--size",
+        "8",
+        "--min-confidence",
+        "0",
+    ]
     run(*words, "--budget", "200", "--out", tmp_path / "labels", "--no-browser")
     said = capsys.readouterr().out
     assert re.search(r"^[\d,]+ questions about \d+ images had no answer that can be used \(NaN or an error\);", said)
@@ -194,7 +203,16 @@ def test_an_image_that_the_model_cannot_answer_is_left_out_and_told(
     monkeypatch.setattr(
         "secondguess.labelling.explaining.explainer", lambda classifier, pool, album: served.append(pool)
     )
-    words = ["--model", "blind_models:make_model", "--images", house / "incoming.npz", "--size", "8", "--tau", "0"]
+    words = [
+        "--model",
+        "blind_models:make_model",
+        "--images",
+        house / "incoming.npz",
+        "--size",
+        "8",
+        "--min-confidence",
+        "0",
+    ]
     run(*words, "--budget", "200", "--out", tmp_path / "labels", "--no-browser")
     assert np.flatnonzero(~served[0].eligible).tolist() == [4]
     said = capsys.readouterr().out
@@ -210,7 +228,7 @@ def test_an_image_that_the_model_cannot_answer_is_left_out_and_told(
         ([], "There is nothing to label; say with --model and --images"),
         (["--classes", "a,b", "--data", "digits"], "--classes or with --data, not both"),
         (["--classes", "a,b"], "gives 10 classes, but 2 class names"),
-        (["--tau", "0.999999999"], "None of the 60 images is given any class with a confidence above"),
+        (["--min-confidence", "0.999999999"], "None of the 60 images is given any class with a confidence above"),
         (["--critical", "owl"], "There is no class 'owl'"),
         (["--search", "psychic"], "There is no search 'psychic'"),
         (["--budget", "2"], "A budget of 2 queries an image was given"),
@@ -248,7 +266,17 @@ def watched(run: Run, house: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     def call(*words: object) -> Pool:
         about = ["--model", "layered_models:make_model", "--images", house / "incoming.npz", "--size", "8"]
-        settings = ["--tau", "0", "--search", "adaptive", "--attack", "gradient", "--device", "cpu", "--no-browser"]
+        settings = [
+            "--min-confidence",
+            "0",
+            "--search",
+            "adaptive",
+            "--attack",
+            "gradient",
+            "--device",
+            "cpu",
+            "--no-browser",
+        ]
         run(*about, *settings, "--out", tmp_path / "labels", *words)
         return pools[-1]
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from secondguess.search.distance import Distances
 
-NAMES = ["mae", "l2", "linf", "queries", "unusable", "failed", "twins", "twin_predictions"]
+NAMES = ["mae", "l2", "linf", "queries", "unusable", "failed", "counterexamples", "counterexample_predictions"]
 
 
 class Linear:

@@ -55,7 +55,7 @@ class Dwelling(Search):
     def _choose(self, candidates, n):
         if not hasattr(self, "first"):
             self.first = None
-        if len(self.told) and self.first is None:
+        if len(self.labelled) and self.first is None:
             self.first = bool(self.errors.any())
         return candidates[::-1][:n] if self.first else candidates[:n]
 
@@ -91,7 +91,7 @@ def test_what_is_known_of_a_search():
     search = make_search("random", pool, seed=4)
     asked = search.ask(6)
     search.tell(asked[:4], labels[asked[:4]])
-    assert search.told.tolist() == asked[:4].tolist()
+    assert search.labelled.tolist() == asked[:4].tolist()
     assert search.errors.tolist() == (labels != pool.predictions)[asked[:4]].tolist()
     assert search.remaining == pool.size - 6
     assert search.params() == {"seed": 4}

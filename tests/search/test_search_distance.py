@@ -54,19 +54,19 @@ def rowwise(linear: Linear) -> Classifier:
 
 
 def assert_sound(found: Distances, classifier: Classifier, images: np.ndarray) -> None:
-    """Distances are those of the twins, twins are in bounds and decided otherwise, failures are themselves."""
-    change = np.abs(found.twins.astype(np.float64) - images).reshape(len(images), -1)
+    """Distances are those of the counterexamples, within bounds and decided otherwise; failures are themselves."""
+    change = np.abs(found.counterexamples.astype(np.float64) - images).reshape(len(images), -1)
     ok = ~found.failed
     np.testing.assert_allclose(found.mae[ok], change[ok].mean(axis=1))
     np.testing.assert_allclose(found.l2[ok], np.linalg.norm(change[ok], axis=1))
     np.testing.assert_allclose(found.linf[ok], change[ok].max(axis=1))
     assert np.isinf(np.stack([found.mae, found.l2, found.linf])[:, found.failed]).all()
-    np.testing.assert_array_equal(found.twins[found.failed], images[found.failed])
-    assert found.twins.dtype == np.float32
-    assert found.twins.min() >= 0
-    assert found.twins.max() <= 1
-    said = classifier.predict(found.twins).argmax(axis=1)
-    np.testing.assert_array_equal(said, found.twin_predictions)
+    np.testing.assert_array_equal(found.counterexamples[found.failed], images[found.failed])
+    assert found.counterexamples.dtype == np.float32
+    assert found.counterexamples.min() >= 0
+    assert found.counterexamples.max() <= 1
+    said = classifier.predict(found.counterexamples).argmax(axis=1)
+    np.testing.assert_array_equal(said, found.counterexample_predictions)
     np.testing.assert_array_equal(said != classifier.predict(images).argmax(axis=1), ok)
 
 
@@ -163,7 +163,7 @@ def test_a_torch_model_and_the_same_model_as_a_callable_agree(digits) -> None:
 
 
 @pytest.mark.parametrize("attack", ["hop_skip_jump", "gradient", Boundary(iterations=30)])
-def test_twins_of_a_network_are_decided_otherwise(digits, attack: str | Boundary) -> None:
+def test_counterexamples_of_a_network_are_decided_otherwise(digits, attack: str | Boundary) -> None:
     model, images = digits
     classifier = Classifier(model, output="logits")
     found = measure_distances(classifier, images, attack=attack)
@@ -315,7 +315,7 @@ def test_some_images_are_measured_and_the_others_are_where_they_start(linear: Li
     assert found.failed[others].all()
     assert np.isinf(found.mae[others]).all()
     assert not found.queries[others].any()
-    assert (found.twin_predictions[others] == -1).all()
+    assert (found.counterexample_predictions[others] == -1).all()
     assert_same(measure_distances(rowwise(linear), linear.images, rows=rows[::-1], **options), found)
     with pytest.raises(UserError, match=r"belongs to another measurement \(other rows\)"):
         measure_distances(rowwise(linear), linear.images, rows=rows[:2], **options)
@@ -359,7 +359,7 @@ def test_a_run_broken_off_anywhere_ends_as_if_it_had_not_been(
     assert model.asked < 1.5 * once  # broken rounds are asked again, finished ones are not
     model.left = 0
     assert_same(measure_distances(classifier, model.images, checkpoint=tmp_path / "run", **options), whole)
-    assert isinstance(again.twins, np.memmap)
+    assert isinstance(again.counterexamples, np.memmap)
 
 
 def test_a_checkpoint_of_another_measurement_is_refused(linear: Linear, tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def test_an_answer_that_cannot_be_used_concerns_its_image_alone(
     sound = measure_distances(Refusing("well").opened("function"), model.images, **options)
     assert np.flatnonzero(found.unusable).tolist() == [model.SICK]
     assert found.unusable[model.SICK] < found.queries[model.SICK] <= 200
-    assert model.NEAR <= found.mae[model.SICK] < np.inf  # a twin that the model has an answer to
+    assert model.NEAR <= found.mae[model.SICK] < np.inf  # a counterexample that the model has an answer to
     others = np.arange(17) != model.SICK
     for name in NAMES:
         np.testing.assert_array_equal(getattr(found, name)[others], getattr(sound, name)[others], err_msg=name)
@@ -115,10 +115,10 @@ def test_an_image_without_an_answer_fails_and_the_others_are_as_if_it_were_not_t
     without = measure_distances(Refusing("well").opened("function"), model.images[others], budget=200)
     for name in NAMES:
         np.testing.assert_array_equal(getattr(found, name)[others], getattr(without, name), err_msg=name)
-    sick = {name: getattr(found, name)[model.SICK].tolist() for name in NAMES if name != "twins"}
-    nowhere = {"mae": np.inf, "l2": np.inf, "linf": np.inf, "failed": True, "twin_predictions": -1}
+    sick = {name: getattr(found, name)[model.SICK].tolist() for name in NAMES if name != "counterexamples"}
+    nowhere = {"mae": np.inf, "l2": np.inf, "linf": np.inf, "failed": True, "counterexample_predictions": -1}
     assert sick == nowhere | {"queries": 1, "unusable": 1}
-    np.testing.assert_array_equal(found.twins[model.SICK], model.images[model.SICK])
+    np.testing.assert_array_equal(found.counterexamples[model.SICK], model.images[model.SICK])
 
 
 def test_what_could_not_be_used_is_remembered_by_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,13 +108,13 @@ def test_the_predicted_class_is_explained_unless_told_otherwise(classifier: Clas
         explain(classifier, image, samples=0)
 
 
-def test_twins_are_explained_on_the_same_parts(classifier: Classifier) -> None:
-    image, twin = striped(), np.full((1, 8, 8), 0.5, np.float32)
-    twin[0, 4:, ::2] = 0.9
-    first, second = explain_pair(classifier, image, twin, samples=30)
+def test_counterexamples_are_explained_on_the_same_parts(classifier: Classifier) -> None:
+    image, counterexample = striped(), np.full((1, 8, 8), 0.5, np.float32)
+    counterexample[0, 4:, ::2] = 0.9
+    first, second = explain_pair(classifier, image, counterexample, samples=30)
     assert second.segments is first.segments
     assert first.target == 0 and second.target == 1
-    np.testing.assert_array_equal(second.image, twin)
+    np.testing.assert_array_equal(second.image, counterexample)
 
 
 def test_the_overlay_tells_for_from_against() -> None:
@@ -141,10 +141,10 @@ def test_prototype_is_the_one_farthest_from_another_decision() -> None:
 
 def test_the_figure_is_an_svg_with_its_titles() -> None:
     one = Explanation(striped(), QUARTERS, np.array([1.0, 0, 0, -0.5]), 0, 0.9)
-    drawn = figure([one, one], ["the image", "its twin"], "An image and its twin")
-    assert drawn.startswith("<svg") and 'aria-label="An image and its twin"' in drawn
+    drawn = figure([one, one], ["the image", "its counterexample"], "An image and its counterexample")
+    assert drawn.startswith("<svg") and 'aria-label="An image and its counterexample"' in drawn
     assert drawn.count("<image") == 4
-    assert "the image" in drawn and "its twin" in drawn
+    assert "the image" in drawn and "its counterexample" in drawn
     with pytest.raises(UserError, match="1 explanations and 0 titles"):
         figure([one], [], "nothing")
 

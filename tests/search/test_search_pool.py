@@ -49,12 +49,12 @@ def test_features_learnt_from_a_part_are_applied_to_all(images, monkeypatch):
 
 def test_the_critical_class_above_the_threshold(classifier, images):
     probabilities = classifier.predict(images)
-    pool = Pool.of(classifier, images, critical="dog", tau=0.65)
+    pool = Pool.of(classifier, images, critical="dog", min_confidence=0.65)
     assert pool.eligible.tolist() == (probabilities[:, 1] > 0.65).tolist()
     assert pool.size == pool.eligible.sum() == len(pool.rows)
     assert len(pool) == 60
     assert Pool.of(classifier, images, critical=1).eligible.tolist() == pool.eligible.tolist()
-    everything = Pool.of(classifier, images, tau=0.0)
+    everything = Pool.of(classifier, images, min_confidence=0.0)
     assert everything.size == 60
     assert everything.confidence == pytest.approx(probabilities.max(axis=1))
 
@@ -64,8 +64,8 @@ def test_the_threshold_itself_is_excluded(images):
         return np.tile([0.35, 0.65], (len(x), 1))
 
     classifier = Classifier(model, version="2", output="probabilities")
-    assert Pool.of(classifier, images, tau=0.65).size == 0
-    assert Pool.of(classifier, images, tau=0.6499).size == 60
+    assert Pool.of(classifier, images, min_confidence=0.65).size == 0
+    assert Pool.of(classifier, images, min_confidence=0.6499).size == 60
 
 
 def test_scores_and_other_features(classifier, images):
@@ -105,7 +105,7 @@ def test_without_pixels_nothing_else_changes():
     pool, _ = example_pool(60)
     bare = pool.without_pixels()
     assert bare.images.shape == (1, 1, 1)
-    assert bare.distances.twins.shape == (60, 1, 1, 1)
+    assert bare.distances.counterexamples.shape == (60, 1, 1, 1)
     assert bare.confidence.tolist() == pool.confidence.tolist()
     assert bare.distances.mae.tolist() == pool.distances.mae.tolist()
 
@@ -155,7 +155,7 @@ def test_bad_input(classifier, images):
     with pytest.raises(UserError, match=r"critical class is 2, but the classes are numbered 0\.\.1"):
         Pool.of(classifier, images, critical=2)
     with pytest.raises(UserError, match="must exceed 1"):
-        Pool.of(classifier, images, tau=1.0)
+        Pool.of(classifier, images, min_confidence=1.0)
     with pytest.raises(UserError, match="no features called 'wavelets'"):
         Pool.of(classifier, images, features="wavelets")
     pool, _ = example_pool(60)
@@ -185,8 +185,8 @@ def sick_at(bad, images, fault):
 def test_an_image_without_an_answer_is_left_out(classifier, images, fault):
     bad = [0, 17, 59]
     with pytest.warns(UserWarning, match=r"no usable answer \(NaN or an error\) to 3 of 60 images"):
-        pool = Pool.of(sick_at(bad, images, fault), images, tau=0.0, supervisors=make("deep_gini"))
-    well = Pool.of(classifier, images, tau=0.0, supervisors=make("deep_gini"))
+        pool = Pool.of(sick_at(bad, images, fault), images, min_confidence=0.0, supervisors=make("deep_gini"))
+    well = Pool.of(classifier, images, min_confidence=0.0, supervisors=make("deep_gini"))
     assert np.flatnonzero(~pool.eligible).tolist() == bad
     assert (pool.unanswered, well.unanswered, len(pool)) == (3, 0, 60)
     rows = pool.rows
@@ -215,7 +215,7 @@ def test_activations_of_an_image_without_an_answer_are_left_out_too(images):
     model = Sick()
     classifier = Classifier(model, output="logits")
     with pytest.warns(UserWarning, match="to 1 of 60 images"):
-        pool = Pool.of(classifier, images, tau=0.0, features="penultimate")
+        pool = Pool.of(classifier, images, min_confidence=0.0, features="penultimate")
     assert np.flatnonzero(~pool.eligible).tolist() == [7]
     with torch.no_grad():
         expected = torch.relu(model.body(torch.from_numpy(images.materialise()).flatten(1))).numpy()

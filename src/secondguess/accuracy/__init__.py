@@ -12,8 +12,8 @@ from secondguess.accuracy.confidence import (
 )
 from secondguess.accuracy.designs import Design, deepest, importance, simple_random, stratified
 from secondguess.accuracy.dispersion import NuclearNorm
+from secondguess.accuracy.few_labels import FewLabels, LabelPlan, plan_labels
 from secondguess.accuracy.label_shift import LabelShift
-from secondguess.accuracy.labelling import Labelling, Plan, plan
 from secondguess.accuracy.passes import OraclePasses, cross_judged
 from secondguess.accuracy.recommended import RulesAndConfidence
 from secondguess.accuracy.sequences import ConfidenceSequence
@@ -28,11 +28,11 @@ __all__ = [
     "EnsembleAgreement",
     "Estimate",
     "Estimator",
+    "FewLabels",
+    "LabelPlan",
     "LabelShift",
-    "Labelling",
     "NuclearNorm",
     "OraclePasses",
-    "Plan",
     "RulesAndConfidence",
     "ThresholdedConfidence",
     "Trial",
@@ -41,7 +41,7 @@ __all__ = [
     "cross_judged",
     "deepest",
     "importance",
-    "plan",
+    "plan_labels",
     "simple_random",
     "standard_estimators",
     "stratified",

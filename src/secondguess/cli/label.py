@@ -38,7 +38,7 @@ from secondguess.errors import UserError, require
 
 if TYPE_CHECKING:
     from secondguess.images import ImageSet
-    from secondguess.labelling.session import Labelling
+    from secondguess.labelling.session import LabellingSession
     from secondguess.labelling.store import Store
     from secondguess.model.classifier import Classifier
     from secondguess.progress import Progress
@@ -82,7 +82,7 @@ def label(
     critical: Annotated[
         str | None, typer.Option(help="Only images that the model gives this class.", rich_help_panel="Search")
     ] = None,
-    tau: Annotated[
+    min_confidence: Annotated[
         float, typer.Option(help="Only images with a confidence above this.", rich_help_panel="Search")
     ] = 0.65,
     attack: Annotated[
@@ -173,14 +173,14 @@ def label(
     nominal = nominal_images(classifier, asked, train, found.shape, loading)
     store = Store(out)
     try:
-        pool = _pool(classifier, found, critical, tau, seed, progress)
+        pool = _pool(classifier, found, critical, min_confidence, seed, progress)
         about: dict[str, Any] = {
             "model": classifier.fingerprint,
             "images": found.content_fingerprint,
             "search": name,
             "seed": seed,
         }
-        about |= {"critical": critical, "tau": tau, "classes": list(pool.observation.class_names)}
+        about |= {"critical": critical, "min_confidence": min_confidence, "classes": list(pool.observation.class_names)}
         about |= {"attack": attack, "budget": budget} if needs_distances else {}
         if supervisors is not None:
             about |= {
@@ -219,17 +219,20 @@ def _named(
 
 
 def _pool(
-    classifier: Classifier, images: ImageSet, critical: str | None, tau: float, seed: int, progress: Progress
+    classifier: Classifier, images: ImageSet, critical: str | None, min_confidence: float, seed: int, progress: Progress
 ) -> Pool:
     from secondguess.search.pool import Pool
 
     with progress.task(f"Looking at {images.name}", len(images)) as advance, warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # images without an answer are told of before the link
-        pool = Pool.of(classifier, images, critical=critical, tau=tau, seed=seed, progress=advance)
+        pool = Pool.of(
+            classifier, images, critical=critical, min_confidence=min_confidence, seed=seed, progress=advance
+        )
     if pool.size == 0:
         what = "any class" if critical is None else critical
         raise UserError(
-            f"None of the {len(images):,} images is given {what} with a confidence above {tau}; lower --tau."
+            f"None of the {len(images):,} images is given {what} with a confidence above {min_confidence}; "
+            "lower --min-confidence."
         )
     return pool
 
@@ -237,7 +240,7 @@ def _pool(
 def _distances(
     classifier: Classifier, pool: Pool, attack: str, budget: int | None, seed: int, out: Path, progress: Progress
 ) -> Distances:
-    """Distances of the images that may be asked about, the twins mapped from their file; the others are unknown."""
+    """Distances of the images that may be asked about; counterexamples stay in their file."""
     from secondguess.search.distance import measure_distances
 
     return measure_distances(
@@ -252,15 +255,15 @@ def _distances(
     )
 
 
-def _labelling(name: str, pool: Pool, store: Store, seed: int, **options: Any) -> Labelling:
-    from secondguess.labelling.session import Labelling
+def _labelling(name: str, pool: Pool, store: Store, seed: int, **options: Any) -> LabellingSession:
+    from secondguess.labelling.session import LabellingSession
     from secondguess.search.registry import make_search
 
-    return Labelling(lambda: make_search(name, pool, seed=seed), store, **options)
+    return LabellingSession(lambda: make_search(name, pool, seed=seed), store, **options)
 
 
 def _serve(
-    labelling: Labelling,
+    labelling: LabellingSession,
     store: Store,
     classifier: Classifier,
     annotator: str,
@@ -283,7 +286,7 @@ def _serve(
 
     def announce(link: str) -> None:
         if as_json:
-            print_json({"link": link, "labelled": len(labelling.search.told), "unanswered": pool.unanswered})
+            print_json({"link": link, "labelled": len(labelling.search.labelled), "unanswered": pool.unanswered})
         else:
             for remark in _remarks(pool):
                 say(remark)
@@ -293,7 +296,8 @@ def _serve(
 
     serve(label_app(page), keys, listening, announce=announce, browser=browser)
     if not as_json:
-        say(f"Images labelled: {len(labelling.search.told):,}, errors found: {int(labelling.search.errors.sum()):,}.")
+        found = labelling.search
+        say(f"Images labelled: {len(found.labelled):,}, errors found: {int(found.errors.sum()):,}.")
         say(f"The labels are in {store.folder}; the same command goes on, --export csv makes a table of them.")
 
 

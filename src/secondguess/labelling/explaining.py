@@ -1,4 +1,4 @@
-"""Explanations as the page shows them: the image, its adversarial twin where one is known, and the prototype."""
+"""Explanations as the page shows them: the image, its counterexample where one is known, and the prototype."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def explainer(
         if distances is None or distances.failed[row]:
             first, second = explain(classifier, image, predicted, samples=SAMPLES, seed=seed), None
         else:
-            first, second = explain_pair(classifier, image, distances.twins[row], samples=SAMPLES, seed=seed)
+            first, second = explain_pair(classifier, image, distances.counterexamples[row], samples=SAMPLES, seed=seed)
         shown = [(image, f"The image; the model says {_sure(names[first.target], first)}")]
         shown += [(first.overlay(), f"What speaks for {names[first.target]}")]
         if second is not None:
-            shown += [(second.image, f"Its twin; the model says {_sure(names[second.target], second)}")]
+            shown += [(second.image, f"Its counterexample; the model says {_sure(names[second.target], second)}")]
             shown += [(second.overlay(), f"What speaks for {names[second.target]}")]
         standing = None if distances is None else prototype(pool.predictions, distances.mae, predicted)
         if standing is not None:

@@ -20,7 +20,7 @@ from secondguess.errors import MissingExtra, UserError
 from secondguess.labelling.answers import shortcuts
 from secondguess.labelling.curve import curve
 from secondguess.labelling.export import FORMATS, exported
-from secondguess.labelling.session import Labelling, NotAsked
+from secondguess.labelling.session import LabellingSession, NotAsked
 from secondguess.labelling.store import Store
 from secondguess.web.access import Keys
 from secondguess.web.pictures import Album, png
@@ -76,7 +76,7 @@ class LabelPage:
         explain: position of an image -> what is to be shown, or None where explanations cannot be made.
     """
 
-    labelling: Labelling
+    labelling: LabellingSession
     store: Store
     keys: Keys
     album: Album

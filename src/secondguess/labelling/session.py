@@ -27,7 +27,7 @@ from secondguess.labelling.store import Event, Kind, Seen, Store
 if TYPE_CHECKING:
     from secondguess.search.base import Search
 
-__all__ = ["Found", "Labelling", "NotAsked", "Progress", "Question", "Verdict"]
+__all__ = ["Comparison", "Found", "LabellingSession", "NotAsked", "Question", "SessionProgress"]
 
 LOOK_ALIKES = 6
 
@@ -56,7 +56,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Comparison:
     """An annotator's answer beside the model's.
 
     Attributes:
@@ -75,14 +75,14 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Found(Verdict):
+class Found(Comparison):
     """An error that was found, and by whom."""
 
     annotators: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Progress:
+class SessionProgress:
     """How far the session is.
 
     Attributes:
@@ -108,7 +108,7 @@ class Progress:
     can_undo: bool
 
 
-class Labelling:
+class LabellingSession:
     """Leads annotators through a search.
 
     Args:
@@ -156,7 +156,7 @@ class Labelling:
             image = mine[-1] if mine else self._hand_out(annotator)
             return None if image is None else self._question(annotator, image)
 
-    def answer(self, annotator: str, image: int, classes: Answer, key: str | None = None) -> Verdict:
+    def answer(self, annotator: str, image: int, classes: Answer, key: str | None = None) -> Comparison:
         """Take an answer; it is on disk when this returns.
 
         Args:
@@ -191,32 +191,32 @@ class Labelling:
             self.search = self._catch_up(self._start())
             return True
 
-    def progress(self, annotator: str) -> Progress:
+    def progress(self, annotator: str) -> SessionProgress:
         """How far the session is, for an annotator."""
         annotator = name_of(annotator)
         with self._lock:
-            told, errors = self.search.told, self.search.errors
-            return Progress(
-                labelled=len(told),
+            labelled, errors = self.search.labelled, self.search.errors
+            return SessionProgress(
+                labelled=len(labelled),
                 skipped=sum(label is None for label in self._settled.values()),
                 mine=sum(turns.get(annotator) is not None for turns in self._turns.values()),
                 remaining=self.search.remaining,
                 pool=self.search.pool.size,
                 goal=self.goal,
                 errors=int(errors.sum()),
-                expected=float((1 - self.search.pool.confidence[told]).sum()),
+                expected=float((1 - self.search.pool.confidence[labelled]).sum()),
                 can_undo=bool(self._done.get(annotator)),
             )
 
     def outcomes(self) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
         """Of the labelled images, in their order: whether the model is wrong (t,), and its confidence (t,)."""
         with self._lock:
-            return self.search.errors, self.search.pool.confidence[self.search.told]
+            return self.search.errors, self.search.pool.confidence[self.search.labelled]
 
     def errors(self) -> list[Found]:
         """The errors found so far, latest first."""
         with self._lock:
-            images = self.search.told[self.search.errors].tolist()[::-1]
+            images = self.search.labelled[self.search.errors].tolist()[::-1]
             return [self._found(image) for image in images]
 
     def is_answered(self, image: int) -> bool:
@@ -284,7 +284,7 @@ class Labelling:
     def _hand_out(self, annotator: str) -> int | None:
         """Begin a new image with this annotator: one that others have begun, if it needs more answers, or a new one."""
         image = self._unfinished(annotator, self.overlap)
-        if image is None and (self.goal is None or len(self.search.told) < self.goal):
+        if image is None and (self.goal is None or len(self.search.labelled) < self.goal):
             asked = self.search.ask(1)
             # Somebody may have left in the middle of an image: when there are no others, it goes to whoever is there.
             image = int(asked[0]) if len(asked) else self._unfinished(annotator, None)
@@ -321,11 +321,11 @@ class Labelling:
         distances[image] = np.inf
         return [int(one) for one in np.argsort(distances, kind="stable")[: min(LOOK_ALIKES, len(features) - 1)]]
 
-    def _verdict(self, image: int, answer: Answer) -> Verdict:
+    def _verdict(self, image: int, answer: Answer) -> Comparison:
         pool = self.search.pool
         predicted = int(pool.predictions[image])
         said, model = spoken(answer, self.class_names), self.class_names[predicted]
-        return Verdict(image, said, model, float(pool.confidence[image]), predicted not in answer)
+        return Comparison(image, said, model, float(pool.confidence[image]), predicted not in answer)
 
     def _found(self, image: int) -> Found:
         """An error and what the people who looked at it said, each answer once."""

@@ -73,17 +73,17 @@ class ErrorModel:
     length: float
     group_scale: float
 
-    def posterior(self, told: Ints, errors: NDArray[np.bool_]) -> Posterior:
-        """What to believe of all m images after the answers (t,) on those at the positions `told`."""
+    def posterior(self, labelled: Ints, errors: NDArray[np.bool_]) -> Posterior:
+        """What to believe of all m images after the answers (t,) on those at the positions `labelled`."""
         from scipy.linalg import solve_triangular
 
         variance = (self.columns**2).sum(axis=1) + self.amplitude**2 + self.group_scale**2
-        if len(told) == 0:
+        if len(labelled) == 0:
             return Posterior(self.means, np.broadcast_to(variance, self.means.shape), self.weights)
-        across = self._covariance(told, slice(None))
+        across = self._covariance(labelled, slice(None))
         means, variances, evidence = [], [], []
         for prior in self.means:
-            mode = _laplace(across[:, told], errors.astype(np.float64), prior[told])
+            mode = _laplace(across[:, labelled], errors.astype(np.float64), prior[labelled])
             explained = solve_triangular(mode.factor, mode.root[:, None] * across, lower=True)
             means.append(prior + mode.slope @ across)
             variances.append(np.maximum(variance - (explained**2).sum(axis=0), 0.0))

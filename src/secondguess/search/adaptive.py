@@ -102,9 +102,9 @@ class AdaptiveSearch(Search):
         return best(value, candidates, n)
 
     def _believed(self) -> Posterior:
-        told = self._place[self.told]
-        inside = told >= 0  # answers on images that may not be asked about lie outside the model
-        return self._model.posterior(told[inside], self.errors[inside])
+        labelled = self._place[self.labelled]
+        inside = labelled >= 0  # answers on images that may not be asked about lie outside the model
+        return self._model.posterior(labelled[inside], self.errors[inside])
 
     def _local_residuals(self) -> Floats:
         """(m,) residuals in units of their mean size at that confidence; 0 where nothing is known."""

@@ -72,14 +72,14 @@ class BanditSearch(Search):
         errors = self.errors
         if self.variant == "lakkaraju":
             return errors.astype(np.float64)
-        utility = coverage_of(self.pool, self.sigma).utility(self.told[errors])
+        utility = coverage_of(self.pool, self.sigma).utility(self.labelled[errors])
         worth = np.zeros(len(errors))
         worth[errors] = np.diff(utility) > RISE
         return worth
 
     def bounds(self) -> Floats:
         """(arms,) the upper confidence bound of each; infinite for arms never pulled."""
-        arms = self._arms[self.told]
+        arms = self._arms[self.labelled]
         inside = arms >= 0
         arms, rewards = arms[inside], self.rewards()[inside]
         pulled = np.bincount(arms, minlength=len(self._sizes))
@@ -95,7 +95,7 @@ class BanditSearch(Search):
         bounds, value = self.bounds(), self._lot
         if self.variant == "published":
             coverage = coverage_of(self.pool, self.sigma)
-            totals = coverage.totals(self.told[self.errors])
+            totals = coverage.totals(self.labelled[self.errors])
             value = np.where(self.pool.eligible, totals[coverage.geometry.place], -np.inf)
         order: list[Ints] = []
         arms = self._arms[candidates]
@@ -109,7 +109,7 @@ class BanditSearch(Search):
         arm = self._arms[row]
         if arm < 0:
             return {}
-        inside = self._arms[self.told] == arm
+        inside = self._arms[self.labelled] == arm
         return {
             "cluster": f"{arm}",
             "answers in the cluster": float(inside.sum()),

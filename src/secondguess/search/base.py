@@ -2,7 +2,7 @@
 
 A search implements `_choose`; the public `ask`, `tell` and `skip` are final and own the checks. What it chooses depends
 on the pool, its parameters, its seed, and the answers in the order in which they came, and on nothing else: whoever
-makes the same search again and repeats the recorded calls is where the other was. An answer told again replaces the
+makes the same search again and repeats the recorded calls is where the other was. An answer given again replaces the
 first one, in its old place.
 """
 
@@ -43,7 +43,9 @@ class Search(ABC):
 
     def __init__(self, pool: Pool, *, seed: int = 0) -> None:
         if pool.size == 0:
-            raise UserError(f"None of the {len(pool)} images may be asked about; lower tau or name another class.")
+            raise UserError(
+                f"None of the {len(pool)} images may be asked about; lower min_confidence or change critical."
+            )
         self.pool = pool
         self.seed = seed
         self._open = pool.eligible.copy()
@@ -64,13 +66,13 @@ class Search(ABC):
         return int(self._open.sum())
 
     @property
-    def told(self) -> Ints:
-        """(t,) the images whose label is known, in the order in which they were first told."""
+    def labelled(self) -> Ints:
+        """(t,) the images whose label is known, in the order in which their labels first came."""
         return np.fromiter(self._answers.keys(), np.int64, len(self._answers))
 
     @property
     def errors(self) -> NDArray[np.bool_]:
-        """(t,) whether the prediction was wrong, for each image of `told`."""
+        """(t,) whether the prediction was wrong, for each image of `labelled`."""
         return np.fromiter(self._answers.values(), np.bool_, len(self._answers))
 
     @final
@@ -79,7 +81,7 @@ class Search(ABC):
 
         Returns:
             (m,) positions in the pool, most wanted first: m = n, or fewer when no more are left. None of them was asked
-            for, told or skipped before.
+            for, labelled or skipped before.
         """
         if n < 1:
             raise UserError(f"{n} images were asked for; ask for at least 1.")

@@ -77,8 +77,8 @@ def example_pool(images: int, *, seed: int = 0) -> tuple[Pool, Ints]:
             linf=np.where(failed, np.inf, 2 * mae),
             queries=np.full(images, 100),
             failed=failed,
-            twins=np.zeros((images, 1, 4, 4), dtype=np.float32),
-            twin_predictions=(seen.predictions + 1) % CLASSES,
+            counterexamples=np.zeros((images, 1, 4, 4), dtype=np.float32),
+            counterexample_predictions=(seen.predictions + 1) % CLASSES,
         ),
         scores={"example": chance + rng.normal(0, 0.2, images)},
     )
@@ -124,25 +124,27 @@ def check_replay(kit: _Kit) -> None:
 
 
 def check_correction(kit: _Kit) -> None:
-    """An answer told again replaces the first, as if it had been told so from the beginning."""
+    """An answer given again replaces the first, as if it had been given from the beginning."""
     corrected, straight = kit.fresh(), kit.fresh()
     for search in (corrected, straight):
         indices = search.ask(12)
         wrong_labels = (kit.labels[indices] + 1) % CLASSES
         search.tell(indices, wrong_labels if search is corrected else kit.labels[indices])
-    corrected.tell(corrected.told, kit.labels[corrected.told])
+    corrected.tell(corrected.labelled, kit.labels[corrected.labelled])
     require(kit.order(corrected, 8) == kit.order(straight, 8), "a correction left traces of the first answer")
 
 
 def check_unasked(kit: _Kit) -> None:
     """Answers on images that were never asked about are taken in, and skipped images are not asked about."""
     search = kit.fresh()
-    told, skipped, outside = kit.pool.rows[:5], kit.pool.rows[5:10], np.flatnonzero(~kit.pool.eligible)[:2]
-    search.tell(told, kit.labels[told])
+    labelled, skipped, outside = kit.pool.rows[:5], kit.pool.rows[5:10], np.flatnonzero(~kit.pool.eligible)[:2]
+    search.tell(labelled, kit.labels[labelled])
     search.tell(outside, kit.labels[outside])
     search.skip(skipped)
     seen: NDArray[np.int64] = search.ask(len(kit.pool))
-    require(not np.isin(seen, np.concatenate([told, skipped])).any(), "an image told or skipped was asked about")
+    require(
+        not np.isin(seen, np.concatenate([labelled, skipped])).any(), "an image with a label or a skip was asked about"
+    )
     require(len(seen) == kit.pool.size - 10, f"{len(seen)} images were left, not {kit.pool.size - 10}")
 
 

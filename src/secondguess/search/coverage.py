@@ -105,7 +105,7 @@ class CoverageSearch(Search):
 
     def chances(self, rows: Ints) -> Floats:
         """(k,) phi: how likely the predictions at some rows are wrong, after the answers so far."""
-        inside = self._clusters[self.told]
+        inside = self._clusters[self.labelled]
         count = int(self._clusters.max(initial=-1)) + 1
         labels = np.bincount(inside[inside >= 0], minlength=count)
         errors = np.bincount(inside[(inside >= 0) & self.errors], minlength=count)
@@ -113,7 +113,7 @@ class CoverageSearch(Search):
         return np.asarray((PRIOR * (1 - self.pool.confidence[rows]) + errors[mine]) / (PRIOR + labels[mine]))
 
     def _choose(self, candidates: Ints, n: int) -> Ints:
-        found = self.told[self.errors]
+        found = self.labelled[self.errors]
         value = self._coverage.totals(found)[self._coverage.geometry.place[candidates]]
         if self.variant == "expected_gain":
             value = value - self._coverage.utility(found)[-1]
@@ -122,7 +122,7 @@ class CoverageSearch(Search):
     def _reasons(self, row: int) -> dict[str, float | str]:
         if self._clusters[row] < 0:
             return {}
-        found = self.told[self.errors]
+        found = self.labelled[self.errors]
         total = float(self._coverage.totals(found)[self._coverage.geometry.place[row]])
         return {
             "cluster": f"{self._clusters[row]}",

@@ -42,15 +42,16 @@ class Distances:
     """How far n images are from another decision.
 
     Attributes:
-        mae: (n,) float64 mean absolute change of a pixel; infinity where no twin was found.
+        mae: (n,) float64 mean absolute change of a pixel; infinity where no counterexample was found.
         l2: (n,) float64 Euclidean length of the change.
         linf: (n,) float64 largest change of a pixel.
         queries: (n,) int64 questions put to the model for each image, the first and the last included; 0 where the
             image was not to be measured.
         failed: (n,) bool, where no image with another decision was found.
-        twins: (n, C, H, W) float32 in [0, 1], the images with the other decision; the image itself where failed, zeros
-            where the image was not to be measured. It may be mapped from a file.
-        twin_predictions: (n,) int64 what the model says of the twins; -1 where it has said nothing that can be used.
+        counterexamples: (n, C, H, W) float32 in [0, 1], the nearest images decided otherwise; the image itself where
+            failed, zeros where the image was not to be measured. It may be mapped from a file.
+        counterexample_predictions: (n,) int64 what the model says of them; -1 where it has said nothing that can
+            be used.
         start_queries: questions about images that are not measured: those in `starts`, and the rest of the set.
         unusable: (n,) int64 how many of the `queries` had no answer that can be used; all 0 if left out.
     """
@@ -60,8 +61,8 @@ class Distances:
     linf: NDArray[np.float64]
     queries: NDArray[np.int64]
     failed: NDArray[np.bool_]
-    twins: NDArray[np.float32]
-    twin_predictions: NDArray[np.int64]
+    counterexamples: NDArray[np.float32]
+    counterexample_predictions: NDArray[np.int64]
     start_queries: int = 0
     unusable: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
@@ -184,7 +185,7 @@ def measure_distances(
         Engine(chosen, source, decide, results, seed).run(known["images"], pool, advance)
     arrays = {name: array for name, array in results.arrays.items() if name != "done"}
     not_measured = len(known["starts"]) + int((~wanted).sum())
-    return Distances(**arrays, twins=results.twins, start_queries=not_measured)
+    return Distances(**arrays, counterexamples=results.counterexamples, start_queries=not_measured)
 
 
 def _wanted(rows: NDArray[np.int64] | None, count: int) -> NDArray[np.bool_]:

@@ -1,4 +1,4 @@
-"""What the classifier looked at: superpixel LIME of an image and of its adversarial twin, and the prototype of a class.
+"""What the classifier looked at: superpixel LIME of an image and of its counterexample, and the prototype of a class.
 
 LIME (Ribeiro, Singh, Guestrin, KDD 2016) hides superpixels at random, z in {0, 1}^S with 0 = hidden, asks the
 classifier for the probability f(z) of a class, and fits a linear model to the answers near the image:
@@ -9,11 +9,11 @@ classifier for the probability f(z) of a class, and fits a linear model to the a
 w_s > 0: superpixel s speaks for the class. The sampling and the fit are captum's; all it needs is the classifier's
 answers, so it works on a black box. A hidden superpixel takes its mean colour, as in the authors' code.
 
-Bennette, Maurer and Sisti (IJCNN 2020) show such explanations of an error and of its adversarial twin side by side,
+Bennette, Maurer and Sisti (IJCNN 2020) show such explanations of an error and of its counterexample side by side,
 with the prototype of the class: the image of that prediction that is farthest from any other decision.
 
 Departure: superpixels are clusters of k-means on colour and position, without a step that makes each connected; the
-twin is explained on those of its image, so that the two can be compared one by one.
+counterexample is explained on those of its image, so that the two can be compared one by one.
 """
 
 from __future__ import annotations
@@ -152,11 +152,11 @@ def explain(
 
 
 def explain_pair(
-    classifier: Classifier, image: Image, twin: Image, *, samples: int = SAMPLES, seed: int = 0
+    classifier: Classifier, image: Image, counterexample: Image, *, samples: int = SAMPLES, seed: int = 0
 ) -> tuple[Explanation, Explanation]:
-    """Explain an image and its adversarial twin, each for the class that it is given, on the same superpixels."""
+    """Explain an image and its counterexample, each for the class that it is given, on the same superpixels."""
     first = explain(classifier, image, samples=samples, seed=seed)
-    return first, explain(classifier, twin, segments=first.segments, samples=samples, seed=seed)
+    return first, explain(classifier, counterexample, segments=first.segments, samples=samples, seed=seed)
 
 
 def prototype(predictions: NDArray[np.int64], distances: Floats, target: int) -> int | None:

@@ -55,17 +55,17 @@ class FacilitySearch(Search):
 
     def chances(self, rows: Ints) -> Floats:
         """(k,) phi: how likely the predictions at some rows are wrong, after the answers so far."""
-        told, errors = self.told, self.errors
-        if len(told) <= self._columns.shape[1] or errors.all() or not errors.any():
+        labelled, errors = self.labelled, self.errors
+        if len(labelled) <= self._columns.shape[1] or errors.all() or not errors.any():
             return np.asarray(1 - self._confidence[rows])
         from sklearn.linear_model import LogisticRegression
 
-        model = LogisticRegression(C=1 / RIDGE, max_iter=1000).fit(self._columns[told], errors)
+        model = LogisticRegression(C=1 / RIDGE, max_iter=1000).fit(self._columns[labelled], errors)
         return np.asarray(model.predict_proba(self._columns[rows])[:, 1])
 
     def gains(self) -> Floats:
         """(m,) how much W rises if the image is an error, for every image that may be asked about."""
-        found = self.told[self.errors]
+        found = self.labelled[self.errors]
         nearest = np.ones(len(self._geometry.witnesses), dtype=np.float32)
         if len(found):
             nearest = np.minimum(nearest, self._geometry.distances(found).min(axis=0))

@@ -31,7 +31,7 @@ __all__ = ["Pool", "pixel_features"]
 Floats = NDArray[np.float64]
 Made = TypeVar("Made")
 
-TAU = 0.65  # of the papers on unknown unknowns, for two classes
+MIN_CONFIDENCE = 0.65  # of the papers on unknown unknowns, for two classes
 COMPONENTS = 5  # of the paper, for all three of its data sets
 LEARNT_FROM, LEARNT_BYTES = 4000, 1 << 28  # images that features are learnt from, and their pixels
 AT_ONCE, AT_ONCE_BYTES = 500, 1 << 26  # images read at a time, and their pixels
@@ -85,7 +85,7 @@ class Pool:
         images: ImageSet,
         *,
         critical: int | str | None = None,
-        tau: float = TAU,
+        min_confidence: float = MIN_CONFIDENCE,
         distances: Distances | None = None,
         supervisors: Sequence[Supervisor] = (),
         features: Literal["pixels", "penultimate"] | ArrayLike = "pixels",
@@ -102,7 +102,7 @@ class Pool:
             classifier: the system under test.
             images: n images; labels are not needed.
             critical: number or name of the class whose predictions are in question; None for all classes.
-            tau: an image may be asked about where the confidence is greater than this (not equal); 0 admits all.
+            min_confidence: images with a confidence greater than this (not equal) may be asked about; 0 admits all.
             distances: of the n images, from `measure_distances`.
             supervisors: fitted supervisors whose scores the adaptive search may learn from.
             features: `"pixels"` as in the papers, `"penultimate"` for the activations that the last layer is fed, or
@@ -110,14 +110,16 @@ class Pool:
             seed: of what the supervisors draw, and of the images that pixel features are learnt from.
             progress: called with (images done, images in all) while the classifier looks.
         """
-        if not 0 <= tau < 1:
-            raise UserError(f"The confidence must exceed {tau}, which is not in [0, 1); the papers take 0.65.")
+        if not 0 <= min_confidence < 1:
+            raise UserError(
+                f"The confidence must exceed {min_confidence}, which is not in [0, 1); the papers take 0.65."
+            )
         needs = reduce(Needs.__or__, (one.needs for one in supervisors), Needs())
         trace = Trace(PENULTIMATE, "grid")
         if isinstance(features, str) and features == "penultimate":
             needs |= Needs(traces=frozenset({trace}))
         seen, answered = look(classifier, images, needs, seed=seed, progress=progress)
-        eligible = answered & (seen.confidences > tau)
+        eligible = answered & (seen.confidences > min_confidence)
         if critical is not None:
             eligible &= seen.predictions == _class_number(critical, seen.class_names)
         if unanswered := int((~answered).sum()):
@@ -173,7 +175,9 @@ class Pool:
         """
         rows = self.rows
         if len(rows) == 0:
-            raise UserError(f"None of the {len(self)} images may be asked about; lower tau or name another class.")
+            raise UserError(
+                f"None of the {len(self)} images may be asked about; lower min_confidence or change critical."
+            )
         distances = self.distances
         if distances is not None:
             columns = {one.name: getattr(distances, one.name) for one in fields(distances)}
@@ -202,7 +206,7 @@ class Pool:
         blank = np.zeros((len(self), 1, 1, 1), dtype=np.uint8)
         distances = self.distances
         if distances is not None:
-            distances = replace(distances, twins=blank.astype(np.float32))
+            distances = replace(distances, counterexamples=blank.astype(np.float32))
         seen = Observation(self.observation.probabilities, class_names=self.observation.class_names)
         return replace(self, observation=seen, images=ImageSet.from_arrays(blank, layout="NCHW"), distances=distances)
 
@@ -245,7 +249,7 @@ def wrong(predictions: NDArray[np.int64], labels: ArrayLike, num_classes: int) -
             raise UserError("The soft labels hold negative or infinite numbers; give shares of the classes.")
         return np.asarray(truth[np.arange(len(predictions)), predictions] == 0)
     raise UserError(
-        f"Labels of dtype {truth.dtype} and shape {truth.shape} were told for {len(predictions)} images; give "
+        f"Labels of dtype {truth.dtype} and shape {truth.shape} were given for {len(predictions)} images; give "
         f"integers ({len(predictions)},) or soft labels as floats ({len(predictions)}, {num_classes})."
     )
 

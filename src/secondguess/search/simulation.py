@@ -236,7 +236,7 @@ def simulate(
             f"budget={budget}, replications={replications} and subset={subset} were given; all must be at least 1."
         )
     if pool.size == 0:
-        raise UserError(f"None of the {len(pool)} images may be asked about; lower tau or name another class.")
+        raise UserError(f"None of the {len(pool)} images may be asked about; lower min_confidence or change critical.")
     rows, truth = pool.rows, np.asarray(labels)
     errors = pool.errors(truth)
     if not errors.any():

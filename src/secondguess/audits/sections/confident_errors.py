@@ -23,7 +23,7 @@ from secondguess.report import data_uri
 from secondguess.search import Distances, Pool, SearchStudy, measure_distances, simulate
 from secondguess.search.explain import Explanation, explain_pair
 from secondguess.search.picture import search_chart
-from secondguess.search.pool import TAU, pixel_features
+from secondguess.search.pool import MIN_CONFIDENCE, pixel_features
 
 NAME = "confident_errors"
 TITLE = "Where it is confidently wrong"
@@ -47,7 +47,7 @@ def run(context: Context) -> Findings:
     """What each search finds, over the labels; the first mistakes of each, and explanations of some."""
     attack = "gradient" if "gradients" in context.classifier.gives else "hop_skip_jump"
     rows = _rows(context, attack)
-    about: dict[str, Any] = {"images": len(rows), "fewest": FEWEST, "budget": BUDGET, "tau": TAU}
+    about: dict[str, Any] = {"images": len(rows), "fewest": FEWEST, "budget": BUDGET, "min_confidence": MIN_CONFIDENCE}
     if len(rows) < FEWEST:
         return Findings(view=about)
     labels = context.labels[rows]
@@ -58,7 +58,7 @@ def run(context: Context) -> Findings:
             summary=[
                 (
                     "Confidently wrong",
-                    f"nowhere: {len(rows):,} predictions with a confidence above {TAU:.0%} are all right",
+                    f"nowhere: {len(rows):,} predictions with a confidence above {MIN_CONFIDENCE:.0%} are all right",
                 )
             ],
             view=about | {"mistakes": 0},
@@ -96,7 +96,7 @@ def run(context: Context) -> Findings:
 
 def _rows(context: Context, attack: str) -> NDArray[np.int64]:
     """The test images that are searched: labelled, with a confident prediction; a part of them if they are many."""
-    rows = np.flatnonzero((context.labels >= 0) & (context.nominal.confidences > TAU))
+    rows = np.flatnonzero((context.labels >= 0) & (context.nominal.confidences > MIN_CONFIDENCE))
     pixels, least, most = LIMITS[attack]
     height, width = context.test.shape[1:]
     limit = int(np.clip(pixels // (height * width), least, most))
@@ -171,7 +171,7 @@ def _explained(
     whole: SearchStudy,
     table: Sequence[Mapping[str, Any]],
 ) -> list[dict[str, Any]]:
-    """The first mistakes of the best search beside their adversarial twins, and what speaks for each answer."""
+    """The first mistakes of the best search beside their counterexamples, and what speaks for each answer."""
     if find_spec("captum") is None or pool.distances is None:
         return []
     best = whole.outcomes[table[0]["name"]]
@@ -180,8 +180,8 @@ def _explained(
     classifier.cache = None  # nobody will ask about images with hidden parts again
     cards = []
     for row in rows[:EXPLAINED]:
-        image, twin = pool.images.images[row], pool.distances.twins[row]
-        pair = explain_pair(classifier, image, twin, samples=SAMPLES, seed=context.seed)
+        image, counterexample = pool.images.images[row], pool.distances.counterexamples[row]
+        pair = explain_pair(classifier, image, counterexample, samples=SAMPLES, seed=context.seed)
         cards.append(
             _card(pool, labels, row)
             | {"mae": float(pool.distances.mae[row]), "sides": [_side(pool, one) for one in pair]}
@@ -203,8 +203,9 @@ def _words(table: Sequence[Mapping[str, Any]], images: int, mistakes: int) -> st
     found = {row["name"]: float(row["errors"][BUDGET]["mean"]) for row in table}
     most, best = max(found, key=lambda name: found[name]), table[0]
     words = (
-        f"{mistakes} of {images:,} predictions with a confidence above {TAU:.0%} are wrong; {BUDGET} labels find "
-        f"{found[most]:.1f} with {most}, {BUDGET * mistakes / images:.1f} at random"  # on average: no need to simulate
+        f"{mistakes} of {images:,} predictions with a confidence above {MIN_CONFIDENCE:.0%} are wrong; "
+        f"{BUDGET} labels find {found[most]:.1f} with {most}, "
+        f"{BUDGET * mistakes / images:.1f} at random"  # on average: no need to simulate
     )
     if best["matched_lift"]["low"] <= 1:
         return f"{words}, and no search reliably more than the confidences explain"

@@ -24,7 +24,7 @@ class Attack(ABC):
     """A way to look for the nearest image that is decided otherwise."""
 
     name: ClassVar[str]
-    needs_start: ClassVar[bool] = True  # whether it begins at a twin that somebody else has found
+    needs_start: ClassVar[bool] = True  # whether it begins at a counterexample that somebody else has found
     needs_gradients: ClassVar[bool] = False
     usual_budget: ClassVar[int | None] = None  # queries an image where the user does not say; None ends by itself
 
@@ -36,7 +36,7 @@ class Attack(ABC):
     @property
     @abstractmethod
     def least_queries(self) -> int:
-        """The smallest budget it can work with, the first look at the image and the last at the twin included."""
+        """The smallest budget it can work with, the first look and the last at the counterexample included."""
 
     @abstractmethod
     def start(self, walk: Walk, decide: Decisions) -> None:

@@ -72,7 +72,7 @@ class Boundary(Attack):
         """Go from the start to the boundary."""
         bisect_chord(walk, decide, self.halvings)
         ones = torch.ones(len(walk), device=walk.images.device)
-        walk.more |= {"here": walk.twins.clone(), "nearest": _mae(walk.twins, walk.images)}
+        walk.more |= {"here": walk.counterexamples.clone(), "nearest": _mae(walk.counterexamples, walk.images)}
         walk.more |= {"sphere_step": self.sphere_step * ones, "source_step": self.source_step * ones}
         walk.more |= {"iteration": torch.zeros_like(walk.rows), "resets": torch.zeros_like(walk.rows)}
         for name, size in WINDOWS.items():
@@ -125,7 +125,7 @@ class Boundary(Attack):
         return spheres, steps
 
     def _asked(self, walk: Walk, points: Tensor, which: Tensor, decide: Decisions) -> Tensor:
-        """(m, k) which of `points` at the mask `which` are decided otherwise; the nearest of all is kept as twin."""
+        """(m, k) which of `points` at the mask `which` are decided otherwise; the nearest of all is kept."""
         image, place = which.nonzero(as_tuple=True)
         asked = points[image, place]
         changed = torch.zeros_like(which)
@@ -134,7 +134,7 @@ class Boundary(Attack):
         value, best = far.min(dim=1)
         nearer = value < walk.more["nearest"]
         candidate = points[torch.arange(len(walk), device=best.device), best]
-        walk.twins = torch.where(pixelwise(nearer, candidate), candidate, walk.twins)
+        walk.counterexamples = torch.where(pixelwise(nearer, candidate), candidate, walk.counterexamples)
         walk.more["nearest"] = torch.where(nearer, value, walk.more["nearest"])
         return changed
 

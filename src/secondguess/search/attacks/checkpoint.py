@@ -1,13 +1,13 @@
 """The results of an unfinished run in a folder, so that it can be taken up again.
 
-    settings.json      everything that determines the result
-    start.npz          what the model says of the images, and of the starts
-    twins.npy          (n, C, H, W), rows filled in as images are finished
-    results.npz        the other results, and which images are finished
-    walk.safetensors   the images under way, between two rounds
+    settings.json        everything that determines the result
+    start.npz            what the model says of the images, and of the starts
+    counterexamples.npy  (n, C, H, W), rows filled in as images are finished
+    results.npz          the other results, and which images are finished
+    walk.safetensors     the images under way, between two rounds
 
-Twins are on disk before `results.npz` says that they are, and an image leaves `walk.safetensors` after that: a kill at
-any moment costs the rounds since the last save and nothing else. Without a folder everything is in memory.
+Counterexamples are on disk before `results.npz` says that they are, and an image leaves `walk.safetensors` after that:
+a kill at any moment costs the rounds since the last save and nothing else. Without a folder everything is in memory.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Results:
 
     Attributes:
         wanted: as given.
-        arrays: `mae`, `l2`, `linf`, `queries`, `unusable`, `failed`, `twin_predictions` and `done`, each (n,).
-        twins: (n, C, H, W) float32.
+        arrays: `mae`, `l2`, `linf`, `queries`, `unusable`, `failed`, `counterexample_predictions`, `done`, each (n,).
+        counterexamples: (n, C, H, W) float32.
     """
 
     def __init__(
@@ -63,15 +63,15 @@ class Results:
             **{name: np.zeros(count, dtype=np.int64) for name in ("queries", "unusable")},
             "failed": ~wanted,
             "done": ~wanted,
-            "twin_predictions": np.where(wanted, 0, UNUSABLE),
+            "counterexample_predictions": np.where(wanted, 0, UNUSABLE),
         }
         if folder is None:
-            self.twins = np.zeros((count, *shape), dtype=np.float32)
+            self.counterexamples = np.zeros((count, *shape), dtype=np.float32)
             return
         make_folder(folder)
         self._compare(settings)
         self._shape = (count, *shape)
-        self.twins = self._map()
+        self.counterexamples = self._map()
         if (kept := self._read("results")) is not None:
             self.arrays = kept
 
@@ -102,9 +102,9 @@ class Results:
         """Save the results and the walk, if the last time is long enough ago or `now`."""
         if self._folder is None or (not now and time.monotonic() - self._saved < SECONDS):
             return
-        if isinstance(self.twins, np.memmap):
-            self.twins.flush()
-            self.twins = self._map()  # what the old map held in memory goes with it
+        if isinstance(self.counterexamples, np.memmap):
+            self.counterexamples.flush()
+            self.counterexamples = self._map()  # what the old map held in memory goes with it
         self._write("results", self.arrays)
         tensors = walk.tensors() | {"spent": decide.spent[walk.rows], "unusable": decide.unusable[walk.rows]}
         write_bytes(self._folder / "walk.safetensors", save({name: _plain(one) for name, one in tensors.items()}))
@@ -130,17 +130,17 @@ class Results:
 
     def _map(self) -> NDArray[np.float32]:
         assert self._folder is not None
-        path = self._folder / "twins.npy"
+        path = self._folder / "counterexamples.npy"
         try:
             if not path.exists():
                 with atomic_path(path) as temporary:
                     np.lib.format.open_memmap(temporary, "w+", np.float32, self._shape).flush()
-            twins = np.lib.format.open_memmap(path, "r+")
-            if twins.shape != self._shape or twins.dtype != np.float32:
-                raise ValueError(f"it holds {twins.dtype} of shape {twins.shape}")
+            counterexamples = np.lib.format.open_memmap(path, "r+")
+            if counterexamples.shape != self._shape or counterexamples.dtype != np.float32:
+                raise ValueError(f"it holds {counterexamples.dtype} of shape {counterexamples.shape}")
         except (OSError, ValueError) as error:
             raise self._unreadable(path.name, error) from error
-        return twins
+        return counterexamples
 
     def _read(self, name: str) -> dict[str, NDArray[Any]] | None:
         assert self._folder is not None

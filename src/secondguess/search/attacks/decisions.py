@@ -3,10 +3,10 @@
 A torch model is asked where it is, under `inference_mode`, without a detour over NumPy; anything else through
 `Classifier.predict`, with the cache switched off, since no probe is ever seen twice.
 
-An answer that is no answer, such as NaN, is `UNUSABLE` and counted; it is not another decision, so that no twin rests
-on it. A batch at which the model raises an error is asked again in halves until the images at fault stand alone. Each
-of them counts as unusable if the model still answers another image; if it answers nothing any more, the error is
-raised. What is asked again is charged once: nobody pays for an image at fault.
+An answer that is no answer, such as NaN, is `UNUSABLE` and counted; it is not another decision, so that no
+counterexample rests on it. A batch at which the model raises an error is asked again in halves until the images at
+fault stand alone. Each of them counts as unusable if the model still answers another image; if it answers nothing any
+more, the error is raised. What is asked again is charged once: nobody pays for an image at fault.
 """
 
 from __future__ import annotations

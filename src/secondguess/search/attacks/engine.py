@@ -88,17 +88,17 @@ class Engine:
         return self._retire(walk, ~walk.found | self.attack.finished(walk, self.decide))
 
     def _retire(self, walk: Walk, done: torch.Tensor) -> Walk:
-        """Write down the images that are done with, after a last look at their twins; return the others."""
+        """Write down the images that are done with, after a last look at their counterexamples; return the others."""
         if not bool(done.any()):
             return walk
         gone = walk.take(done)
         answers = gone.classes.clone()
         if bool(gone.found.any()):
             found = gone.found
-            answers[found] = self.decide.classes(gone.twins[found], gone.rows[found])
+            answers[found] = self.decide.classes(gone.counterexamples[found], gone.rows[found])
         failed = ~differ(answers, gone.classes)
-        twins = torch.where(failed.reshape(-1, 1, 1, 1), gone.images, gone.twins).cpu().numpy()
-        change = np.abs(twins.astype(np.float64) - gone.images.cpu().numpy()).reshape(len(gone), -1)
+        counterexamples = torch.where(failed.reshape(-1, 1, 1, 1), gone.images, gone.counterexamples).cpu().numpy()
+        change = np.abs(counterexamples.astype(np.float64) - gone.images.cpu().numpy()).reshape(len(gone), -1)
         rows, missed = gone.rows.cpu().numpy(), failed.cpu().numpy()
         arrays = self.results.arrays
         arrays["mae"][rows] = np.where(missed, np.inf, change.mean(axis=1))
@@ -107,8 +107,8 @@ class Engine:
         arrays["failed"][rows] = missed
         arrays["queries"][rows] = self.decide.spent[gone.rows].cpu().numpy()
         arrays["unusable"][rows] = self.decide.unusable[gone.rows].cpu().numpy()
-        arrays["twin_predictions"][rows] = torch.where(failed, gone.classes, answers).cpu().numpy()
-        self.results.twins[rows] = twins
+        arrays["counterexample_predictions"][rows] = torch.where(failed, gone.classes, answers).cpu().numpy()
+        self.results.counterexamples[rows] = counterexamples
         arrays["done"][rows] = True
         return walk.take(~done)
 

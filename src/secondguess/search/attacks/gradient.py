@@ -61,7 +61,7 @@ class Gradient(Attack):
         return 3 + self.steps + 2 * self.halvings
 
     def start(self, walk: Walk, decide: Decisions) -> None:
-        """Cross the border by DeepFool and come back to it; who never crosses it has no twin."""
+        """Cross the border by DeepFool and come back to it; who never crosses it has no counterexample."""
         total = torch.zeros_like(walk.images)
         for _ in range(self.steps):
             waiting = (~walk.found).nonzero()[:, 0]
@@ -73,7 +73,7 @@ class Gradient(Attack):
                 changed, step = self._deepfool(part, decide)
                 total[chosen] += torch.where(pixelwise(changed, step), 0.0, step)
                 moved = (part.images + (1 + self.overshoot) * total[chosen]).clamp_(0, 1)
-                walk.twins[chosen] = torch.where(pixelwise(changed, moved), part.twins, moved)
+                walk.counterexamples[chosen] = torch.where(pixelwise(changed, moved), part.counterexamples, moved)
                 walk.found[chosen] = changed
         crossed = walk.found.nonzero()[:, 0]
         part = walk.take(crossed)
@@ -114,8 +114,8 @@ class Gradient(Attack):
 
 
 def _followed(walk: Walk, decide: Decisions) -> tuple[Tensor, Tensor]:
-    """The twins as points whose gradient can be asked for, and their logits (m, K)."""
-    points = walk.twins.detach().clone().requires_grad_()
+    """The counterexamples as points whose gradient can be asked for, and their logits (m, K)."""
+    points = walk.counterexamples.detach().clone().requires_grad_()
     return points, decide.logits(points, walk.rows)
 
 

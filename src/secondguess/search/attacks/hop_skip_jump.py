@@ -44,7 +44,7 @@ class HopSkipJump(Attack):
     Args:
         probes: about how many points are asked about in a round.
         grids: sides of the grids on which probes are drawn, from coarse to fine.
-        radius: of the probes around the twin, as a share of its distance from the image.
+        radius: of the probes around the counterexample, as a share of its distance from the image.
         memory: how much the normal of a round counts in the next.
         halvings: of the angle of an arc, and of the first chord.
     """
@@ -102,9 +102,11 @@ class HopSkipJump(Attack):
 
     def _normals(self, walk: Walk, directions: Tensor, decide: Decisions) -> Tensor:
         """Where the other decision lies, (m, C, H, W), as the answers of one round say."""
-        reach = self.radius * lengths(walk.twins - walk.images)
-        points = torch.addcmul(walk.twins[:, None], pixelwise(reach, directions[None]), directions).clamp_(0, 1)
+        reach = self.radius * lengths(walk.counterexamples - walk.images)
+        points = torch.addcmul(walk.counterexamples[:, None], pixelwise(reach, directions[None]), directions).clamp_(
+            0, 1
+        )
         answers = walk.changed(points, decide).to(torch.float32)
         weights = (answers - answers.mean(dim=1, keepdim=True)) / reach[:, None].clamp_min(1e-12)
-        # The weights sum to zero, so that the twin itself drops out of the sum over the points.
+        # The weights sum to zero, so that the counterexample itself drops out of the sum over the points.
         return torch.bmm(weights[:, None], points.flatten(2)).reshape(walk.images.shape)

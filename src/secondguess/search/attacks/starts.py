@@ -62,7 +62,7 @@ class Starts:
         nearest = self.nearest(walk.images, walk.classes)
         has = nearest >= 0
         taken = self.images[nearest.clamp_min(0).cpu()].to(walk.images.device)
-        walk.twins = torch.where(pixelwise(has, taken), taken, walk.images)
+        walk.counterexamples = torch.where(pixelwise(has, taken), taken, walk.images)
         walk.found = has
         for _ in range(DRAWS):
             waiting = (~walk.found & (decide.left(walk.rows) > 0)).nonzero()[:, 0]
@@ -71,7 +71,7 @@ class Starts:
             part = walk.take(waiting)
             drawn = part.draw(noise.uniform, tuple(part.images.shape[1:]))
             part.found = part.changed(drawn, decide)
-            part.twins = torch.where(pixelwise(part.found, drawn), drawn, part.images)
+            part.counterexamples = torch.where(pixelwise(part.found, drawn), drawn, part.images)
             walk.put(waiting, part)
 
     def nearest(self, images: Tensor, classes: Tensor) -> Tensor:

@@ -35,8 +35,8 @@ class Walk:
         rows: (m,) int64 places in the whole set.
         images: (m, C, H, W) the images as they are, float32.
         classes: (m,) int64 what the model says of them.
-        twins: (m, C, H, W) the nearest images found that are decided otherwise; the images where none is.
-        found: (m,) bool, whether there is such a twin.
+        counterexamples: (m, C, H, W) the nearest images found that are decided otherwise; the images where none is.
+        found: (m,) bool, whether there is such a counterexample.
         counters: (m,) int64 how much of its stream of noise an image has used.
         more: what an attack remembers besides, by name.
     """
@@ -44,14 +44,14 @@ class Walk:
     rows: Tensor
     images: Tensor
     classes: Tensor
-    twins: Tensor
+    counterexamples: Tensor
     found: Tensor
     counters: Tensor
     more: dict[str, Tensor] = field(default_factory=dict)
 
     @classmethod
     def begin(cls, rows: Tensor, images: Tensor, classes: Tensor) -> Walk:
-        """Images of which no twin is known yet."""
+        """Images of which no counterexample is known yet."""
         found = torch.zeros(len(rows), dtype=torch.bool, device=rows.device)
         return cls(rows, images, classes, images.clone(), found, torch.zeros_like(rows))
 
@@ -81,7 +81,7 @@ class Walk:
 
     def tensors(self) -> dict[str, Tensor]:
         """All of it by name, for a file."""
-        own = ("rows", "images", "classes", "twins", "found", "counters")
+        own = ("rows", "images", "classes", "counterexamples", "found", "counters")
         return {name: getattr(self, name) for name in own} | {f"more.{key}": value for key, value in self.more.items()}
 
     @classmethod
@@ -122,28 +122,28 @@ def pixelwise(values: Tensor, like: Tensor) -> Tensor:
 
 
 def bisect_chord(walk: Walk, decide: Decisions, steps: int) -> None:
-    """Move every twin along the chord to within 2^-steps of the boundary; `steps` queries an image."""
+    """Move every counterexample along the chord to within 2^-steps of the boundary; `steps` queries an image."""
     low = torch.zeros(len(walk), device=walk.images.device)
     high = torch.ones_like(low)
-    across = walk.twins - walk.images
+    across = walk.counterexamples - walk.images
     for _ in range(steps):
         middle = (low + high) / 2
         candidates = torch.lerp(walk.images, walk.images + across, pixelwise(middle, across)).clamp_(0, 1)
         changed = walk.changed(candidates, decide)
         high, low = torch.where(changed, middle, high), torch.where(changed, low, middle)
-        walk.twins = torch.where(pixelwise(changed, across), candidates, walk.twins)
+        walk.counterexamples = torch.where(pixelwise(changed, across), candidates, walk.counterexamples)
 
 
 def bisect_arc(walk: Walk, normals: Tensor, decide: Decisions, steps: int) -> None:
-    """Move every twin along the arc towards `normals` (m, C, H, W); `steps` queries an image.
+    """Move every counterexample along the arc towards `normals` (m, C, H, W); `steps` queries an image.
 
     Args:
-        walk: twins on the boundary.
+        walk: counterexamples on the boundary.
         normals: where the other decision lies, of any length.
         decide: the model.
         steps: how often the angle is halved.
     """
-    across = walk.twins - walk.images
+    across = walk.counterexamples - walk.images
     radius = lengths(across)
     u = across / pixelwise(radius.clamp_min(1e-12), across)
     v = normals - pixelwise((normals * u).flatten(1).sum(dim=1), u) * u
@@ -156,4 +156,4 @@ def bisect_arc(walk: Walk, normals: Tensor, decide: Decisions, steps: int) -> No
         candidates = (walk.images + pixelwise(along, u) * u + pixelwise(aside, v) * v).clamp_(0, 1)
         changed = walk.changed(candidates, decide)
         high, low = torch.where(changed, high, middle), torch.where(changed, middle, low)
-        walk.twins = torch.where(pixelwise(changed, u), candidates, walk.twins)
+        walk.counterexamples = torch.where(pixelwise(changed, u), candidates, walk.counterexamples)

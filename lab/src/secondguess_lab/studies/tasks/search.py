@@ -31,7 +31,7 @@ from secondguess.model.classifier import Classifier
 from secondguess.model.observation import Needs
 from secondguess.search import Distances, Pool, SearchStudy, measure_distances, simulate
 from secondguess.search.adversarial_distance import residuals
-from secondguess.search.pool import TAU
+from secondguess.search.pool import MIN_CONFIDENCE
 from secondguess.supervisors import make as make_supervisors
 from secondguess.training import fit_temperature, train
 from secondguess_lab.studies.tasks.opening import opened, training_images
@@ -173,8 +173,8 @@ def hunt(
     found = [{"data": name, "model": seed, "about": about | more} | row for row in rows]
     if not found:
         raise UserError(
-            f"The network {seed} for {name} makes no error above the confidence {TAU}, so nothing can be found; train "
-            "it for fewer epochs."
+            f"The network {seed} for {name} makes no error above the confidence {MIN_CONFIDENCE}, so nothing "
+            "can be found; train it for fewer epochs."
         )
     return {"rows": found}
 
@@ -261,7 +261,7 @@ def make_pool(
     learnt = classifier.observe(fitting, reduce(Needs.__or__, (one.needs for one in watching), Needs()))
     for one in watching:
         one.fit(learnt, fitting.labels)
-    whole = Pool.of(classifier, test, tau=TAU, supervisors=watching, seed=seed)
+    whole = Pool.of(classifier, test, min_confidence=MIN_CONFIDENCE, supervisors=watching, seed=seed)
     pool = whole.narrowed()
     began = time.perf_counter()
     distances = measure_distances(classifier, pool.images, attack=attack, budget=queries or None, seed=seed)

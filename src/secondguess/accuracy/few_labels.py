@@ -25,20 +25,20 @@ from secondguess.accuracy.designs import Design
 from secondguess.accuracy.sequences import ConfidenceSequence
 from secondguess.errors import UserError
 
-__all__ = ["Labelling", "Plan", "plan"]
+__all__ = ["FewLabels", "LabelPlan", "plan_labels"]
 
 PRIOR = 4.0  # imagined labels of a stratum that agree with what was expected of it
 BATCH = 25
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class LabelPlan:
     """How many labels are needed, and of which images.
 
     Attributes:
         design: the name of the design.
         labels: how many labels.
-        images: (labels,) positions of the images, in the order in which to label them; `Labelling` with the same design
+        images: (labels,) positions of the images, in the order in which to label them; `FewLabels` with the same design
             and seed asks for the same.
         halfwidth: of the interval that is expected then.
         accuracy: the accuracy that is expected.
@@ -51,7 +51,7 @@ class Plan:
     accuracy: float
 
 
-class Labelling:
+class FewLabels:
     """Ask for images, tell their labels, and read the estimate whenever it pleases.
 
     Args:
@@ -211,7 +211,7 @@ class _Guesses:
         return -float((self._guess * self._longest).max()), float(((1 - self._guess) * self._longest).max())
 
 
-def plan(design: Design, *, target_halfwidth: float = 0.01, level: float = 0.95, seed: int = 0) -> Plan:
+def plan_labels(design: Design, *, target_halfwidth: float = 0.01, level: float = 0.95, seed: int = 0) -> LabelPlan:
     """How many labels the design needs for an interval of at most +- `target_halfwidth`, and of which images.
 
     The labels are not known yet, so they are drawn: a prediction is wrong with the probability that `design.expected`
@@ -221,12 +221,12 @@ def plan(design: Design, *, target_halfwidth: float = 0.01, level: float = 0.95,
         design: how images are chosen.
         target_halfwidth: half the width of the interval that is wanted.
         level: of the interval.
-        seed: of the draws; give `Labelling` the same.
+        seed: of the draws; give `FewLabels` the same.
     """
     if not 0 < target_halfwidth < 0.5:
         raise UserError(f"The target half-width is {target_halfwidth}; give a number between 0 and 0.5, such as 0.01.")
     wrong = np.random.default_rng([seed, 1]).random(len(design)) < design.expected
-    labelling = Labelling(design, np.zeros(len(design), dtype=np.int64), level=level, seed=seed)
+    labelling = FewLabels(design, np.zeros(len(design), dtype=np.int64), level=level, seed=seed)
     images: list[NDArray[np.int64]] = []
     halfwidth = 0.5
     while halfwidth > target_halfwidth and labelling.labelled < len(design):
@@ -235,4 +235,4 @@ def plan(design: Design, *, target_halfwidth: float = 0.01, level: float = 0.95,
         found = labelling.estimate()
         halfwidth = (found.high - found.low) / 2
     chosen = np.concatenate(images)
-    return Plan(design.name, len(chosen), chosen, halfwidth, 1 - float(design.expected.mean()))
+    return LabelPlan(design.name, len(chosen), chosen, halfwidth, 1 - float(design.expected.mean()))

@@ -8,10 +8,10 @@ import pytest
 from secondguess.accuracy import (
     ConfidenceSequence,
     Design,
-    Labelling,
+    FewLabels,
     deepest,
     importance,
-    plan,
+    plan_labels,
     simple_random,
     stratified,
 )
@@ -23,8 +23,8 @@ N = 1000
 EXPECTED = np.random.default_rng(0).beta(0.15, 2.2, N)
 
 
-def labelled(design: Design, wrong: np.ndarray, n: int, seed: int, level: float = 0.95) -> Labelling:
-    labelling = Labelling(design, np.zeros(len(wrong), dtype=np.int64), seed=seed, level=level)
+def labelled(design: Design, wrong: np.ndarray, n: int, seed: int, level: float = 0.95) -> FewLabels:
+    labelling = FewLabels(design, np.zeros(len(wrong), dtype=np.int64), seed=seed, level=level)
     images = labelling.ask(n)
     labelling.tell(images, wrong[images].astype(np.int64))
     return labelling
@@ -75,7 +75,7 @@ def test_chances_are_the_frequencies_with_which_images_come() -> None:
     design = Design("test", np.zeros(4), np.array([5.0, 3.0, 0.0, 2.0]), 0.7, np.zeros(4))
     counts, chances = Counter(), {}
     for seed in range(4000):
-        labelling = Labelling(design, np.zeros(4, dtype=np.int64), seed=seed)
+        labelling = FewLabels(design, np.zeros(4, dtype=np.int64), seed=seed)
         pair = tuple(labelling.ask(2).tolist())
         counts[pair] += 1
         chances[pair] = np.prod([chance for _, chance in labelling._pending])
@@ -88,7 +88,7 @@ def test_chances_are_the_frequencies_with_which_images_come() -> None:
 def test_simple_random_is_the_sample_mean_of_what_is_left() -> None:
     wrong = np.array([1, 0, 0, 1, 0], dtype=bool)
     labelling = labelled(simple_random(np.full(5, 0.2)), wrong, 3, 0)
-    order = Labelling(simple_random(np.full(5, 0.2)), np.zeros(5, dtype=np.int64), seed=0).ask(3)
+    order = FewLabels(simple_random(np.full(5, 0.2)), np.zeros(5, dtype=np.int64), seed=0).ask(3)
     y = wrong[order].astype(float)
     assert labelling._values == pytest.approx([y[0], (y[0] + 4 * y[1]) / 5, (y[0] + y[1] + 3 * y[2]) / 5])
 
@@ -128,13 +128,13 @@ def test_a_sequence_is_the_betting_it_claims_to_be() -> None:
 @pytest.mark.parametrize("make", DESIGNS)
 def test_a_plan_is_what_labelling_does(make) -> None:
     design = make(EXPECTED)
-    found = plan(design, target_halfwidth=0.05, seed=3)
+    found = plan_labels(design, target_halfwidth=0.05, seed=3)
     assert found.halfwidth <= 0.05 and found.design == design.name
     assert found.labels == len(found.images) == len(np.unique(found.images)) <= N
     assert found.accuracy == pytest.approx(1 - EXPECTED.mean())
-    labelling = Labelling(design, np.zeros(N, dtype=np.int64), seed=3)
+    labelling = FewLabels(design, np.zeros(N, dtype=np.int64), seed=3)
     assert labelling.ask(found.labels).tolist() == found.images.tolist()
-    assert plan(design, target_halfwidth=0.1, seed=3).labels < found.labels
+    assert plan_labels(design, target_halfwidth=0.1, seed=3).labels < found.labels
     wrong = np.random.default_rng(5).random(N) < EXPECTED
     reached = labelled(design, wrong, found.labels, 3).estimate()
     assert (reached.high - reached.low) / 2 < 0.08
@@ -148,7 +148,7 @@ def test_strata_are_verdicts_and_levels_of_suspicion() -> None:
 
 
 def test_batches_do_not_change_the_draws() -> None:
-    one, other = (Labelling(importance(EXPECTED), np.zeros(N, dtype=np.int64), seed=1) for _ in range(2))
+    one, other = (FewLabels(importance(EXPECTED), np.zeros(N, dtype=np.int64), seed=1) for _ in range(2))
     wrong = (np.random.default_rng(3).random(N) < EXPECTED).astype(np.int64)
     for size in (7, 13, 20):
         images = one.ask(size)
@@ -161,7 +161,7 @@ def test_batches_do_not_change_the_draws() -> None:
 
 def test_bad_input() -> None:
     predictions = np.zeros(N, dtype=np.int64)
-    labelling = Labelling(simple_random(EXPECTED), predictions)
+    labelling = FewLabels(simple_random(EXPECTED), predictions)
     assert (labelling.estimate().low, labelling.estimate().high) == (0.0, 1.0)
     images = labelling.ask(3)
     with pytest.raises(UserError, match="Labels of 2 images were told, but not of those that ask"):
@@ -171,9 +171,9 @@ def test_bad_input() -> None:
     with pytest.raises(UserError, match="ask for at least 1"):
         labelling.ask(0)
     with pytest.raises(UserError, match="for 1000 images, but 5 predictions"):
-        Labelling(simple_random(EXPECTED), predictions[:5])
+        FewLabels(simple_random(EXPECTED), predictions[:5])
     with pytest.raises(UserError, match="target half-width is 0"):
-        plan(simple_random(EXPECTED), target_halfwidth=0)
+        plan_labels(simple_random(EXPECTED), target_halfwidth=0)
     with pytest.raises(UserError, match="between 0 and 1 are needed"):
         simple_random(EXPECTED + 1)
     with pytest.raises(UserError, match=r"must be in \[0, 1\)"):
