@@ -389,11 +389,13 @@ def test_watching_estimates_again_and_ends_with_ctrl_c(house, words, tmp_path):
     folder.mkdir()
     digits = load_images(house / "op.npz").materialise()
     command = [sys.executable, "-m", "secondguess", *words, "--validation", str(house / "val.npz"), "--out", "kept"]
+    where = os.pathsep.join([str(house), *sys.path])
+    environment = {"PYTHONPATH": where, "PATH": "", "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
     told = tmp_path / "told.txt"
     with told.open("w", encoding="utf-8") as stdout:
         process = subprocess.Popen(
             [*command, "--operation", str(folder), "--watch", "--every", "0.1"],
-            cwd=tmp_path, env={"PYTHONPATH": str(house), "PATH": "", "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"},
+            cwd=tmp_path, env=environment,
             stdout=stdout, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
     guard = threading.Timer(120, process.kill)

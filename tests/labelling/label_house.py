@@ -65,7 +65,7 @@ class Server:
         command = [sys.executable, "-c", COMMAND, "--model", "label_models:make_model", "--no-browser", "--json"]
         command += ["--images", str(house / "incoming.npz"), "--size", "8", "--out", str(out)]
         command += ["--min-confidence", "0", *words]
-        environment = os.environ | {"PYTHONPATH": str(house)}
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(house), *sys.path])}
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
         )
