@@ -26,9 +26,8 @@ from secondguess.accuracy import (
 )
 from secondguess.accuracy.oracles import Evidence
 from secondguess.accuracy.oracles.icos import Icos, InputRules
-from secondguess.cli.options import training_images
 from secondguess.errors import UserError
-from secondguess.images import ImageSet, load_images
+from secondguess.images import ImageSet, load, load_images
 from secondguess.metrics import wilson
 from secondguess.model.classifier import Classifier
 from secondguess.progress import Progress
@@ -115,7 +114,8 @@ def make_monitor(
 
     `folder` is where images of operation arrive as files, which rules by column cannot judge.
     """
-    images = _labelled(training_images(train, loading), "--train")
+    loaded = load(train, **loading)
+    images = _labelled(replace(loaded.train or loaded.test, name=train), "--train")
     classifier.class_names = classifier.class_names or images.class_names
     known = None if rules is None else InputRules.load(rules, classifier.class_names)
     if known is not None and folder is not None:
