@@ -96,7 +96,7 @@ def test_the_rule_catches_a_forbidden_import(tmp_path: Path) -> None:
     file = tmp_path / "wrong.py"
     file.write_text(
         "from typing import TYPE_CHECKING\n"
-        "if TYPE_CHECKING:\n    from secondguess.audits import run_audit\n"
+        "if TYPE_CHECKING:\n    from secondguess.audits import audit\n"
         "def later():\n    import secondguess.cli\n    from secondguess import stress\n"
     )
     found = {module for _, module in imported(file)}

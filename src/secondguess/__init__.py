@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:
-    from secondguess.audits import AuditResult, run_audit
+    from secondguess.audits import AuditResult, audit
     from secondguess.errors import UserError
     from secondguess.guard import Guard, Guarded
     from secondguess.images import Dataset, ImageSet, load, load_images
@@ -36,10 +36,10 @@ __all__ = [
     "Trace",
     "UserError",
     "__version__",
+    "audit",
     "check_supervisor",
     "load",
     "load_images",
-    "run_audit",
     "train",
     "train_fleet",
 ]
@@ -57,10 +57,10 @@ _ROOMS = {
     "Supervisor": "supervisors",
     "Trace": "model",
     "UserError": "errors",
+    "audit": "audits",
     "check_supervisor": "supervisors",
     "load": "images",
     "load_images": "images",
-    "run_audit": "audits",
     "train": "training",
     "train_fleet": "training",
 }
@@ -69,6 +69,7 @@ _ROOMS = {
 # Rooms that are used by their own name, as in `secondguess.supervisors.make("entropy")`.
 _OPEN_ROOMS = (
     "accuracy",
+    "audits",
     "guard",
     "hubris",
     "images",

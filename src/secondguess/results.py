@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Result"]
+__all__ = ["Result", "html_table"]
 
 
 class Result(ABC):
@@ -34,3 +35,25 @@ class Result(ABC):
     def _repr_html_(self) -> str:
         """What a notebook shows."""
         return f"<pre>{escape(self.summary())}</pre>"
+
+
+def html_table(rows: Iterable[Sequence[object]], header: Sequence[object] = ()) -> str:
+    """A plain HTML table for `_repr_html_`, with every cell escaped; the first cell of a row is its heading.
+
+    Args:
+        rows: the cells of each row.
+        header: the headings of the columns, if any.
+    """
+    left = ' style="text-align: left"'
+    head = "".join(f"<th{left}>{escape(str(cell))}</th>" for cell in header)
+    body = "".join(
+        "<tr>"
+        + "".join(f"<{tag}{left}>{escape(str(cell))}</{tag}>" for tag, cell in zip(_tags(row), row, strict=True))
+        + "</tr>"
+        for row in rows
+    )
+    return f"<table>{f'<thead><tr>{head}</tr></thead>' if header else ''}<tbody>{body}</tbody></table>"
+
+
+def _tags(row: Sequence[object]) -> list[str]:
+    return ["th", *["td"] * (len(row) - 1)]

@@ -12,7 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from secondguess import AuditResult, Classifier, Dataset, load, run_audit
+import secondguess as sg
+from secondguess import AuditResult, Classifier, Dataset, load
 from secondguess.stress.ambiguous import PixelBlend
 
 HOSTILE = (
@@ -72,11 +73,11 @@ def classifier(net: nn.Module) -> Classifier:
 def audited(net: nn.Module, digits: Dataset, tmp_path_factory: pytest.TempPathFactory) -> AuditResult:
     """One audit with everything in it, shared by all tests that only look."""
     torch.set_num_threads(1)
-    return run_audit(
+    return sg.audit(
         Classifier(net, name="tiny", device="cpu"),
         digits.test,
         train=digits.train,
-        out=tmp_path_factory.mktemp("audit"),
+        folder=tmp_path_factory.mktemp("audit"),
         supervisors=["max_softmax", "pcs", "entropy", "deep_gini"],
         stress=["corrupted", "invalid"],
         gates=["accuracy.test >= 90%", "calibration.ece<=0.000001", "supervisor.entropie.invalid.auroc>0.5"],
@@ -116,10 +117,10 @@ def hostile(
         name="<b>images</b>",
         ids=tuple(f"{index}<script>alert(3)</script>.png" for index in range(80)),
     )
-    return run_audit(
+    return sg.audit(
         Classifier(net, name='<i>model</i>"'),
         evil,
-        out=tmp_path_factory.mktemp("hostile"),
+        folder=tmp_path_factory.mktemp("hostile"),
         command="secondguess audit --out '</code><script>alert(4)</script>'",
         stress=[PixelBlend(pairs=[(0, 1), (2, 3)]), "corrupted", "invalid"],
         gates=["accuracy.'alert(5)'&\"x\" >= 0.5"],

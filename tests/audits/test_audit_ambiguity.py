@@ -12,7 +12,8 @@ import pytest
 import torch
 from torch import nn
 
-from secondguess import AuditResult, Classifier, Dataset, ImageSet, metrics, run_audit
+import secondguess as sg
+from secondguess import AuditResult, Classifier, Dataset, ImageSet, metrics
 from secondguess.audits.sections import ambiguity
 from secondguess.stress.ambiguous import AmbiGuess, PixelBlend, acceptance
 from secondguess.stress.ambiguous.autoencoders import RaaeFleet
@@ -29,11 +30,11 @@ def blend() -> PixelBlend:
 @pytest.fixture(scope="module")
 def result(net: nn.Module, digits: Dataset, blend: PixelBlend, tmp_path_factory: pytest.TempPathFactory) -> AuditResult:
     torch.set_num_threads(1)
-    return run_audit(
+    return sg.audit(
         Classifier(net, name="tiny", device="cpu"),
         digits.test.head(120, seed=0),
         train=digits.train,
-        out=tmp_path_factory.mktemp("ambiguity"),
+        folder=tmp_path_factory.mktemp("ambiguity"),
         supervisors=["entropy"],
         stress=[blend],
         seed=2,
@@ -77,7 +78,7 @@ def test_ambiguous_numbers_by_hand(result: AuditResult, net: nn.Module, made: Im
         found = result.numbers[f"ambiguity.ambiguous_blend.{measure}"]
         assert found.value == pytest.approx(number, abs=1e-4), measure
         assert found.data == made.fingerprint
-        interval = found.to_json()
+        interval = found.to_dict()
         assert interval["low"] <= interval["value"] <= interval["high"]
 
 
@@ -102,7 +103,7 @@ def test_the_table_shows_the_numbers(result: AuditResult, page: str) -> None:
     rows = re.findall(r"<tr><td>[^<]+</td><td>.*?</td><td>([\d.]+)<span class=.range.>([\d.]+) to ([\d.]+)<", page)
     assert len(rows) == len(MEASURES)
     for measure, shown in zip(MEASURES, rows, strict=True):
-        number = result.numbers[f"ambiguity.ambiguous_blend.{measure}"].to_json()
+        number = result.numbers[f"ambiguity.ambiguous_blend.{measure}"].to_dict()
         expected = [number[key] for key in ("value", "low", "high")]
         assert [float(text) for text in shown] == pytest.approx(expected, abs=6e-4)
 
@@ -137,7 +138,7 @@ def test_a_guess_outside_the_pair_is_marked(page: str, made: ImageSet, net: nn.M
 
 
 def test_the_summary_says_how_sure_the_model_is(result: AuditResult, net: nn.Module, made: ImageSet) -> None:
-    lines = dict(result.summary())
+    lines = dict(result.highlights)
     pair = result.numbers["ambiguity.ambiguous_blend.top_pair"].value
     sure = (probabilities(net, made).max(axis=1) >= 0.95).mean()
     assert lines["Ambiguous images"] == (
@@ -152,7 +153,7 @@ def test_how_they_were_made_is_told(page: str, blend: PixelBlend) -> None:
 
 
 def test_without_ambiguous_images_it_says_so(classifier: Classifier, digits: Dataset, tmp_path: Path) -> None:
-    result = run_audit(classifier, digits.test.head(20), out=tmp_path, stress=["invalid"], sections=SECTION)
+    result = sg.audit(classifier, digits.test.head(20), folder=tmp_path, stress=["invalid"], sections=SECTION)
     assert not result.failed
     assert "There are no ambiguous images in this audit: No ambiguous images were asked for." in (
         result.report.read_text("utf-8")
@@ -162,8 +163,8 @@ def test_without_ambiguous_images_it_says_so(classifier: Classifier, digits: Dat
 
 def test_the_reason_is_told_when_they_cannot_be_made(classifier: Classifier, digits: Dataset, tmp_path: Path) -> None:
     threes = digits.train.take(digits.train.labels == 3).head(10)
-    result = run_audit(
-        classifier, digits.test.head(10), train=threes, out=tmp_path, stress=["ambiguous"], sections=SECTION
+    result = sg.audit(
+        classifier, digits.test.head(10), train=threes, folder=tmp_path, stress=["ambiguous"], sections=SECTION
     )
     assert not result.failed
     assert "There are no ambiguous images in this audit: Ambiguous images lie between two classes, but" in (
@@ -174,7 +175,7 @@ def test_the_reason_is_told_when_they_cannot_be_made(classifier: Classifier, dig
 def test_unlabelled_images_have_no_nominal_column(classifier: Classifier, digits: Dataset, tmp_path: Path) -> None:
     test = ImageSet.from_source(digits.test.head(20).images, name="nobody knows")
     stress = [PixelBlend(pairs=[(3, 8)])]
-    result = run_audit(classifier, test, train=digits.train, out=tmp_path, stress=stress, sections=SECTION)
+    result = sg.audit(classifier, test, train=digits.train, folder=tmp_path, stress=stress, sections=SECTION)
     assert not result.failed, result.failed[0].reason
     page = result.report.read_text("utf-8")
     assert '<th scope="col">Nominal</th>' not in page and '<th scope="col">Ambiguous</th>' in page
@@ -199,13 +200,13 @@ def test_by_default_all_four_kinds_are_made(
 ) -> None:
     pytest.importorskip("foolbox")
     test = digits.test.head(12, seed=0)
-    result = run_audit(classifier, test, train=digits.train, out=tmp_path, supervisors=["entropy"])
+    result = sg.audit(classifier, test, train=digits.train, folder=tmp_path, supervisors=["entropy"])
     assert not result.failed, result.failed[0].reason
     content = read_json(tmp_path / "audit.json")
     assert content["stress"] == ["ambiguous", "corrupted", "adversarial", "invalid"]
     for kind in content["stress"]:
         assert f"supervisor.entropy.{kind}.auroc" in content["numbers"]
-    assert result.numbers["ambiguity.ambiguous.top_pair"].to_json()["n"] == 12
+    assert result.numbers["ambiguity.ambiguous.top_pair"].to_dict()["n"] == 12
     page = result.report.read_text("utf-8")
     assert 'aria-label="Latent space between 3 and 8"' in page
     assert "1 of 1 accepted" in page
@@ -214,7 +215,7 @@ def test_by_default_all_four_kinds_are_made(
 def test_test_images_never_stand_in_for_training_images(
     classifier: Classifier, digits: Dataset, tmp_path: Path, hasty: None
 ) -> None:
-    result = run_audit(classifier, digits.test, out=tmp_path, stress=["ambiguous"], sections=SECTION)
+    result = sg.audit(classifier, digits.test, folder=tmp_path, stress=["ambiguous"], sections=SECTION)
     assert not result.failed
     assert "ambiguity.ambiguous.top_pair" not in result.numbers
     assert "give them with --train" in result.report.read_text("utf-8")
@@ -223,16 +224,16 @@ def test_test_images_never_stand_in_for_training_images(
 def test_autoencoders_are_kept_for_the_next_audit(
     classifier: Classifier, digits: Dataset, tmp_path: Path, hasty: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = {"train": digits.train, "out": tmp_path, "stress": ["ambiguous"], "sections": SECTION}
-    first = run_audit(classifier, digits.test, **settings)
+    settings = {"train": digits.train, "folder": tmp_path, "stress": ["ambiguous"], "sections": SECTION}
+    first = sg.audit(classifier, digits.test, **settings)
     monkeypatch.setattr(RaaeFleet, "fit", lambda *_args, **_kwargs: pytest.fail("trained again"))
-    again = run_audit(classifier, digits.test, **settings)
+    again = sg.audit(classifier, digits.test, **settings)
     assert {k: v.value for k, v in again.numbers.items()} == {k: v.value for k, v in first.numbers.items()}
 
 
 @pytest.mark.slow
 def test_the_real_default_on_digits(classifier: Classifier, digits: Dataset, tmp_path: Path) -> None:
-    result = run_audit(classifier, digits.test, train=digits.train, out=tmp_path)
+    result = sg.audit(classifier, digits.test, train=digits.train, folder=tmp_path)
     assert not result.failed
     assert {"ambiguous", "corrupted", "adversarial", "invalid"} <= {
         name.split(".")[2] for name in result.numbers if name.startswith("supervisor.entropy.")

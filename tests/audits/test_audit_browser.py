@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from torch import nn
 
+import secondguess as sg
 from in_browser import MARKS, assert_readable, launched
-from secondguess import AuditResult, Classifier, Dataset, run_audit
+from secondguess import AuditResult, Classifier, Dataset
 from secondguess.audits.sections import ambiguity
 from secondguess.stress.ambiguous import AmbiGuess, acceptance
 
@@ -83,11 +84,11 @@ def ambiguous(net: nn.Module, digits: Dataset, tmp_path_factory: pytest.TempPath
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(acceptance, "FOOLED", (0.0, 1.0))
         patch.setattr(acceptance, "TELLS_APART", 0.0)
-        return run_audit(
+        return sg.audit(
             Classifier(net, device="cpu"),
             digits.test.head(40, seed=0),
             train=digits.train,
-            out=tmp_path_factory.mktemp("ambiguous"),
+            folder=tmp_path_factory.mktemp("ambiguous"),
             stress=[AmbiGuess(pairs=[(3, 8), (4, 9)], autoencoders=1, epochs=2, realism=False)],
             sections=[ambiguity],
         )

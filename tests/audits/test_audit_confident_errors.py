@@ -15,7 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from secondguess import AuditResult, Classifier, Dataset, ImageSet, run_audit
+import secondguess as sg
+from secondguess import AuditResult, Classifier, Dataset, ImageSet
 from secondguess.audits.sections import SECTIONS, confident_errors, supervisors
 from secondguess.search import search_names
 
@@ -35,10 +36,10 @@ def confused(net: nn.Module) -> nn.Module:
 @pytest.fixture(scope="module")
 def result(confused: nn.Module, digits: Dataset, tmp_path_factory: pytest.TempPathFactory) -> AuditResult:
     torch.set_num_threads(1)
-    return run_audit(
+    return sg.audit(
         Classifier(confused, name="confused", device="cpu"),
         digits.test,
-        out=tmp_path_factory.mktemp("confident"),
+        folder=tmp_path_factory.mktemp("confident"),
         supervisors=["entropy", "max_softmax"],
         stress=[],
         gates=["confident_errors.mistakes <= 0", "confident_errors.random.lift >= 0"],
@@ -127,10 +128,10 @@ def test_without_captum_it_names_the_extra(
 ) -> None:
     monkeypatch.setattr(confident_errors, "find_spec", lambda name: None)
     monkeypatch.setattr(confident_errors, "REPETITIONS", 1)
-    result = run_audit(
+    result = sg.audit(
         Classifier(confused, device="cpu"),
         digits.test,
-        out=tmp_path,
+        folder=tmp_path,
         supervisors=["entropy"],
         stress=[],
         sections=SECTION,
@@ -150,7 +151,7 @@ def test_a_black_box_is_searched_by_its_decisions(
     labels = digits.test.labels.copy()
     labels[::9] = (labels[::9] + 1) % 10  # mistakes of whoever labelled them: the box itself makes few
     test = replace(digits.test, labels=labels)
-    result = run_audit(Classifier(softmax), test, out=tmp_path, supervisors=["entropy"], stress=[], sections=SECTION)
+    result = sg.audit(Classifier(softmax), test, folder=tmp_path, supervisors=["entropy"], stress=[], sections=SECTION)
     assert not result.failed, result.failed[0].reason
     html = result.report.read_text("utf-8")
     assert "from the model's decisions alone" in html and "by gradients of the model" in page
@@ -161,7 +162,7 @@ def test_a_black_box_is_searched_by_its_decisions(
 
 
 def outcome(classifier: Classifier, test: ImageSet, out: Path) -> tuple[AuditResult, str]:
-    result = run_audit(classifier, test, out=out, supervisors=["entropy"], stress=[], sections=SECTION)
+    result = sg.audit(classifier, test, folder=out, supervisors=["entropy"], stress=[], sections=SECTION)
     assert not result.failed, result.failed[0].reason
     return result, result.sections[0].reason
 
@@ -180,16 +181,16 @@ def test_a_model_without_a_confident_mistake(net: nn.Module, digits: Dataset, tm
     result, _ = outcome(Classifier(net, device="cpu"), replace(digits.test, labels=answers), tmp_path)
     assert number(result, "mistakes") == 0 and len(result.numbers) == 1
     assert "there is nothing to search for" in result.report.read_text("utf-8")
-    assert dict(result.summary())["Confidently wrong"].startswith("nowhere: ")
+    assert dict(result.highlights)["Confidently wrong"].startswith("nowhere: ")
 
 
 def test_same_seed_same_numbers_whatever_the_batch(
     confused: nn.Module, digits: Dataset, result: AuditResult, tmp_path: Path
 ) -> None:
-    again = run_audit(
+    again = sg.audit(
         Classifier(confused, batch_size=37, device="cpu"),
         digits.test,
-        out=tmp_path,
+        folder=tmp_path,
         supervisors=["entropy", "max_softmax"],
         stress=[],
         seed=SEED,
@@ -201,11 +202,11 @@ def test_same_seed_same_numbers_whatever_the_batch(
 
 
 def test_gates_can_use_the_numbers(result: AuditResult) -> None:
-    assert [verdict.outcome for verdict in result.verdicts] == ["failed", "passed"]
+    assert [verdict.outcome for verdict in result.gates] == ["failed", "passed"]
 
 
 def test_the_summary_compares_with_chance(result: AuditResult, page: str) -> None:
-    words = dict(result.summary())["Confidently wrong"]
+    words = dict(result.highlights)["Confidently wrong"]
     said = re.search(r"find ([\d.]+) with (\w+), ([\d.]+) at random(.*)", words)
     there = re.match(r"([\d,]+) of ([\d,]+) predictions", words)
     assert said is not None and there is not None

@@ -13,7 +13,8 @@ import torch
 from scipy.stats import beta
 from torch import nn
 
-from secondguess import AuditResult, Classifier, Dataset, run_audit
+import secondguess as sg
+from secondguess import AuditResult, Classifier, Dataset
 from secondguess.audits.context import Context
 from secondguess.audits.sections import deploy
 from secondguess.errors import UserError
@@ -27,11 +28,11 @@ SUPERVISORS = ["entropy", "pcs", "mdsa"]
 @pytest.fixture(scope="module")
 def result(net: nn.Module, digits: Dataset, tmp_path_factory: pytest.TempPathFactory) -> AuditResult:
     torch.set_num_threads(1)
-    return run_audit(
+    return sg.audit(
         Classifier(net, name="tiny", device="cpu"),
         digits.test,
         train=digits.train,
-        out=tmp_path_factory.mktemp("deploy"),
+        folder=tmp_path_factory.mktemp("deploy"),
         supervisors=SUPERVISORS,
         stress=["corrupted", "invalid"],
         seed=3,
@@ -64,7 +65,7 @@ def test_it_says_what_to_expect(result: AuditResult) -> None:
 
 
 def test_the_false_alarms_are_those_of_the_threshold(result: AuditResult) -> None:
-    number = result.numbers["deploy.false_alarms"].to_json()
+    number = result.numbers["deploy.false_alarms"].to_dict()
     k = math.floor(0.05 * 181)
     low, high = beta.ppf([0.025, 0.975], k, 181 - k)
     assert number["value"] == pytest.approx(k / 181)
@@ -98,7 +99,7 @@ def test_detection_is_counted_on_images_nobody_learnt_from(context: Context) -> 
     for name, unknown in (("corrupted", ~heard), ("invalid", ~known)):
         share = float((panel.judge(scores(name)[unknown])[0] > limit).mean())
         assert findings.numbers[f"deploy.{name}.detection"].value == pytest.approx(share)
-        assert findings.numbers[f"deploy.{name}.detection"].to_json()["n"] == unknown.sum()
+        assert findings.numbers[f"deploy.{name}.detection"].to_dict()["n"] == unknown.sum()
     missed = findings.view["report"].missed
     for kind in np.unique(kinds[~heard]):
         share = float((panel.judge(scores("corrupted")[kinds == kind])[0] > limit).mean())
@@ -117,8 +118,8 @@ def test_it_is_cheap_once_the_scores_are_there(context: Context) -> None:
 
 def test_same_seed_same_numbers(context: Context) -> None:
     first, second = deploy.run(context), deploy.run(context)
-    assert {name: one.to_json() for name, one in first.numbers.items()} == {
-        name: one.to_json() for name, one in second.numbers.items()
+    assert {name: one.to_dict() for name, one in first.numbers.items()} == {
+        name: one.to_dict() for name, one in second.numbers.items()
     }
 
 

@@ -70,7 +70,7 @@ def test_judgement(text: str, outcome: str, value: float) -> None:
 def test_a_failed_gate_says_what_was_measured() -> None:
     verdict = judge(Gate.parse("accuracy.test.low>=0.9"), NUMBERS)
     assert verdict.reason == "accuracy.test.low is 0.85, not >= 0.9."
-    assert verdict.to_json() == {
+    assert verdict.to_dict() == {
         "gate": "accuracy.test.low >= 0.9", "outcome": "failed", "value": 0.85,
         "reason": "accuracy.test.low is 0.85, not >= 0.9.",
     }  # fmt: skip

@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch import nn
 
-from secondguess import AuditResult, Classifier, Dataset, ImageSet, run_audit
+import secondguess as sg
+from secondguess import AuditResult, Classifier, Dataset, ImageSet
 from secondguess.accuracy.oracles import Evidence
 from secondguess.accuracy.oracles.icos import Icos
 from secondguess.audits.sections import SECTIONS, label_free
@@ -28,11 +29,11 @@ SEED = 5
 @pytest.fixture(scope="module")
 def result(net: nn.Module, digits: Dataset, tmp_path_factory: pytest.TempPathFactory) -> AuditResult:
     torch.set_num_threads(1)
-    return run_audit(
+    return sg.audit(
         Classifier(net, name="tiny", device="cpu"),
         digits.test,
         train=digits.train,
-        out=tmp_path_factory.mktemp("label_free"),
+        folder=tmp_path_factory.mktemp("label_free"),
         supervisors=["entropy"],
         stress=["corrupted", PixelBlend(pairs=[(3, 8)]), "invalid"],
         seed=SEED,
@@ -74,7 +75,7 @@ def test_truth_and_baselines_by_hand(
         "corrupted": (seen.argmax(axis=1) == digits.test.labels)[operation].mean(),
     }
     for name, expected in truth.items():
-        found = result.numbers[f"label_free.{name}.truth"].to_json()
+        found = result.numbers[f"label_free.{name}.truth"].to_dict()
         assert found["value"] == pytest.approx(expected) and found["n"] == 180
         guess = result.numbers[f"label_free.{name}.validation_accuracy.estimate"].value
         assert guess == pytest.approx(right[validation].mean())
@@ -147,7 +148,7 @@ def test_examples_show_a_violated_rule(page: str) -> None:
 def test_the_summary_compares_with_the_baseline(result: AuditResult) -> None:
     errors = {method: result.numbers[f"label_free.mean.{method}.error"].value for method in METHODS}
     best = min(errors.values())
-    words = dict(result.summary())["Accuracy without labels"]
+    words = dict(result.highlights)["Accuracy without labels"]
     said = re.fullmatch(
         r"(\w+) is off by ([\d.]+) points on average over nominal, corrupted and ambiguous_blend images; "
         r"validation accuracy, which sees no change, by ([\d.]+)",
@@ -160,7 +161,7 @@ def test_the_summary_compares_with_the_baseline(result: AuditResult) -> None:
 
 
 def reason(classifier: Classifier, test: ImageSet, train: ImageSet | None, out: Path) -> str:
-    (section,) = run_audit(classifier, test, train=train, out=out, stress=[], sections=[label_free]).sections
+    (section,) = sg.audit(classifier, test, train=train, folder=out, stress=[], sections=[label_free]).sections
     assert section.status == "skipped"
     return section.reason
 
@@ -180,10 +181,10 @@ def test_partly_labelled_images_count_where_they_are_labelled(
     labels = digits.test.labels.copy()
     labels[::3] = -1
     test, train = replace(digits.test, labels=labels), digits.train.head(300, seed=0)
-    result = run_audit(classifier, test, train=train, out=tmp_path, stress=["corrupted"], sections=[label_free])
+    result = sg.audit(classifier, test, train=train, folder=tmp_path, stress=["corrupted"], sections=[label_free])
     assert not result.failed
-    assert result.numbers["label_free.nominal.truth"].to_json()["n"] == 120
-    assert result.numbers["label_free.corrupted.truth"].to_json()["n"] == 120
+    assert result.numbers["label_free.nominal.truth"].to_dict()["n"] == 120
+    assert result.numbers["label_free.corrupted.truth"].to_dict()["n"] == 120
 
 
 def test_a_model_without_a_mistake_is_a_remark(digits: Dataset, tmp_path: Path) -> None:
@@ -197,7 +198,7 @@ def test_a_model_without_a_mistake_is_a_remark(digits: Dataset, tmp_path: Path) 
     def perfect(images: np.ndarray) -> np.ndarray:
         return np.eye(10)[[labels[image.tobytes()] for image in images]]
 
-    result = run_audit(Classifier(perfect), test, train=train, out=tmp_path, stress=[], sections=[label_free])
+    result = sg.audit(Classifier(perfect), test, train=train, folder=tmp_path, stress=[], sections=[label_free])
     assert not result.failed, result.failed[0].reason
     assert '<p class="note">Every prediction on the 30 validation images is right' in result.report.read_text("utf-8")
 
@@ -205,11 +206,11 @@ def test_a_model_without_a_mistake_is_a_remark(digits: Dataset, tmp_path: Path) 
 def test_same_seed_same_numbers_whatever_the_batch(net: nn.Module, digits: Dataset, tmp_path: Path) -> None:
     test, train = digits.test.head(80, seed=1), digits.train.head(200, seed=1)
     first, second = (
-        run_audit(
+        sg.audit(
             Classifier(net, batch_size=size, device="cpu"),
             test,
             train=train,
-            out=tmp_path / str(size),
+            folder=tmp_path / str(size),
             stress=["corrupted"],
             sections=[label_free],
         ).numbers

@@ -170,7 +170,7 @@ def test_every_number_in_the_file_says_where_it_comes_from(
     audited: AuditResult, digits: Dataset, read_json: Callable[[Path], dict[str, Any]],
     stressed: dict[str, tuple[ImageSet, Floats]],
 ) -> None:  # fmt: skip
-    content = read_json(audited.out / "audit.json")
+    content = read_json(audited.folder / "audit.json")
     assert content["numbers"].keys() == audited.numbers.keys()
     known = {digits.test.fingerprint, *(images.fingerprint for images, _ in stressed.values())}
     for name, number in content["numbers"].items():
@@ -197,7 +197,7 @@ def test_the_file_says_how_the_audit_was_made(
     audited: AuditResult, digits: Dataset, read_json: Callable[[Path], dict[str, Any]]
 ) -> None:
     assert digits.train is not None
-    content = read_json(audited.out / "audit.json")
+    content = read_json(audited.folder / "audit.json")
     assert content["schema"] == 1
     assert content["status"] == "complete"
     assert content["seed"] == 7

@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from secondguess import AuditResult, Classifier, Dataset, ImageSet, run_audit
+import secondguess as sg
+from secondguess import AuditResult, Classifier, Dataset, ImageSet
 from secondguess.audits.sections import overconfidence
 from secondguess.metrics import absolute_hubris, relative_hubris
 from secondguess.stress.ambiguous import PixelBlend
@@ -22,11 +23,11 @@ PAIRS = [(3, 8), (4, 9), (1, 7)]
 @pytest.fixture(scope="module")
 def result(net: nn.Module, digits: Dataset, tmp_path_factory: pytest.TempPathFactory) -> AuditResult:
     torch.set_num_threads(1)
-    return run_audit(
+    return sg.audit(
         Classifier(net, name="tiny", device="cpu"),
         digits.test.head(120, seed=0),
         train=digits.train,
-        out=tmp_path_factory.mktemp("overconfidence"),
+        folder=tmp_path_factory.mktemp("overconfidence"),
         supervisors=["entropy"],
         stress=[PixelBlend(pairs=PAIRS, delta_max=0.8)],
         seed=2,
@@ -84,7 +85,7 @@ def test_clear_images_are_the_control(result: AuditResult, net: nn.Module, digit
     number = result.numbers["overconfidence.ambiguous_blend.clean"]
     assert number.data == digits.test.head(120, seed=0).fingerprint
     assert number.value > result.numbers["overconfidence.ambiguous_blend.absolute"].value
-    assert number.to_json()["n"] == 60, "the other half is for the temperature"
+    assert number.to_dict()["n"] == 60, "the other half is for the temperature"
 
 
 def test_the_table_shows_the_numbers(result: AuditResult, page: str) -> None:
@@ -120,7 +121,7 @@ def test_the_gallery_begins_with_the_proudest_answer(page: str, net: nn.Module, 
 
 
 def test_the_summary_names_ceiling_temperature_and_control(result: AuditResult) -> None:
-    words = dict(result.summary())["Overconfidence"]
+    words = dict(result.highlights)["Overconfidence"]
     start = "overconfidence.ambiguous_blend"
     value, after, clean, temperature = (
         result.numbers[f"{start}.{name}"].value
@@ -133,7 +134,7 @@ def test_the_summary_names_ceiling_temperature_and_control(result: AuditResult) 
 
 
 def test_without_ambiguous_images_it_says_so(classifier: Classifier, digits: Dataset, tmp_path: Path) -> None:
-    result = run_audit(classifier, digits.test.head(20), out=tmp_path, stress=["invalid"], sections=SECTION)
+    result = sg.audit(classifier, digits.test.head(20), folder=tmp_path, stress=["invalid"], sections=SECTION)
     assert not result.failed
     assert "There are no ambiguous images in this audit: No ambiguous images were asked for." in (
         result.report.read_text("utf-8")
@@ -145,7 +146,7 @@ def test_it_is_skipped_where_its_controls_are_missing(classifier: Classifier, di
     unlabelled = ImageSet.from_source(digits.test.head(20).images, name="nobody knows")
     few = digits.test.take(digits.test.labels == 0).head(20)
     for name, test, words in (("a", unlabelled, "have no labels"), ("b", few, "0 real images of the classes 3 and 8")):
-        result = run_audit(classifier, test, out=tmp_path / name, **options)
+        result = sg.audit(classifier, test, folder=tmp_path / name, **options)
         (section,) = result.sections
         assert section.status == "skipped" and words in section.reason
 

@@ -16,7 +16,8 @@ import pytest
 from PIL import Image
 from torch import nn
 
-from secondguess import AuditResult, Classifier, Dataset, ImageSet, run_audit
+import secondguess as sg
+from secondguess import AuditResult, Classifier, Dataset, ImageSet
 from secondguess.audits.sections import SECTIONS
 
 VOID = {"meta", "img", "br", "link", "input", "hr"}
@@ -162,10 +163,10 @@ def test_hostile_names_are_shown_and_not_obeyed(hostile: AuditResult, hostile_na
 def test_hostile_names_survive_in_the_machine_readable_files(
     hostile: AuditResult, hostile_names: tuple[str, ...], read_json: Callable[[Path], dict[str, Any]]
 ) -> None:
-    content = read_json(hostile.out / "audit.json")
+    content = read_json(hostile.folder / "audit.json")
     assert list(content["data"]["test"]["classes"]) == list(hostile_names)
     assert f"accuracy.class.{hostile_names[0]}.recall" in content["numbers"]
-    assert defusedxml.ElementTree.parse(hostile.out / "junit.xml").getroot().get("errors") == "1"
+    assert defusedxml.ElementTree.parse(hostile.folder / "junit.xml").getroot().get("errors") == "1"
 
 
 def test_many_large_colour_photographs_do_not_make_it_heavy(tmp_path: Path) -> None:
@@ -176,7 +177,7 @@ def test_many_large_colour_photographs_do_not_make_it_heavy(tmp_path: Path) -> N
         weights = 1 + images.reshape(len(images), 30, -1).mean(axis=2)
         return weights / weights.sum(axis=1, keepdims=True)
 
-    result = run_audit(Classifier(guess, output="probabilities"), noise, out=tmp_path, stress=["corrupted:contrast"])
+    result = sg.audit(Classifier(guess, output="probabilities"), noise, folder=tmp_path, stress=["corrupted:contrast"])
     assert not result.failed
     assert result.report.stat().st_size < 5_000_000
     assert "Confusion matrix" not in result.report.read_text("utf-8")  # thirty classes: the pairs say more

@@ -14,7 +14,8 @@ import pytest
 from numpy.typing import NDArray
 from torch import nn
 
-from secondguess import AuditResult, Classifier, Dataset, ImageSet, Needs, Observation, Supervisor, UserError, run_audit
+import secondguess as sg
+from secondguess import AuditResult, Classifier, Dataset, ImageSet, Needs, Observation, Supervisor, UserError
 from secondguess.audits import sections, train_subject
 from secondguess.audits.findings import Findings, SectionResult
 from secondguess.audits.sections import SECTIONS, gallery
@@ -50,7 +51,7 @@ def unlabelled(images: ImageSet) -> ImageSet:
 def audit(classifier: Classifier, test: ImageSet, **options: Any) -> AuditResult:
     """An audit without what takes its time: stress sets, supervisors, a section; unless others are named."""
     quick = {"stress": ("corrupted", "invalid"), "supervisors": SOFTMAX, "sections": QUICK}
-    return run_audit(classifier, test, **quick | options)
+    return sg.audit(classifier, test, **quick | options)
 
 
 class Learner(Supervisor):
@@ -75,15 +76,15 @@ class Learner(Supervisor):
 
 def test_everything_is_there(audited: AuditResult) -> None:
     assert statuses(audited) == dict.fromkeys([section.NAME for section in SECTIONS], "done")
-    assert {path.name for path in audited.out.iterdir()} == {*FILES, "cache"}
-    assert audited.report == audited.out / "report.html"
+    assert {path.name for path in audited.folder.iterdir()} == {*FILES, "cache"}
+    assert audited.report == audited.folder / "report.html"
     assert not audited.interrupted
     assert not audited.failed
 
 
 def test_the_summary_is_ten_lines_that_a_manager_can_read(audited: AuditResult) -> None:
-    lines = dict(audited.summary())
-    assert len(audited.summary()) == 10
+    lines = dict(audited.highlights)
+    assert len(audited.highlights) == 10
     assert lines["Subject"] == "tiny, 10 classes, audited on 360 images of digits/test"
     assert re.fullmatch(r"9\d\.\d% right on 360 test images \(95% interval .*\)", lines["Accuracy"])
     assert lines["Gates"] == "1 of 3 hold"
@@ -92,19 +93,19 @@ def test_the_summary_is_ten_lines_that_a_manager_can_read(audited: AuditResult) 
 def test_failures_and_gates_are_never_cut_from_the_summary(audited: AuditResult) -> None:
     talkative = [replace(section, findings=Findings(summary=[("more", "words")] * 5)) for section in audited.sections]
     talkative[1] = replace(talkative[1], status="failed", reason="It rained.")
-    lines = replace(audited, sections=talkative).summary()
+    lines = replace(audited, sections=talkative).highlights
     assert len(lines) == 10
     assert lines[-2:] == [("Failed: Accuracy", "It rained."), ("Gates", "1 of 3 hold")]
 
 
 def test_gates_pass_fail_and_miss(audited: AuditResult) -> None:
-    assert [verdict.outcome for verdict in audited.verdicts] == ["passed", "failed", "error"]
-    assert "did you mean supervisor.entropy.invalid.auroc" in audited.verdicts[2].reason
+    assert [verdict.outcome for verdict in audited.gates] == ["passed", "failed", "error"]
+    assert "did you mean supervisor.entropy.invalid.auroc" in audited.gates[2].reason
     assert not audited.passed
 
 
 def test_junit_lists_sections_and_gates(audited: AuditResult) -> None:
-    root = defusedxml.ElementTree.parse(audited.out / "junit.xml").getroot()
+    root = defusedxml.ElementTree.parse(audited.folder / "junit.xml").getroot()
     assert [root.get(key) for key in ("tests", "failures", "errors", "skipped")] == [
         str(len(SECTIONS) + 3),
         "1",
@@ -120,21 +121,21 @@ def test_junit_lists_sections_and_gates(audited: AuditResult) -> None:
 
 def test_a_gate_that_is_none_is_refused_before_any_work(classifier: Classifier, few: ImageSet, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is not a gate"):
-        audit(classifier, few, out=tmp_path / "out", gates=["nonsense"])
+        audit(classifier, few, folder=tmp_path / "out", gates=["nonsense"])
     assert not (tmp_path / "out").exists()
 
 
 def test_same_seed_same_numbers_whatever_the_batch(net: nn.Module, few: ImageSet, tmp_path: Path) -> None:
     first, second = (
-        audit(Classifier(net, batch_size=size), few, out=tmp_path / str(size), seed=3) for size in (7, 256)
+        audit(Classifier(net, batch_size=size), few, folder=tmp_path / str(size), seed=3) for size in (7, 256)
     )
     assert comparable(first).keys() == comparable(second).keys()
     for name, number in first.numbers.items():
         if not name.endswith("seconds"):
             assert second.numbers[name].value == pytest.approx(number.value, abs=1e-6), name
-    again = audit(Classifier(net, batch_size=256), few, out=tmp_path / "again", seed=3)
+    again = audit(Classifier(net, batch_size=256), few, folder=tmp_path / "again", seed=3)
     assert comparable(again) == comparable(second)
-    other = audit(Classifier(net, batch_size=256), few, out=tmp_path / "other", seed=4)
+    other = audit(Classifier(net, batch_size=256), few, folder=tmp_path / "other", seed=4)
     assert other.numbers["accuracy.stress.corrupted"].data != first.numbers["accuracy.stress.corrupted"].data
 
 
@@ -145,11 +146,11 @@ def test_a_second_run_asks_the_model_for_nothing_but_canaries(softmax: Softmax, 
         asked.append(len(images))
         return softmax(images)
 
-    first = audit(Classifier(counted, version="1"), few, out=tmp_path)
+    first = audit(Classifier(counted, version="1"), few, folder=tmp_path)
     canary = 2 + 30  # noise, and the first real images
     assert sum(size for size in asked if size != canary) == 3 * len(few)  # nominal, corrupted, invalid: one pass each
     asked.clear()
-    second = audit(Classifier(counted, version="1"), few, out=tmp_path)
+    second = audit(Classifier(counted, version="1"), few, folder=tmp_path)
     assert asked and set(asked) == {canary}
     assert comparable(first) == comparable(second)
 
@@ -157,18 +158,18 @@ def test_a_second_run_asks_the_model_for_nothing_but_canaries(softmax: Softmax, 
 def test_a_black_box_is_audited_and_nothing_of_it_is_cached(
     softmax: Softmax, few: ImageSet, tmp_path: Path, read_json: Read
 ) -> None:
-    result = audit(Classifier(softmax), few, out=tmp_path)
+    result = audit(Classifier(softmax), few, folder=tmp_path)
     assert set(statuses(result).values()) == {"done"}
     assert {path.name for path in tmp_path.iterdir()} == set(FILES)
     assert read_json(tmp_path / "audit.json")["model"]["fingerprint"] is None
 
 
 def test_the_users_classifier_is_not_touched(classifier: Classifier, few: ImageSet, tmp_path: Path) -> None:
-    audit(classifier, few, out=tmp_path / "one", sections=SECTIONS[:1])
+    audit(classifier, few, folder=tmp_path / "one", sections=SECTIONS[:1])
     assert classifier.class_names == ()
     assert classifier.cache is None
     shutil.rmtree(tmp_path / "one")
-    audit(classifier, few, out=tmp_path / "two", sections=SECTIONS[:1])
+    audit(classifier, few, folder=tmp_path / "two", sections=SECTIONS[:1])
     assert [path.name for path in tmp_path.iterdir()] == ["two"]
 
 
@@ -179,15 +180,15 @@ def test_a_section_that_raises_is_reported_and_the_others_run(
         raise ZeroDivisionError("<b>by</b> nothing")
 
     monkeypatch.setattr(sections.calibration, "run", broken)
-    result = audit(classifier, few, out=tmp_path, gates=["calibration.ece<1", "accuracy.test>0"])
+    result = audit(classifier, few, folder=tmp_path, gates=["calibration.ece<1", "accuracy.test>0"])
     assert statuses(result) == {
         "overview": "done", "accuracy": "done", "calibration": "failed", "ambiguity": "done",
         "supervisors": "done", "gallery": "done",
     }  # fmt: skip
     (failed,) = result.failed
     assert re.fullmatch(r"ZeroDivisionError: <b>by</b> nothing \(test_audit_run\.py, line \d+\)", failed.reason)
-    assert ("Failed: Calibration", failed.reason) in result.summary()
-    assert [verdict.outcome for verdict in result.verdicts] == ["error", "passed"]
+    assert ("Failed: Calibration", failed.reason) in result.highlights
+    assert [verdict.outcome for verdict in result.gates] == ["error", "passed"]
     page = result.report.read_text("utf-8")
     assert "This section could not be made: ZeroDivisionError: &lt;b&gt;by&lt;/b&gt; nothing" in page
     assert read_json(tmp_path / "audit.json")["sections"][2]["reason"] == failed.reason
@@ -202,7 +203,7 @@ def test_a_template_that_fails_takes_only_its_section_down(
         return SimpleNamespace(NAME=name, TITLE=name.title(), run=lambda context: Findings(view=view))
 
     broken = (section("accuracy", {}), section("no_such_template", {}), SECTIONS[0])
-    result = audit(classifier, few, out=tmp_path, sections=broken)
+    result = audit(classifier, few, folder=tmp_path, sections=broken)
     assert statuses(result) == {"accuracy": "failed", "no_such_template": "failed", "overview": "done"}
     assert "UndefinedError" in result.sections[0].reason
     assert "TemplateNotFound" in result.sections[1].reason
@@ -222,7 +223,7 @@ def test_an_interrupt_leaves_a_usable_partial_result(
     else:
         monkeypatch.setattr(Classifier, "observe", interrupted)
         expected = ["skipped"] * 6
-    result = audit(Classifier(net), few, out=tmp_path, gates=["accuracy.test>0"])
+    result = audit(Classifier(net), few, folder=tmp_path, gates=["accuracy.test>0"])
     assert result.interrupted
     assert list(statuses(result).values()) == expected
     content = read_json(tmp_path / "audit.json")
@@ -234,12 +235,12 @@ def test_an_interrupt_leaves_a_usable_partial_result(
     root = defusedxml.ElementTree.parse(tmp_path / "junit.xml").getroot()
     assert root.get("skipped") == str(expected.count("skipped"))
     monkeypatch.undo()
-    complete = audit(Classifier(net), few, out=tmp_path, gates=["accuracy.test>0"])
+    complete = audit(Classifier(net), few, folder=tmp_path, gates=["accuracy.test>0"])
     assert set(statuses(complete).values()) == {"done"}
 
 
 def test_without_labels_what_needs_none_still_works(classifier: Classifier, few: ImageSet, tmp_path: Path) -> None:
-    result = audit(classifier, unlabelled(few), out=tmp_path)
+    result = audit(classifier, unlabelled(few), folder=tmp_path)
     assert statuses(result) == {
         "overview": "done", "accuracy": "skipped", "calibration": "skipped", "ambiguity": "done",
         "supervisors": "done", "gallery": "done",
@@ -253,7 +254,7 @@ def test_without_labels_what_needs_none_still_works(classifier: Classifier, few:
 
 def test_unlabelled_images_get_the_models_own_class_names(net: nn.Module, few: ImageSet, tmp_path: Path) -> None:
     names = [f"digit {k}" for k in range(10)]
-    result = audit(Classifier(net, class_names=names), unlabelled(few), out=tmp_path, sections=[gallery])
+    result = audit(Classifier(net, class_names=names), unlabelled(few), folder=tmp_path, sections=[gallery])
     assert "digit 3" in result.report.read_text("utf-8")
 
 
@@ -262,16 +263,16 @@ def test_partly_labelled_images_count_where_they_are_labelled(
 ) -> None:
     labels = few.labels.copy()
     labels[::2] = -1
-    result = audit(classifier, replace(few, labels=labels), out=tmp_path, stress=["invalid"])
+    result = audit(classifier, replace(few, labels=labels), folder=tmp_path, stress=["invalid"])
     assert set(statuses(result).values()) == {"done"}
-    assert result.numbers["accuracy.test"].to_json()["n"] == 40
-    assert result.numbers["calibration.ece"].to_json()["n"] == 40
+    assert result.numbers["accuracy.test"].to_dict()["n"] == 40
+    assert result.numbers["calibration.ece"].to_dict()["n"] == 40
 
 
 def test_all_labelled_images_wrong_and_the_rest_unknown(softmax: Softmax, few: ImageSet, tmp_path: Path) -> None:
     guesses = softmax(few.materialise()).argmax(axis=1)
     labels = np.where(np.arange(len(few)) < 10, (guesses + 1) % 10, -1)
-    result = audit(Classifier(softmax), replace(few, labels=labels), out=tmp_path, stress=["invalid"])
+    result = audit(Classifier(softmax), replace(few, labels=labels), folder=tmp_path, stress=["invalid"])
     assert statuses(result)["supervisors"] == "done"
     assert result.numbers["accuracy.test"].value == 0
     assert not any(".mistakes." in name for name in result.numbers)
@@ -283,14 +284,14 @@ def test_a_perfect_model_without_stress_has_a_report_too(few: ImageSet, tmp_path
     def oracle(images: NDArray[np.float32]) -> NDArray[np.float64]:
         return np.eye(10)[[answers[image.tobytes()] for image in images]]
 
-    result = audit(Classifier(oracle), few, out=tmp_path, stress=[])
+    result = audit(Classifier(oracle), few, folder=tmp_path, stress=[])
     assert set(statuses(result).values()) == {"done"}, [section.reason for section in result.failed]
     assert result.numbers["accuracy.test"].value == 1
 
 
 @pytest.mark.parametrize("rows", [[0], [0, 1], [0, 1, 2]], ids=len)
 def test_very_few_images_will_do(rows: list[int], classifier: Classifier, digits: Dataset, tmp_path: Path) -> None:
-    result = audit(classifier, digits.test.take(rows), out=tmp_path)
+    result = audit(classifier, digits.test.take(rows), folder=tmp_path)
     assert set(statuses(result).values()) == {"done"}, [section.reason for section in result.failed]
     assert ("calibration.temperature" in result.numbers) == (len(rows) > 1)
     assert ("No temperature was fitted" in result.report.read_text("utf-8")) == (len(rows) == 1)
@@ -298,7 +299,7 @@ def test_very_few_images_will_do(rows: list[int], classifier: Classifier, digits
 
 def test_images_of_one_class_only_will_do(classifier: Classifier, digits: Dataset, tmp_path: Path) -> None:
     threes = digits.test.take(digits.test.labels == 3)
-    result = audit(classifier, threes, out=tmp_path, stress=["invalid"])
+    result = audit(classifier, threes, folder=tmp_path, stress=["invalid"])
     assert set(statuses(result).values()) == {"done"}, [section.reason for section in result.failed]
     assert "accuracy.class.3.recall" in result.numbers
     assert "accuracy.class.4.recall" not in result.numbers  # nobody knows, and 0 would be a lie
@@ -311,7 +312,7 @@ def test_a_model_whose_layers_cannot_be_listed_is_audited_without_them(
         raise UserError("The layers cannot be told.")
 
     monkeypatch.setattr(Classifier, "layers", unknown)
-    result = audit(classifier, few, out=tmp_path, sections=SECTIONS[:1])
+    result = audit(classifier, few, folder=tmp_path, sections=SECTIONS[:1])
     assert statuses(result) == {"overview": "done"}
 
 
@@ -320,41 +321,41 @@ def test_another_number_of_classes_than_the_datas_is_an_error(few: ImageSet, tmp
         return np.full((len(images), 3), 1 / 3)
 
     with pytest.raises(UserError, match="three_classes gives 3 classes, but 10 class names were given"):
-        audit(Classifier(three_classes), few, out=tmp_path)
+        audit(Classifier(three_classes), few, folder=tmp_path)
 
 
 def test_images_that_the_model_cannot_take_are_an_error(classifier: Classifier, tmp_path: Path) -> None:
     large = ImageSet.from_arrays(np.zeros((4, 9, 9), dtype=np.uint8), [0, 1, 2, 3], class_names=list("0123456789"))
     with pytest.raises(UserError, match=r"cannot take images of shape \(1, 9, 9\)"):
-        audit(classifier, large, out=tmp_path)
+        audit(classifier, large, folder=tmp_path)
 
 
 def test_class_names_must_agree(net: nn.Module, few: ImageSet, tmp_path: Path) -> None:
     backwards = list("9876543210")
     with pytest.raises(UserError, match=r"model's classes \(9, 8, .*\) and those of the test images \(0, 1, .*differ"):
-        audit(Classifier(net, class_names=backwards), few, out=tmp_path)
-    with pytest.raises(UserError, match=r"those of the training images \(9, 8, .*\) differ"):
-        audit(Classifier(net), few, train=replace(few, class_names=tuple(backwards)), out=tmp_path)
+        audit(Classifier(net, class_names=backwards), few, folder=tmp_path)
+    with pytest.raises(UserError, match=r"The classes of train and test differ in digits/test \(another order\)"):
+        audit(Classifier(net), few, train=replace(few, class_names=tuple(backwards)), folder=tmp_path)
 
 
 def test_the_same_name_twice_is_an_error(classifier: Classifier, few: ImageSet, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="The stress set 'invalid' was given more than once"):
-        audit(classifier, few, out=tmp_path, stress=["invalid", Invalid("digits")])
+        audit(classifier, few, folder=tmp_path, stress=["invalid", Invalid("digits")])
     with pytest.raises(UserError, match="The supervisor 'entropy' was given more than once"):
-        audit(classifier, few, out=tmp_path, supervisors=["entropy", "pcs", "entropy"])
+        audit(classifier, few, folder=tmp_path, supervisors=["entropy", "pcs", "entropy"])
 
 
 def test_unknown_names_are_errors(classifier: Classifier, few: ImageSet, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no supervisor 'entropi'"):
-        audit(classifier, few, out=tmp_path, supervisors="entropi")
+        audit(classifier, few, folder=tmp_path, supervisors="entropi")
     with pytest.raises(UserError, match="no stress set 'storm'"):
-        audit(classifier, few, out=tmp_path, stress="storm")
+        audit(classifier, few, folder=tmp_path, stress="storm")
 
 
 def test_a_file_where_the_folder_should_be_is_an_error(classifier: Classifier, few: ImageSet, tmp_path: Path) -> None:
     (tmp_path / "out").write_text("mine")
     with pytest.raises(UserError, match="is a file, but a folder is needed"):
-        audit(classifier, few, out=tmp_path / "out")
+        audit(classifier, few, folder=tmp_path / "out")
     assert (tmp_path / "out").read_text() == "mine"
 
 
@@ -363,12 +364,12 @@ def test_a_learning_supervisor_is_fitted_on_the_training_images(
 ) -> None:
     learner = Learner()
     result = audit(
-        classifier, few, train=digits.train, out=tmp_path, supervisors=["entropy", learner], stress=["invalid"]
+        classifier, few, train=digits.train, folder=tmp_path, supervisors=["entropy", learner], stress=["invalid"]
     )
     assert "supervisor.learner.invalid.auroc" in result.numbers
     assert not learner.is_fitted  # the user's own stays as it was
     fitted = Learner().fit(classifier.observe(digits.train), digits.train.labels)
-    ready = audit(classifier, few, out=tmp_path / "ready", supervisors=["entropy", fitted], stress=["invalid"])
+    ready = audit(classifier, few, folder=tmp_path / "ready", supervisors=["entropy", fitted], stress=["invalid"])
     name = "supervisor.learner.invalid.auroc"
     assert ready.numbers[name].value == pytest.approx(result.numbers[name].value, abs=1e-9)
 
@@ -376,7 +377,7 @@ def test_a_learning_supervisor_is_fitted_on_the_training_images(
 def test_a_supervisor_that_cannot_be_used_is_left_out_with_its_reason(
     classifier: Classifier, few: ImageSet, tmp_path: Path
 ) -> None:
-    result = audit(classifier, few, out=tmp_path, supervisors=["entropy", Learner()], stress=["invalid"])
+    result = audit(classifier, few, folder=tmp_path, supervisors=["entropy", Learner()], stress=["invalid"])
     assert set(statuses(result).values()) == {"done"}
     assert "learner was left out: This needs the images the model was trained on" in result.report.read_text("utf-8")
     assert not any("learner" in name for name in result.numbers)
@@ -391,7 +392,7 @@ def test_a_black_box_asks_for_what_it_lacks(
             Classifier(softmax, name="box", version=version),
             few,
             train=digits.train,
-            out=tmp_path,
+            folder=tmp_path,
             supervisors=["entropy", Learner(logits=True)],
             stress=["invalid"],
         )
@@ -403,7 +404,7 @@ def test_a_black_box_asks_for_what_it_lacks(
 def test_no_usable_supervisor_is_a_failed_section_with_every_reason(
     classifier: Classifier, few: ImageSet, tmp_path: Path
 ) -> None:
-    result = audit(classifier, few, out=tmp_path, supervisors=[Learner()], stress=["invalid"])
+    result = audit(classifier, few, folder=tmp_path, supervisors=[Learner()], stress=["invalid"])
     assert statuses(result) == {
         "overview": "done", "accuracy": "done", "calibration": "done", "ambiguity": "done",
         "supervisors": "failed", "gallery": "failed",
@@ -421,10 +422,84 @@ def test_progress_names_what_is_looked_at(classifier: Classifier, few: ImageSet,
         def task(self, label: str, total: int) -> Any:
             yield lambda done, total: seen.__setitem__(label, (done, total))
 
-    audit(classifier, few, out=tmp_path, progress=Recorder())
+    audit(classifier, few, folder=tmp_path, progress=Recorder())
     assert seen == dict.fromkeys(
-        ["Looking at test images", "Looking at corrupted images", "Looking at invalid images"], (80, 80)
+        ["Observing test images", "Observing corrupted images", "Observing invalid images"], (80, 80)
     )
+
+
+def test_the_verb_is_public_whatever_was_imported() -> None:
+    import secondguess.audits
+    from secondguess.audits.run import audit as verb
+
+    assert sg.audit is verb and callable(sg.audit)
+    assert sg.audits is secondguess.audits
+
+
+def test_without_a_folder_nothing_is_written_until_the_result_is_saved(
+    classifier: Classifier, few: ImageSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_json: Read
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    result = audit(classifier, few, gates=["accuracy.test>0"], seed=3)
+    assert list(tmp_path.iterdir()) == [], "the temporary folder of the cache is gone"
+    assert result.folder is None and result.to_dict()["files"] is None
+    with pytest.raises(UserError, match="has not been saved yet"):
+        _ = result.report
+    assert result.save("mine") == Path("mine")
+    assert {path.name for path in tmp_path.rglob("*")} == {"mine", *FILES}
+    assert read_json(tmp_path / "mine" / "audit.json") == result.to_dict()
+    assert result.to_dict()["files"] == {"report": "mine/report.html", "junit": "mine/junit.xml"}
+    kept = audit(classifier, few, folder=tmp_path / "kept", gates=["accuracy.test>0"], seed=3)
+    assert comparable(kept) == comparable(result)
+
+
+def test_the_result_in_words_and_in_a_notebook(audited: AuditResult, hostile: AuditResult) -> None:
+    assert len(audited.summary().splitlines()) == 10
+    assert str(audited) == audited.summary()
+    assert (
+        audited.summary().splitlines()[0]
+        == "Subject"
+        + " " * (max(len(what) for what, _ in audited.highlights) - 5)
+        + dict(audited.highlights)["Subject"]
+    )
+    shown = audited._repr_html_()
+    assert shown.count("<table>") == 3 and "audited on 360 images" in shown
+    assert f"{len(audited.numbers):,} numbers" in shown and "supervisor.entropy.invalid.auroc" in shown
+    assert "<script>" not in hostile._repr_html_() and "&lt;i&gt;model&lt;/i&gt;" in hostile._repr_html_()
+    assert "10 of 10 sections" in repr(audited)
+
+
+def test_the_images_may_be_given_in_every_way(
+    classifier: Classifier, digits: Dataset, few: ImageSet, net: nn.Module
+) -> None:
+    options: dict[str, Any] = {"stress": [], "supervisors": ["entropy"], "sections": SECTIONS[:1]}
+    ways = [
+        sg.audit(classifier, digits, **options),
+        sg.audit(classifier, "digits", **options),
+        sg.audit(classifier, test=digits.test, train=digits.train, **options),
+        sg.audit(net, digits.test, train=digits, **options),
+    ]
+    fingerprints = {(way.about["data"]["test"]["fingerprint"], way.about["data"]["train"]["images"]) for way in ways}
+    assert len(fingerprints) == 1
+    assert sg.audit(net, digits, max_test=30, **options).about["data"]["test"]["images"] == 30
+    with pytest.raises(UserError, match="either data, or test and train, not both"):
+        sg.audit(net, digits, train=digits, **options)
+    with pytest.raises(UserError, match="are the same images"):
+        sg.audit(net, few, train=few, **options)
+    with pytest.raises(UserError, match="A model was given without images"):
+        sg.audit(net, train=digits, **options)
+    with pytest.raises(UserError, match="without a model"):
+        sg.audit(None, test=digits, **options)
+
+
+def test_without_a_model_one_is_trained(digits: Dataset, tmp_path: Path) -> None:
+    assert digits.train is not None
+    small = replace(digits, train=digits.train.head(200, seed=0))
+    options: dict[str, Any] = {"stress": [], "supervisors": ["entropy"], "sections": SECTIONS[:1], "device": "cpu"}
+    result = sg.audit(None, small, epochs=1, folder=tmp_path, **options)
+    assert result.about["model"]["name"] == "fully_connected"
+    assert len(list((tmp_path / "model").iterdir())) == 1
 
 
 def test_a_subject_is_trained_and_the_second_time_only_loaded(digits: Dataset, tmp_path: Path) -> None:
@@ -462,7 +537,7 @@ def test_the_summary_has_every_section_s_first_line_before_any_second(tmp_path: 
         SectionResult(f"s{n}", f"S{n}", "done", findings=Findings(summary=[(f"s{n}", f"line {k}") for k in range(4)]))
         for n in range(6)
     ]
-    lines = AuditResult(tmp_path, {}, results).summary()
+    lines = AuditResult({}, results).highlights
     assert len(lines) == 10
     assert lines[:5] == [("s0", "line 0"), ("s0", "line 1"), ("s1", "line 0"), ("s1", "line 1"), ("s2", "line 0")]
     assert lines[-2:] == [("s4", "line 0"), ("s5", "line 0")]

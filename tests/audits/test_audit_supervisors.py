@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from secondguess import AuditResult, Classifier, Dataset, ImageSet, Needs, Observation, Supervisor, Trace, run_audit
+import secondguess as sg
+from secondguess import AuditResult, Classifier, Dataset, ImageSet, Needs, Observation, Supervisor, Trace
 from secondguess.audits import cost
 from secondguess.audits.cost import Stopwatch
 from secondguess.supervisors import register, registry
@@ -95,11 +96,11 @@ def told() -> Recorder:
 def result(
     net: Any, few: ImageSet, digits: Dataset, told: Recorder, tmp_path_factory: pytest.TempPathFactory
 ) -> AuditResult:
-    return run_audit(
+    return sg.audit(
         Classifier(net, name="tiny", device="cpu"),
         few,
         train=digits.train,
-        out=tmp_path_factory.mktemp("supervisors"),
+        folder=tmp_path_factory.mktemp("supervisors"),
         supervisors=["entropy", Slow(), Sampled(), "pcs", Coin()],
         stress=["corrupted", "invalid"],
         progress=told,
@@ -126,8 +127,8 @@ def test_what_several_share_is_charged_to_each(
 ) -> None:
     first = type("First", (Slow,), {"name": "first", "shared": "members"})
     second = type("Second", (Sampled,), {"name": "second", "shared": "members"})
-    result = run_audit(
-        classifier, few, train=digits.train, out=tmp_path, supervisors=[first(), second()], stress=["invalid"]
+    result = sg.audit(
+        classifier, few, train=digits.train, folder=tmp_path, supervisors=[first(), second()], stress=["invalid"]
     )
     numbers = {name: number.value for name, number in result.numbers.items()}
     assert numbers["supervisor.second.microseconds"] == numbers["supervisor.first.microseconds"]
@@ -138,7 +139,7 @@ def test_what_several_share_is_charged_to_each(
 def test_only_what_learners_need_is_observed_in_training(told: Recorder, few: ImageSet, digits: Dataset) -> None:
     assert digits.train is not None
     assert told.seen["Looking at training images"] == len(digits.train)
-    assert told.seen["Looking at test images"] == len(few) * (1 + 7)
+    assert told.seen["Observing test images"] == len(few) * (1 + 7)
     assert told.seen["Fitting slow"] == 1
     assert "Fitting entropy" not in told.seen
 
@@ -188,7 +189,7 @@ def test_other_warnings_are_not_swallowed(classifier: Classifier, few: ImageSet,
             return observation.confidences
 
     with pytest.warns(FutureWarning, match="old"):
-        result = run_audit(classifier, few, out=tmp_path, supervisors=[Outdated()], stress=["invalid"])
+        result = sg.audit(classifier, few, folder=tmp_path, supervisors=[Outdated()], stress=["invalid"])
     assert not result.failed
 
 
@@ -214,7 +215,7 @@ def expensive(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_expensive_supervisor_is_used_only_when_asked_for(
     asked: dict[str, Any], found: list[str], classifier: Classifier, few: ImageSet, tmp_path: Path
 ) -> None:
-    result = run_audit(classifier, few, out=tmp_path, stress=[], sections=(), **asked)
+    result = sg.audit(classifier, few, folder=tmp_path, stress=[], sections=(), **asked)
     assert result.about["supervisors"] == found
 
 

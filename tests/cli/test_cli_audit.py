@@ -73,7 +73,7 @@ def test_a_mistyped_gate_is_a_mistake_not_a_failure(run):
 def test_train_takes_the_training_split_and_never_the_test_images(run, tmp_path):
     words = ["--model", "zoo:fully_connected", "--size", "28", "--stress", "invalid:textures", "--quiet", "--json"]
     words += ["--supervisors", "max_softmax,entropy"]
-    card = run("audit", *words, "--test", "mnist5k", "--train", "mnist5k", "--limit", "50").json()
+    card = run("audit", *words, "--test", "mnist5k", "--train", "mnist5k", "--max-test", "50").json()
     assert card["data"]["train"]["images"] == 4000
     save_npz(load_images("digits"), tmp_path / "only.npz")
     outcome = run("audit", *words, "--test", "only.npz", "--train", "only.npz")
@@ -106,12 +106,12 @@ def test_a_gate_that_is_none_is_refused_before_anything_runs(run, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--model", "m.onnx"], "A model was given without images"),
+        (["--model", "zoo:lenet"], "A model was given without images"),
         (["--test", "images/"], "without a model"),
         (["--model", "weights.pt", "--test", "digits"], "is a pickle"),
         (["--model", "missing.onnx", "--test", "digits"], "There is no model file at missing.onnx"),
         (["--model", "zoo:nothing", "--test", "digits"], "nothing"),
-        (["--model", "zoo:lenet", "--train", "digits"], "Say which images to test on|without images"),
+        (["--model", "zoo:lenet", "--train", "digits"], "without images"),
         (["--model", "zoo:lenet", "--data", "digits", "--test", "digits"], "not both"),
         (["--data", "nowhere/"], "nowhere"),
         (["--data", "photos"], "no labelled training images"),
@@ -186,7 +186,7 @@ def test_a_module_of_ones_own_with_weights(run, tmp_path, photos, monkeypatch):
         f"import torch\n\n\n{code}\n\n\ndef make_model():\n    return Brightness()\n"
     )
     save_file(Brightness().state_dict(), tmp_path / "weights.safetensors")
-    words = ["--model", "my_models:make_model", "--weights", "weights.safetensors", "--size", "10", "--limit", "20"]
+    words = ["--model", "my_models:make_model", "--weights", "weights.safetensors", "--size", "10", "--max-test", "20"]
     outcome = run("audit", *words, "--test", "photos/test", "--stress", "corrupted,invalid", "--quiet", "--json")
     assert outcome.code == 0
     assert outcome.json()["data"]["test"]["images"] == 20

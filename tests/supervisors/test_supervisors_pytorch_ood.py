@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from secondguess import Classifier, ImageSet, Needs, Observation, Supervisor, Trace, UserError, run_audit
+import secondguess as sg
+from secondguess import Classifier, ImageSet, Needs, Observation, Supervisor, Trace, UserError
 from secondguess.supervisors import checks, make
 from secondguess.supervisors.checks import example_observation
 from secondguess.supervisors.knn import KNN
@@ -304,8 +305,8 @@ def test_a_detector_stands_in_an_audit_beside_the_others(
     test = ImageSet.from_arrays(images, np.arange(90) % 4)
     train = ImageSet.from_arrays(1 - images, np.arange(90) % 4)
     detectors = [FromPytorchOOD(Centre()), FromPytorchOOD(LogitNorm())]
-    result = run_audit(
-        classifier, test, train=train, out=tmp_path, supervisors=["entropy", *detectors], stress=["invalid"]
+    result = sg.audit(
+        classifier, test, train=train, folder=tmp_path, supervisors=["entropy", *detectors], stress=["invalid"]
     )
     assert "supervisor.ood_centre.invalid.auroc" in result.numbers
     assert "supervisor.ood_logit_norm.invalid.auroc" in result.numbers

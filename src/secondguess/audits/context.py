@@ -64,13 +64,13 @@ class Context:
         train: what the classifier was trained on, for supervisors that learn; may be None.
         supervisors: those under comparison.
         stress: stress sets to make of the test images.
-        out: the folder of the audit; nothing is written anywhere else.
+        folder: where the audit works; nothing is written anywhere else.
         seed: of everything random.
         false_alarms: the share of nominal images that an alarm threshold may hit.
         progress: where to report.
-        unusable: why some supervisors could not be used, by name.
-        unmade: why some stress sets could not be made, by name.
-        remarks: what supervisors warned of while they were fitted or scored, by name.
+        unusable_supervisors: why some supervisors could not be used, by name.
+        failed_stress: why some stress sets could not be made, by name.
+        warnings: what supervisors warned of while they were fitted or scored, by name.
     """
 
     classifier: Classifier
@@ -78,13 +78,13 @@ class Context:
     train: ImageSet | None
     supervisors: Sequence[Supervisor]
     stress: Sequence[StressSet]
-    out: Path
+    folder: Path
     seed: int = 0
     false_alarms: float = 0.05
     progress: Progress = field(default_factory=Silent)
-    unusable: dict[str, str] = field(default_factory=dict)
-    unmade: dict[str, str] = field(default_factory=dict)
-    remarks: dict[str, list[str]] = field(default_factory=dict)
+    unusable_supervisors: dict[str, str] = field(default_factory=dict)
+    failed_stress: dict[str, str] = field(default_factory=dict)
+    warnings: dict[str, list[str]] = field(default_factory=dict)
     _scored: dict[tuple[str, str], Scored] = field(default_factory=dict, repr=False)
     _fitting: dict[str, float] = field(default_factory=dict, repr=False)
 
@@ -98,8 +98,7 @@ class Context:
         """The true labels of the test images (n,)."""
         if not self.test.is_labelled:
             raise NotApplicable(
-                "The test images have no labels, so accuracy and calibration cannot be measured; "
-                "give labelled images with --test."
+                "The test images have no labels, so accuracy and calibration cannot be measured; give labelled ones."
             )
         return self.test.labels
 
@@ -107,7 +106,7 @@ class Context:
     def stressed(self) -> dict[str, tuple[ImageSet, Observation]]:
         """Every stress set by name: its images, and what the classifier says of them.
 
-        A set that cannot be made is left out, with its reason in `unmade`.
+        A set that cannot be made is left out, with its reason in `failed_stress`.
         """
         made: dict[str, tuple[ImageSet, Observation]] = {}
         for one in self.stress:
@@ -119,11 +118,11 @@ class Context:
                     seed=self.seed,
                     progress=self.progress,
                     device=self.classifier.device,
-                    folder=self.out / "stress",
+                    folder=self.folder / "stress",
                 )
                 made[one.name] = (images, self.observe(images, f"{one.name} images"))
             except Exception as error:  # somebody's generator must not take the report down
-                self.unmade[one.name] = explain(error)
+                self.failed_stress[one.name] = explain(error)
         return made
 
     @cached_property
@@ -139,9 +138,9 @@ class Context:
                     supervisor.score(self.nominal.take(slice(0, 8)))  # one that cannot score must not cost the others
                 usable.append(supervisor)
             except Exception as error:
-                self.unusable[supervisor.name] = explain(error)
+                self.unusable_supervisors[supervisor.name] = explain(error)
         if not usable:
-            raise UserError("None of the supervisors can be used: " + " ".join(self.unusable.values()))
+            raise UserError("None of the supervisors can be used: " + " ".join(self.unusable_supervisors.values()))
         return usable
 
     def scored(self, supervisor: str, name: str = "nominal") -> Scored:
@@ -164,8 +163,8 @@ class Context:
         return Cost(fitting, self._stopwatch.extra(judge.needs), 1e6 * seconds / len(self.nominal))
 
     def observe(self, images: ImageSet, label: str, needs: Needs | None = None) -> Observation:
-        """Look at images once for everybody, or for those who have these `needs`."""
-        with self.progress.task(f"Looking at {label}", len(images)) as advance:
+        """What the classifier says of images, with everything that the supervisors need, or with `needs`."""
+        with self.progress.task(f"Observing {label}", len(images)) as advance:
             wanted = self._needs(self.supervisors) if needs is None else needs
             return self.classifier.observe(images, wanted, seed=self.seed, progress=advance)
 
@@ -190,7 +189,7 @@ class Context:
             yield
         for one in heard:
             if issubclass(one.category, UserWarning):
-                said = self.remarks.setdefault(supervisor, [])
+                said = self.warnings.setdefault(supervisor, [])
                 said += [str(one.message)] if str(one.message) not in said else []
             else:
                 warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
@@ -216,7 +215,7 @@ class Context:
     @cached_property
     def _training(self) -> Observation:
         if self.train is None:
-            raise UserError("This needs the images the model was trained on; give them with --train.")
+            raise UserError("This needs the images the model was trained on; give them with train.")
         learners = [one for one in self.supervisors if _learns(one)]
         return self.observe(self.train, "training images", self._needs(learners))
 

@@ -45,7 +45,7 @@ class Number:
             raise ValueError(f"a number of the audit is {measured}; JSON has no such number, so leave it out")
         return cls(float(measured), data, seed)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Value, interval (null where there is none), sample size, seed and data fingerprint."""
         known = self.interval
         return {
@@ -86,7 +86,7 @@ class SectionResult:
     findings: Findings = field(default_factory=Findings)
     html: Markup = field(default_factory=Markup, repr=False)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Everything but the numbers, which are listed for the audit as a whole."""
         return {
             "name": self.name,

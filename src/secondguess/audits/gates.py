@@ -16,7 +16,7 @@ from typing import Any, Literal
 from secondguess.audits.findings import Number
 from secondguess.errors import UserError
 
-__all__ = ["Gate", "Verdict", "judge"]
+__all__ = ["Gate", "GateOutcome", "judge"]
 
 COMPARISONS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt, "==": operator.eq}
 FORM = re.compile(r"\s*(?P<name>[^<>=]+?)\s*(?P<comparison>>=|<=|==|>|<)\s*(?P<bound>[-+.\deE]+)\s*(?P<percent>%?)\s*")
@@ -50,15 +50,15 @@ class Gate:
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What became of a gate: passed, failed, or error when its number does not exist."""
+class GateOutcome:
+    """Whether a gate holds: passed, failed, or error when its number does not exist."""
 
     gate: Gate
     outcome: Literal["passed", "failed", "error"]
     value: float | None = None
     reason: str = ""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """The gate as text, its outcome, and the value it was held against."""
         return {
             "gate": str(self.gate),
@@ -68,16 +68,16 @@ class Verdict:
         }
 
 
-def judge(gate: Gate, numbers: Mapping[str, Number]) -> Verdict:
+def judge(gate: Gate, numbers: Mapping[str, Number]) -> GateOutcome:
     """Hold a gate against the numbers of an audit."""
     found = _value(gate.name, numbers)
     if found is None:
         close = difflib.get_close_matches(gate.name, numbers, n=3)
         hint = f"did you mean {' or '.join(close)}?" if close else "audit.json lists the numbers under 'numbers'."
-        return Verdict(gate, "error", reason=f"The audit has no number {gate.name!r}; {hint}")
+        return GateOutcome(gate, "error", reason=f"The audit has no number {gate.name!r}; {hint}")
     if COMPARISONS[gate.comparison](found, gate.bound):
-        return Verdict(gate, "passed", found)
-    return Verdict(gate, "failed", found, f"{gate.name} is {found:.4g}, not {gate.comparison} {gate.bound:g}.")
+        return GateOutcome(gate, "passed", found)
+    return GateOutcome(gate, "failed", found, f"{gate.name} is {found:.4g}, not {gate.comparison} {gate.bound:g}.")
 
 
 def _value(name: str, numbers: Mapping[str, Number]) -> float | None:

@@ -1,4 +1,4 @@
-"""A finished (or interrupted) audit, and the files it leaves: `report.html`, `audit.json`, `junit.xml`."""
+"""A finished (or interrupted) audit, and its files: `report.html`, `audit.json`, `junit.xml`."""
 
 from __future__ import annotations
 
@@ -6,44 +6,50 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from secondguess._files import write_json, write_text
+from secondguess._files import make_folder, write_json, write_text
 from secondguess.audits.findings import Number, SectionResult
-from secondguess.audits.gates import Verdict
+from secondguess.audits.gates import GateOutcome
+from secondguess.errors import UserError
 from secondguess.report import Case, junit_xml, render
+from secondguess.results import Result, html_table
 
 __all__ = ["AuditResult"]
 
 SCHEMA = 1
 SUMMARY_LINES = 10
+REPORT, DATA, JUNIT = "report.html", "audit.json", "junit.xml"
 TEMPLATES = Path(__file__).parent / "sections"
 
 
-@dataclass
-class AuditResult:
+@dataclass(repr=False)
+class AuditResult(Result):
     """Everything an audit found.
 
     Attributes:
-        out: the folder with the files.
         about: provenance: when, how, seed, versions, data and model.
-        sections: one result a section, in the order of the report.
-        verdicts: what became of the gates.
-        interrupted: whether it was stopped before its end.
+        sections: one result for each section, in the order of the report.
+        gates: whether each gate holds.
+        interrupted: whether the audit was stopped before its end.
+        folder: where the files are; None until the result is saved.
     """
 
-    out: Path
     about: dict[str, Any]
     sections: list[SectionResult] = field(default_factory=list)
-    verdicts: list[Verdict] = field(default_factory=list)
+    gates: list[GateOutcome] = field(default_factory=list)
     interrupted: bool = False
+    folder: Path | None = None
 
     def __repr__(self) -> str:
         done = sum(section.status == "done" for section in self.sections)
-        return f"AuditResult({self.report}: {done} of {len(self.sections)} sections, {len(self.numbers)} numbers)"
+        where = f"{self.folder}: " if self.folder else ""
+        return f"AuditResult({where}{done} of {len(self.sections)} sections, {len(self.numbers)} numbers)"
 
     @property
     def report(self) -> Path:
         """The page for people."""
-        return self.out / "report.html"
+        if self.folder is None:
+            raise UserError("The audit has not been saved yet, so there is no report; call save(folder) first.")
+        return self.folder / REPORT
 
     @property
     def numbers(self) -> dict[str, Number]:
@@ -52,43 +58,63 @@ class AuditResult:
 
     @property
     def failed(self) -> list[SectionResult]:
-        """The sections that did not come to an end."""
+        """The sections that raised an error."""
         return [section for section in self.sections if section.status == "failed"]
 
     @property
     def passed(self) -> bool:
         """Whether every gate holds."""
-        return all(verdict.outcome == "passed" for verdict in self.verdicts)
+        return all(gate.outcome == "passed" for gate in self.gates)
 
-    def summary(self) -> list[tuple[str, str]]:
-        """At most ten (what, how) lines for a manager: every section's first before any section's second."""
+    @property
+    def highlights(self) -> list[tuple[str, str]]:
+        """The summary as at most ten (what, how) pairs: the first of every section before the second of any."""
         must = [(f"Failed: {section.title}", section.reason) for section in self.failed]
-        if self.verdicts:
-            held = sum(verdict.outcome == "passed" for verdict in self.verdicts)
-            must.append(("Gates", f"{held} of {len(self.verdicts)} hold"))
+        if self.gates:
+            held = sum(gate.outcome == "passed" for gate in self.gates)
+            must.append(("Gates", f"{held} of {len(self.gates)} hold"))
         lines = [section.findings.summary for section in self.sections]
         places = sorted((rank, place) for place, some in enumerate(lines) for rank in range(len(some)))
         shown = sorted(places[: max(0, SUMMARY_LINES - len(must))], key=lambda one: (one[1], one[0]))
         return [lines[place][rank] for rank, place in shown] + must[:SUMMARY_LINES]
 
-    def to_json(self) -> dict[str, Any]:
-        """The machine-readable audit."""
+    def summary(self) -> str:
+        """At most ten lines for a person."""
+        width = max((len(what) for what, _ in self.highlights), default=0)
+        return "\n".join(f"{what:<{width}}  {' '.join(how.split())}" for what, how in self.highlights)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The machine-readable audit; what `audit.json` holds."""
         return {
             "schema": SCHEMA,
             "status": "interrupted" if self.interrupted else "complete",
             **self.about,
-            "summary": [{"what": what, "how": how} for what, how in self.summary()],
-            "sections": [section.to_json() for section in self.sections],
-            "gates": [verdict.to_json() for verdict in self.verdicts],
-            "numbers": {name: number.to_json() for name, number in self.numbers.items()},
-            "files": {"report": str(self.report), "junit": str(self.out / "junit.xml")},
+            "summary": [{"what": what, "how": how} for what, how in self.highlights],
+            "sections": [section.to_dict() for section in self.sections],
+            "gates": [gate.to_dict() for gate in self.gates],
+            "numbers": {name: number.to_dict() for name, number in self.numbers.items()},
+            "files": self.folder and {"report": str(self.folder / REPORT), "junit": str(self.folder / JUNIT)},
         }
 
-    def write(self) -> None:
-        """Write the three files, each atomically."""
-        write_json(self.out / "audit.json", self.to_json())
-        write_text(self.out / "junit.xml", junit_xml("secondguess audit", self._cases()))
-        write_text(self.report, render("audit.html", [TEMPLATES], audit=self))
+    def save(self, folder: str | Path) -> Path:
+        """Write `report.html`, `audit.json` and `junit.xml` into a folder, each atomically."""
+        self.folder = make_folder(folder)
+        write_json(self.folder / DATA, self.to_dict())
+        write_text(self.folder / JUNIT, junit_xml("secondguess audit", self._cases()))
+        write_text(self.folder / REPORT, render("audit.html", [TEMPLATES], audit=self))
+        return self.folder
+
+    def _repr_html_(self) -> str:
+        """The summary as a table, the gates, and every number with its interval, folded."""
+        tables = [html_table(self.highlights)]
+        if self.gates:
+            rows = [(one.gate, "–" if one.value is None else f"{one.value:.4g}", one.outcome) for one in self.gates]
+            tables.append(html_table(rows, ("gate", "measured", "outcome")))
+        numbers = html_table(
+            [(name, *_spelt(number)) for name, number in self.numbers.items()], ("number", "value", "interval")
+        )
+        count = f"{len(self.numbers):,} numbers"
+        return "".join(tables) + f"<details><summary>{count}</summary>{numbers}</details>"
 
     def _cases(self) -> list[Case]:
         outcomes = {"done": "passed", "failed": "error", "skipped": "skipped"}
@@ -96,4 +122,9 @@ class AuditResult:
             Case("audit.section", one.name, outcomes[one.status], one.reason, one.seconds)  # type: ignore[arg-type]
             for one in self.sections
         ]
-        return sections + [Case("audit.gate", str(one.gate), one.outcome, one.reason) for one in self.verdicts]
+        return sections + [Case("audit.gate", str(one.gate), one.outcome, one.reason) for one in self.gates]
+
+
+def _spelt(number: Number) -> tuple[str, str]:
+    interval = number.interval
+    return f"{number.value:.4g}", f"{interval.low:.4g} to {interval.high:.4g}" if interval else ""

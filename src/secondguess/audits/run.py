@@ -1,4 +1,4 @@
-"""Run an audit: section after section, none of which can take the others down."""
+"""`audit`: one classifier, section after section, none of which can take the others down."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import copy
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 from markupsafe import Markup
@@ -22,8 +24,9 @@ from secondguess.audits.findings import NotApplicable, SectionResult
 from secondguess.audits.gates import Gate, judge
 from secondguess.audits.result import TEMPLATES, AuditResult
 from secondguess.audits.sections import SECTIONS, Section
+from secondguess.audits.subject import Images, Subject
 from secondguess.errors import UserError
-from secondguess.images import ImageSet
+from secondguess.images import Dataset
 from secondguess.model.cache import Cache
 from secondguess.model.classifier import Classifier
 from secondguess.progress import Progress, Silent
@@ -31,60 +34,106 @@ from secondguess.report import render
 from secondguess.stress import StressSet
 from secondguess.supervisors import Supervisor
 
-__all__ = ["run_audit"]
+__all__ = ["audit"]
 
 Named = TypeVar("Named", Supervisor, StressSet)
 
 
-def run_audit(
-    classifier: Classifier,
-    test: ImageSet,
+def audit(
+    model: Any = None,
+    data: Images | None = None,
     *,
-    train: ImageSet | None = None,
-    out: str | Path = "out/audit",
+    test: Images | None = None,
+    train: Images | None = None,
     supervisors: str | Iterable[str | Supervisor] = "standard",
     stress: str | Iterable[str | StressSet] = ("ambiguous", "corrupted", "adversarial", "invalid"),
     gates: Iterable[str | Gate] = (),
-    seed: int = 0,
-    command: str = "",
-    progress: Progress | None = None,
     sections: Sequence[Section] = SECTIONS,
+    architecture: str | None = None,
+    epochs: int | None = None,
+    max_test: int | None = None,
+    seed: int = 0,
+    device: str = "auto",
+    folder: str | Path | None = None,
+    progress: Progress | None = None,
+    command: str = "",
+    **loading: Any,
 ) -> AuditResult:
-    """Audit a classifier and write `report.html`, `audit.json` and `junit.xml`.
+    """Audit a classifier: accuracy, calibration, supervisors on stress sets, images to look at.
 
     Args:
-        classifier: the system under test.
-        test: nominal images; labelled ones show more.
-        train: the images it was trained on, for supervisors that learn from them.
-        out: the folder for the results and for the cache; nothing is written anywhere else.
+        model: a `Classifier`, or anything it opens: a torch module, an `.onnx` or `.pt2` file, any callable. Without
+            one, an architecture of the zoo is trained on the training split of `data`.
+        data: test and training images together: a `Dataset`, or a name or path that `load` takes. An `ImageSet` is the
+            test set.
+        test: the test images, instead of `data`; labelled ones show more.
+        train: the images that the model was trained on, for supervisors that learn from them.
         supervisors: names or ready-made supervisors; `"standard"` are all but the expensive ones, `"all"` are all.
-        stress: names of stress sets, or ready-made ones.
+        stress: names of stress sets, or ready-made ones; `"invalid:FOLDER"` takes your own images of no class.
         gates: conditions such as `"supervisor.entropy.invalid.auroc>=0.8"`.
+        sections: what to do; all of it by default.
+        architecture: what to train without a model; by default a small network that suits the size of the images.
+        epochs: of that training, instead of the number in the recipe of its paper.
+        max_test: use at most so many test images, drawn at random.
         seed: of everything random.
+        device: where to compute, unless `model` is a `Classifier`, which has its own.
+        folder: where to work and to write `report.html`, `audit.json` and `junit.xml`. Observations, trained models and
+            generators are kept there too, so that a second audit reuses them and an interrupted one goes on.
+            Without it the audit works in a temporary folder that is removed at the end; `result.save(folder)` writes
+            the three files.
+        progress: where to report; silent by default.
         command: how the audit was started, for the record.
-        progress: where to report; silent if left out.
-        sections: what to do; all of it if left out.
+        **loading: options of `load` for images given by name; `size` and `channels` default to what the model takes.
 
     Returns:
         The findings. An interrupt (Ctrl-C) ends the audit early, with what was found until then.
 
     Raises:
-        UserError: the model cannot look at the test images at all, or names were given twice or are unknown.
+        UserError: the model cannot look at the test images at all, or something given is unknown or contradicts itself.
     """
     parsed = [gate if isinstance(gate, Gate) else Gate.parse(gate) for gate in gates]
-    context = Context(
-        classifier=_agreeing(classifier, test, train),
-        test=test,
-        train=train,
-        supervisors=_distinct("supervisor", supervisors_room.make(supervisors)),
-        stress=_distinct("stress set", stress_room.make(stress)),
-        out=make_folder(out),
-        seed=seed,
-        progress=progress or Silent(),
-    )
+    progress = progress or Silent()
+    with _workplace(folder) as work:
+        if model is None:
+            if test is not None or train is not None:
+                raise UserError("Test or training images were given without a model; give the model, or data to train.")
+            training: Any = {"epochs": epochs, "seed": seed, "device": device, "progress": progress}
+            subject = Subject.trained(architecture, data, folder=work / "model", **training, loading=loading)
+        else:
+            subject = Subject.opened(model, data, test, train, device, loading)
+        images = subject.data.test
+        context = Context(
+            classifier=_agreeing(subject.classifier, subject.data),
+            test=images.head(max_test, seed=seed) if max_test and max_test < len(images) else images,
+            train=subject.data.train,
+            supervisors=_distinct("supervisor", supervisors_room.make(supervisors)),
+            stress=_distinct("stress set", stress_room.make(stress)),
+            folder=make_folder(work),
+            seed=seed,
+            progress=progress,
+        )
+        result = _audited(context, sections, command)
+    result.gates = [judge(gate, result.numbers) for gate in parsed]
+    if folder is not None:
+        result.save(folder)
+    return result
+
+
+@contextmanager
+def _workplace(folder: str | Path | None) -> Iterator[Path]:
+    """The folder to work in: the user's, which is made when something is written, or a temporary one."""
+    if folder is not None:
+        yield Path(folder)
+        return
+    with TemporaryDirectory(prefix="secondguess-audit-", ignore_cleanup_errors=True) as temporary:
+        yield Path(temporary)
+
+
+def _audited(context: Context, sections: Sequence[Section], command: str) -> AuditResult:
+    """Run the sections; an interrupt skips the rest of them."""
     if context.classifier.cache is None and context.classifier.fingerprint is not None:
-        context.classifier.cache = Cache(context.out / "cache")
-    result = AuditResult(context.out, _about(context, command))
+        context.classifier.cache = Cache(context.folder / "cache")
+    result = AuditResult(_about(context, command))
     began = time.perf_counter()
     try:
         _ = context.nominal  # a model that cannot look at these images is the user's mistake, not a failed section
@@ -99,9 +148,7 @@ def run_audit(
         except KeyboardInterrupt:
             result.interrupted = True
             result.sections.append(SectionResult(section.NAME, section.TITLE, "skipped", reason="Interrupted."))
-    result.verdicts = [judge(gate, result.numbers) for gate in parsed]
     result.about["seconds"] = round(time.perf_counter() - began, 3)
-    result.write()
     return result
 
 
@@ -124,18 +171,15 @@ def _folders(section: Section) -> list[Path]:
     return [*own, TEMPLATES]
 
 
-def _agreeing(classifier: Classifier, test: ImageSet, train: ImageSet | None) -> Classifier:
-    """A copy of the classifier, the user's own stays as it is; without class names it gets those of the data."""
+def _agreeing(classifier: Classifier, data: Dataset) -> Classifier:
+    """A copy of the classifier, which leaves the user's own as it is; without class names it gets those of the data."""
     agreed = copy.copy(classifier)
-    for kind, images in (("test", test), ("training", train)):
-        if images is None or not images.class_names:
-            continue
-        agreed.class_names = agreed.class_names or images.class_names
-        if agreed.class_names != images.class_names:
-            raise UserError(
-                f"The model's classes ({', '.join(agreed.class_names[:5])} ...) and those of the {kind} images "
-                f"({', '.join(images.class_names[:5])} ...) differ; they must be the same, in the same order."
-            )
+    agreed.class_names = agreed.class_names or data.class_names
+    if data.class_names and agreed.class_names != data.class_names:
+        raise UserError(
+            f"The model's classes ({', '.join(agreed.class_names[:5])} ...) and those of the test images "
+            f"({', '.join(data.class_names[:5])} ...) differ; they must be the same, in the same order."
+        )
     return agreed
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import shlex
 import sys
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -27,25 +26,19 @@ from secondguess.cli.options import (
     Std,
     Weights,
     listed,
-    numbers,
+    open_classifier,
     pixels,
     print_json,
     progress_for,
     say,
-    training_images,
 )
 from secondguess.errors import UserError
 
 if TYPE_CHECKING:
     from secondguess.audits import AuditResult
-    from secondguess.images import Dataset
-    from secondguess.model.classifier import Classifier
-    from secondguess.progress import Progress
 
 __all__ = ["audit"]
 
-DEFAULT_DATA, DEFAULT_ARCHITECTURE = "mnist5k", "simple_cnn"
-SMALLEST = 12  # pixels a side, for the default architecture
 FAILED, UNKNOWN_NUMBER, INTERRUPTED = 1, 2, 130
 
 
@@ -68,7 +61,7 @@ def audit(
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option(help=f"Training and test images together. [default: {DEFAULT_DATA}]", rich_help_panel="Data"),
+        typer.Option(help="Training and test images together. [default: mnist5k]", rich_help_panel="Data"),
     ] = None,
     test: Annotated[str | None, typer.Option(help="Labelled test images.", rich_help_panel="Data")] = None,
     train: Annotated[
@@ -78,7 +71,7 @@ def audit(
     channels: Channels = None,
     fit: Fit = "stretch",
     skip_bad: SkipBad = False,
-    limit: Annotated[
+    max_test: Annotated[
         int | None, typer.Option(min=1, help="Use at most so many test images.", rich_help_panel="Data")
     ] = None,
     invalid: Annotated[str, typer.Option(help="Images that belong to no class.", rich_help_panel="Stress")] = "mixed",
@@ -119,62 +112,44 @@ def audit(
 
     `secondguess audit --model m.onnx --test test/ --assert "supervisor.entropy.invalid.auroc>=0.8"`
     """
-    from secondguess.audits import Gate, run_audit
+    from secondguess.audits import audit as run_audit
 
-    parsed = [Gate.parse(text) for text in gates or []]
-    progress = progress_for(quiet=quiet or json)
-    loading: dict[str, Any] = {"fit": fit, "skip_bad": skip_bad}
-    if model is None:
-        if test or train or weights:
-            raise UserError("Images or weights of your own were given without a model; say which with --model.")
-        loading |= {"size": pixels(size), "channels": channels}
-        dataset = _load(data or DEFAULT_DATA, None, None, loading)
-        small = min(dataset.test.shape[1:]) < SMALLEST
-        chosen = architecture or ("fully_connected" if small else DEFAULT_ARCHITECTURE)
-        classifier = _trained(chosen, dataset, out, epochs, seed, device, progress)
-    else:
-        if data is None and test is None:
-            raise UserError("A model was given without images; say which with --test (and --train), or --data.")
-        options = {
-            "output": output,
-            "batch_size": batch_size,
-            "device": device,
-            "mean": numbers(mean),
-            "std": numbers(std),
-        }
-        classifier = _opened(model, weights, options)
-        shape = classifier.input_shape
-        loading |= {"size": pixels(size) or (shape and shape[1:]), "channels": channels or (shape and shape[0])}
-        dataset = _load(data, test, train, loading)
-    images = dataset.test.head(limit, seed=seed) if limit and limit < len(dataset.test) else dataset.test
+    if model is None and (weights or test or train):
+        raise UserError("Images or weights of your own were given without a model; say which with --model.")
+    classifier = model and open_classifier(model, weights, mean, std, output, batch_size, device)
     result = run_audit(
         classifier,
-        images,
-        train=dataset.train,
-        out=out,
+        data,
+        test=test,
+        train=train,
         supervisors=listed(supervisors),
         stress=[f"invalid:{invalid}" if name == "invalid" else name for name in listed(stress)],
-        gates=parsed,
+        gates=gates or (),
+        architecture=architecture,
+        epochs=epochs,
+        max_test=max_test,
         seed=seed,
-        command=_command(),
-        progress=progress,
+        device=device,
+        folder=out,
+        progress=progress_for(quiet=quiet or json),
+        command=shlex.join(["secondguess", *sys.argv[1:]]),
+        size=pixels(size),
+        channels=channels,
+        fit=fit,
+        skip_bad=skip_bad,
     )
-    _report(result, as_json=json)
+    print_json(result.to_dict()) if json else _print(result)
     return _code(result)
 
 
-def _report(result: AuditResult, *, as_json: bool) -> None:
-    if as_json:
-        print_json(result.to_json())
-        return
+def _print(result: AuditResult) -> None:
     say()
-    width = max((len(what) for what, _ in result.summary()), default=0)
-    for what, how in result.summary():
-        say(f"  {what:<{width}}  {how}")
+    for line in result.summary().splitlines():
+        say(f"  {line}")
     say()
-    for verdict in result.verdicts:
-        if verdict.outcome != "passed":
-            say(f"  Gate {verdict.outcome}: {verdict.reason}")
+    for gate in result.gates:
+        if gate.outcome != "passed":
+            say(f"  Gate {gate.outcome}: {gate.reason}")
     say(f"Report: {result.report}")
 
 
@@ -182,49 +157,7 @@ def _code(result: AuditResult) -> int:
     """0 fine, 1 a gate failed or a section did, 2 a gate asks for a number that this audit does not have."""
     if result.interrupted:
         return INTERRUPTED
-    outcomes = {verdict.outcome for verdict in result.verdicts}
+    outcomes = {gate.outcome for gate in result.gates}
     if "failed" in outcomes or result.failed:
         return FAILED
     return UNKNOWN_NUMBER if "error" in outcomes else 0
-
-
-def _opened(model: str, weights: Path | None, options: dict[str, Any]) -> Classifier:
-    from secondguess.model.classifier import Classifier
-
-    return Classifier(model, weights=weights, **options)
-
-
-def _trained(
-    architecture: str, dataset: Dataset, out: Path, epochs: int | None, seed: int, device: str, progress: Progress
-) -> Classifier:
-    from secondguess.audits import train_subject
-
-    return train_subject(
-        architecture, dataset, folder=out / "model", epochs=epochs, seed=seed, device=device, progress=progress
-    )
-
-
-def _load(data: str | None, test: str | None, train: str | None, loading: dict[str, Any]) -> Dataset:
-    """One data set from `--data`, or from `--test` and `--train`."""
-    from secondguess.images import Dataset, load, load_images
-
-    if data is not None:
-        if test is not None or train is not None:
-            raise UserError("Give either --data, or --test and --train, not both.")
-        return load(data, **loading)
-    if test is None:
-        raise UserError("Say which images to test on with --test.")
-    tested = replace(load_images(test, **loading), name=test)
-    if train is None:
-        return Dataset(test, None, tested)
-    shape = tested.shape
-    trained = training_images(train, loading | {"size": shape[1:], "channels": shape[0]})
-    if trained.content_fingerprint == tested.content_fingerprint:
-        raise UserError(
-            f"--train {train} and --test {test} are the same images; supervisors must not learn from the test."
-        )
-    return Dataset(test, trained, tested)
-
-
-def _command() -> str:
-    return shlex.join(["secondguess", *sys.argv[1:]])

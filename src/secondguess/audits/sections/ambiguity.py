@@ -40,7 +40,7 @@ def run(context: Context) -> Findings:
     made = {one.name: one for one in context.stress if isinstance(one, AmbiguousGenerator)}
     found = {name: context.stressed[name] for name in made if name in context.stressed}
     if not found:
-        reasons = [context.unmade[name] for name in made if name in context.unmade]
+        reasons = [context.failed_stress[name] for name in made if name in context.failed_stress]
         findings.view = {"sets": [], "reason": reasons[0] if reasons else "No ambiguous images were asked for."}
         return findings
     nominal = (

@@ -81,7 +81,7 @@ def _training(context: Context) -> Evidence:
     if context.train is None or not context.train.is_labelled:
         raise NotApplicable(
             "Rules about what images of a class look like are learnt from labelled training images; "
-            "give them with --train."
+            "give them with train."
         )
     images = context.train.take(context.train.labels >= 0).head(MOST_TRAINING, seed=context.seed)
     return Evidence(context.observe(images, "training images", Needs()), images)

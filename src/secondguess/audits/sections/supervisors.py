@@ -43,8 +43,8 @@ def run(context: Context) -> Findings:
         "near": {column: _near(rows, row, column) for column, row in best.items()},
         "details": _details(context, findings, best, columns),
         "histograms": _histograms(context, best),
-        "left_out": context.unusable | context.unmade,
-        "remarks": context.remarks,
+        "left_out": context.unusable_supervisors | context.failed_stress,
+        "remarks": context.warnings,
         "false_alarms": context.false_alarms,
         "images": {name: len(images) for name, (images, _) in context.stressed.items()},
         "wrong": int(wrong.sum()) if wrong is not None else 0,
@@ -58,7 +58,7 @@ def _summary(
     context: Context, view: dict[str, Any], best: dict[str, dict[str, Any]], columns: list[str]
 ) -> list[tuple[str, str]]:
     """What is noticed, by whom, and what is noticed least."""
-    lines = [("Left out", f"{name}: {reason}") for name, reason in context.unmade.items()]
+    lines = [("Left out", f"{name}: {reason}") for name, reason in context.failed_stress.items()]
     lines += [
         ("Right under stress", f"{value.value:.1%} of {name} images") for name, value in view["accuracies"].items()
     ]
