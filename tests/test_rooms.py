@@ -21,10 +21,10 @@ HOUSE = Path(secondguess.__file__).parent
 # of a later one. Rooms that are still to be built have their place already.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "_files", "_device", "progress", "results", "_versions"),
+    ("contracts",),
     ("metrics", "images", "report", "zoo"),
     ("training",),
     ("model",),
-    ("contracts",),
     ("stress",),
     ("supervisors",),
     ("guard", "hubris"),

@@ -41,7 +41,7 @@ from secondguess.metrics import auroc, wilson
 from secondguess.stress import Adversarial, Corrupted
 from secondguess.stress.ambiguous import AmbiGuess
 from secondguess.stress.corruptions import FASHION_MNIST_C, MNIST_C
-from secondguess.supervisors import make
+from secondguess.supervisors import make, make_all
 from secondguess.training import Fleet
 
 COLUMNS = ("ambiguous", "adversarial", "corrupted", "invalid")
@@ -102,7 +102,7 @@ def one_run(number, model, data, kept, fresh, arguments):
     }
     training = mixed(data.train, load_images(arguments.kept / "training.npz"), arguments.fit_images, number)
     jury = SupervisorSet(recommended(classifier))
-    alone = make(["max_softmax", "deep_gini"]) + make("dsa", other_distances="lazy")
+    alone = [*make_all(["max_softmax", "deep_gini"]), make("dsa", other_distances="lazy")]
     seen = classifier.observe(training, jury.needs)
     clock("observed")
     jury = jury.fit(seen, training.labels)

@@ -204,7 +204,7 @@ def _supervised(name, varied, size):
     """An unfitted supervisor, what it learns from with the labels, and what it scores."""
     held = HELD[name] | {varied: size}
     learnt = _seen(held["training images"], held["dimensions"], held["classes"], 0)
-    return make(name)[0], learnt, _seen(held["images"], held["dimensions"], held["classes"], 1)
+    return make(name), learnt, _seen(held["images"], held["dimensions"], held["classes"], 1)
 
 
 def _score(name, varied, size):

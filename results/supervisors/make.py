@@ -22,7 +22,7 @@ import torch
 from secondguess import load, zoo
 from secondguess._versions import versions
 from secondguess.images import load_images
-from secondguess.supervisors import make, names
+from secondguess.supervisors import make_all, names
 from secondguess.training import Fleet
 from secondguess_lab.studies.tasks.opening import joined
 from secondguess_lab.studies.tasks.supervisors import configured, fixed_sets, score_run
@@ -37,7 +37,7 @@ def supervisors(arguments):
     parameters = {name: {"members": arguments.members} for name in ENSEMBLES}
     parameters["dissector"] = {"batch_size": 1024}  # in batches of 32, as by default, 80,000 images take minutes
     wanted = [name for name in names() if name not in arguments.skip]
-    return [configured(one, parameters, ARCHITECTURE, 0) for one in make(wanted)]
+    return [configured(one, parameters, ARCHITECTURE, 0) for one in make_all(wanted)]
 
 
 def one_run(number, model, training, sets, panel, arguments):

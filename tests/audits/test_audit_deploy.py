@@ -19,8 +19,8 @@ from secondguess.audits.context import Context
 from secondguess.audits.sections import deploy
 from secondguess.errors import UserError
 from secondguess.guard.panel import fit_panel
-from secondguess.stress import make as make_stress
-from secondguess.supervisors import make as make_supervisors
+from secondguess.stress import make_all as make_stress
+from secondguess.supervisors import make_all as make_supervisors
 
 SUPERVISORS = ["entropy", "pcs", "mdsa"]
 

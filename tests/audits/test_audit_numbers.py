@@ -18,7 +18,7 @@ from torch import nn
 
 from secondguess import AuditResult, Dataset, ImageSet
 from secondguess.audits.sections import SECTIONS
-from secondguess.stress import make
+from secondguess.stress import make_all
 
 Floats = NDArray[np.float64]
 SCORES: dict[str, Callable[[Floats], Floats]] = {
@@ -41,7 +41,7 @@ def probabilities(net: nn.Module, digits: Dataset) -> Floats:
 
 @pytest.fixture(scope="module")
 def stressed(net: nn.Module, digits: Dataset) -> dict[str, tuple[ImageSet, Floats]]:
-    sets = {one.name: one.make(digits.test, seed=7) for one in make(["corrupted", "invalid"])}
+    sets = {one.name: one.make(digits.test, seed=7) for one in make_all(["corrupted", "invalid"])}
     return {name: (images, look(net, images)) for name, images in sets.items()}
 
 

@@ -197,7 +197,7 @@ def test_other_warnings_are_not_swallowed(classifier: Classifier, few: ImageSet,
 def expensive(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two softmax supervisors are known, and one that is expensive."""
     registry.names()
-    monkeypatch.setattr(registry, "_known", {name: registry.get(name) for name in ("entropy", "pcs")})
+    monkeypatch.setattr(registry.REGISTRY, "known", {name: registry.get(name) for name in ("entropy", "pcs")})
     register(type("Costly", (Sampled,), {"name": "costly", "expensive": True}))
 
 

@@ -109,7 +109,7 @@ def test_options_reach_the_generator(run, monkeypatch):
         (["--pairs", "3-x"], "'3-x' is not a pair of classes such as 3-8; the classes are: 0, 1, 2"),
         (["--pairs", "38"], "'38' is not a pair of classes"),
         (["--pairs", "3-3"], "(3, 3) is not a pair of two classes"),
-        (["--generator", "magic"], "There is no generator 'magic'; there is ambiguess, blend and latent_mixture."),
+        (["--generator", "magic"], "There is no generator 'magic'; known are: ambiguess, blend"),
         (["--mode", "new"], "mode is 'new'"),
         (["--delta-max", "2"], "delta_max is 2.0"),
         (["--data", "nowhere/"], "nowhere"),

@@ -77,7 +77,7 @@ def observed(rng: np.random.Generator, n: int, width: int) -> Observation:
 @pytest.mark.parametrize(("width", "count"), [(8, 300), (96, 150), (96, 2000)])
 def test_the_quick_score_is_the_score(options: dict, width: int, count: int) -> None:
     rng = np.random.default_rng(1)
-    supervisor = make("mdsa", **options)[0].fit(observed(rng, count, width))
+    supervisor = make("mdsa", **options).fit(observed(rng, count, width))
     seen = observed(rng, 90, width)
     quick, expected = quick_mdsa(supervisor), supervisor.score(seen)
     single = [quick(seen.take(np.array([row])))[0] for row in range(len(seen))]
@@ -88,7 +88,7 @@ def test_the_quick_score_is_the_score(options: dict, width: int, count: int) -> 
 @pytest.mark.parametrize("shrinkage", [0, 0.1])
 def test_a_broken_trace_is_infinitely_far_away_and_leaves_the_others_alone(shrinkage: float) -> None:
     rng = np.random.default_rng(1)
-    supervisor = make("mdsa", shrinkage=shrinkage)[0].fit(observed(rng, 300, 40))
+    supervisor = make("mdsa", shrinkage=shrinkage).fit(observed(rng, 300, 40))
     seen = observed(rng, 9, 40)
     before = quick_mdsa(supervisor)(seen)
     seen.traces[Trace()][0, 3], seen.traces[Trace()][4, 0] = np.nan, np.inf
@@ -100,7 +100,7 @@ def test_a_broken_trace_is_infinitely_far_away_and_leaves_the_others_alone(shrin
 
 def test_what_the_quick_score_does_not_know_is_left_to_the_supervisor() -> None:
     rng = np.random.default_rng(1)
-    supervisor = make("mdsa")[0].fit(observed(rng, 300, 40).take(np.arange(300)[np.arange(300) % 3 != 2]))
+    supervisor = make("mdsa").fit(observed(rng, 300, 40).take(np.arange(300)[np.arange(300) % 3 != 2]))
     quick, seen = quick_mdsa(supervisor), observed(rng, 3, 40)
     with pytest.warns(UserWarning, match="belong to a class"):
         assert np.isinf(quick(seen)).tolist() == [False, False, True]
@@ -110,7 +110,7 @@ def test_what_the_quick_score_does_not_know_is_left_to_the_supervisor() -> None:
 
 def test_supervisors_of_one_name_are_told_apart_by_their_layers() -> None:
     jury = SupervisorSet(
-        make("mdsa") + make("mdsa", layers=Trace("25%", "grid")) + make("mdsa", layers=["conv", "hidden"])
+        [make("mdsa"), make("mdsa", layers=Trace("25%", "grid")), make("mdsa", layers=["conv", "hidden"])]
     )
     assert jury.labels == ("mdsa", "mdsa@25%", "mdsa@conv+hidden")
     assert jury.needs.traces == {Trace(), Trace("25%", "grid"), Trace("conv"), Trace("hidden")}

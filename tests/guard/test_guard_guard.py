@@ -157,7 +157,7 @@ def test_a_guard_by_a_plain_rule_needs_no_stress(classifier: Classifier, digits:
 
 
 def test_a_latency_budget_saves_questions(classifier: Classifier, digits: Dataset, rehearsal: StressSplit) -> None:
-    three = [*CHEAP, make("dissector", epochs=3)[0]]
+    three = [*CHEAP, make("dissector", epochs=3)]
     full = Guard(three, false_alarms=0.1, latency_ms=1e6)
     full.fit(classifier, digits.train, digits.test, rehearsal)
     assert full._bench.cascade is None

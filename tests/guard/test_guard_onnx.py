@@ -30,9 +30,10 @@ logging.getLogger("torch.onnx").setLevel(logging.ERROR)
 def jury(classifier: Classifier, digits: Dataset) -> SupervisorSet:
     """Every supervisor that can be exported, fitted."""
     options = {"dsa": {"other_distances": "fit", "subsampling": 300}, "dissector": {"epochs": 2}}
-    made = [make(name, **options.get(name, {}))[0] for name in EXPORTABLE]
-    made += make("mdsa", layers=Trace("50%", "grid"), shrinkage=0.2) + make("vim", layers="pool2", dimension=20)
-    made += make("relative_mahalanobis", layers=[Trace("conv1", "mean"), Trace("conv2", "mean")])
+    made = [make(name, **options.get(name, {})) for name in EXPORTABLE]
+    made.append(make("mdsa", layers=Trace("50%", "grid"), shrinkage=0.2))
+    made.append(make("vim", layers="pool2", dimension=20))
+    made.append(make("relative_mahalanobis", layers=[Trace("conv1", "mean"), Trace("conv2", "mean")]))
     jury = SupervisorSet(made)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -109,7 +110,7 @@ def test_an_onnx_file_is_guarded_and_exported_in_two_graphs(
     path = tmp_path / "model.onnx"
     _export(classifier.backend.module, [torch.rand(2, 1, 8, 8)], path, ["images"], ["raw"])
     model = Classifier(str(path), class_names=classifier.class_names, device="cpu")
-    guard = Guard(["pcs", make("mdsa", layers="penultimate")[0]], false_alarms=0.1)
+    guard = Guard(["pcs", make("mdsa", layers="penultimate")], false_alarms=0.1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         guard.fit(model, digits.train, digits.test, rehearsal)

@@ -47,7 +47,7 @@ def test_an_ordinary_program_is_opened_and_answers_like_the_module(
 
 @pytest.mark.parametrize("name", ["lenet", "fully_connected", "icos_b", "icos_e"])
 def test_networks_of_the_zoo_are_opened(tmp_path: Path, name: str) -> None:
-    shape = zoo.describe(name).input_shape
+    shape = zoo.get(name).input_shape
     model = zoo.make(name, input_shape=shape, seed=0).eval()
     images = np.random.default_rng(0).random((3, *shape), dtype=np.float32)
     path = save(model, torch.from_numpy(images), tmp_path / "m.pt2", dynamic_shapes=({0: torch.export.Dim("n")},))

@@ -48,7 +48,7 @@ def test_penultimate_of_a_function_is_not_the_layer_before(images: np.ndarray) -
 
 @pytest.mark.parametrize("name", ["lenet", "simple_cnn", "icos_e"])
 def test_penultimate_of_the_zoo_is_fed_to_its_last_linear_layer(name: str) -> None:
-    shape = zoo.describe(name).input_shape
+    shape = zoo.get(name).input_shape
     model = zoo.make(name, input_shape=shape, seed=0).eval()
     heads = [module for module in model.modules() if isinstance(module, nn.Linear)]
     images = np.random.default_rng(0).random((3, *shape), dtype=np.float32)

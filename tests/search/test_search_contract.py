@@ -80,7 +80,7 @@ def test_names_and_parameters_of_the_registry():
 
 
 def test_a_search_of_ones_own_has_a_name(monkeypatch):
-    monkeypatch.setattr(searches, "_known", dict(searches._known))
+    monkeypatch.setattr(searches.REGISTRY, "known", dict(searches.REGISTRY.known))
     register(Moody)
     pool, _ = example_pool(80)
     assert isinstance(make_search("moody", pool), Moody)

@@ -14,7 +14,7 @@ from secondguess.search import Pool
 from secondguess.search import pool as pools
 from secondguess.search.checks import example_pool
 from secondguess.search.pool import pixel_features
-from secondguess.supervisors import make
+from secondguess.supervisors import make_all
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def test_the_threshold_itself_is_excluded(images):
 
 
 def test_scores_and_other_features(classifier, images):
-    pool = Pool.of(classifier, images, supervisors=make("deep_gini"), features=np.arange(120).reshape(60, 2))
+    pool = Pool.of(classifier, images, supervisors=make_all("deep_gini"), features=np.arange(120).reshape(60, 2))
     assert pool.features.tolist() == np.arange(120.0).reshape(60, 2).tolist()
     probabilities = classifier.predict(images)
     assert pool.scores["deep_gini"] == pytest.approx(1 - (probabilities**2).sum(axis=1))
@@ -185,8 +185,8 @@ def sick_at(bad, images, fault):
 def test_an_image_without_an_answer_is_left_out(classifier, images, fault):
     bad = [0, 17, 59]
     with pytest.warns(UserWarning, match=r"no usable answer \(NaN or an error\) to 3 of 60 images"):
-        pool = Pool.of(sick_at(bad, images, fault), images, min_confidence=0.0, supervisors=make("deep_gini"))
-    well = Pool.of(classifier, images, min_confidence=0.0, supervisors=make("deep_gini"))
+        pool = Pool.of(sick_at(bad, images, fault), images, min_confidence=0.0, supervisors=make_all("deep_gini"))
+    well = Pool.of(classifier, images, min_confidence=0.0, supervisors=make_all("deep_gini"))
     assert np.flatnonzero(~pool.eligible).tolist() == bad
     assert (pool.unanswered, well.unanswered, len(pool)) == (3, 0, 60)
     rows = pool.rows

@@ -18,7 +18,7 @@ from secondguess import Classifier, ImageSet, UserError
 from secondguess.errors import MissingExtra
 from secondguess.images import load_images, save_npz
 from secondguess.progress import Advance
-from secondguess.stress import Adversarial, make, names
+from secondguess.stress import Adversarial, make_all, names
 from secondguess.stress.adversarial import ATTACKS, PAPER_GRID
 from secondguess.stress.adversarial.attacks import open_attack
 from secondguess.stress.adversarial.search import pieces
@@ -499,7 +499,7 @@ def test_fewer_images_than_attacks_and_colour_will_do() -> None:
 
 def test_names_and_shortcuts() -> None:
     assert {"adversarial", "adversarial:pgd"} <= set(names())
-    whole, one = make(["adversarial", "adversarial:pgd"])
+    whole, one = make_all(["adversarial", "adversarial:pgd"])
     assert isinstance(whole, Adversarial) and isinstance(one, Adversarial)
     assert (whole.name, whole.attacks, whole.epsilons) == ("adversarial", ATTACKS, PAPER_GRID)
     assert (one.name, one.attacks, one.kind) == ("adversarial_pgd", ("pgd",), "adversarial")
@@ -508,7 +508,7 @@ def test_names_and_shortcuts() -> None:
 def test_bad_settings_are_refused(net: nn.Module, nominal: ImageSet) -> None:
     with pytest.raises(UserError, match="'adversarial' attacks a classifier, but none was given"):
         Adversarial().make(nominal)
-    with pytest.raises(UserError, match="There is no attack 'fsgm'; there is fgsm"):
+    with pytest.raises(UserError, match="There is no attack 'fsgm'; did you mean 'fgsm'"):
         Adversarial(["fsgm"])
     with pytest.raises(UserError, match=r"at least one; none was given"):
         Adversarial([])

@@ -145,9 +145,9 @@ def test_a_severity_out_of_bounds_is_an_error(name: str, severity: object) -> No
 
 
 def test_an_unknown_corruption_is_an_error_with_its_close_match() -> None:
-    with pytest.raises(UserError, match=r"no corruption 'shot_nois'; there is shot_noise"):
+    with pytest.raises(UserError, match=r"no corruption 'shot_nois'; did you mean 'shot_noise'"):
         corrupt(images(), "shot_nois")
-    with pytest.raises(UserError, match=r"no corruption 'xyz'; there is .*zoom_blur.*speckle_noise"):
+    with pytest.raises(UserError, match=r"no corruption 'xyz'; known are: .*zoom_blur.*speckle_noise"):
         corrupt(images(), "xyz")
 
 

@@ -65,7 +65,7 @@ def test_the_default_is_a_mix_in_equal_shares() -> None:
     kinds, counts = np.unique(made.columns["source"], return_counts=True)
     assert set(kinds) == set(MIX)
     assert set(counts) <= {13, 14}
-    assert make("invalid")[0].name == "invalid"
+    assert make("invalid").name == "invalid"
 
 
 def test_each_part_of_the_mix_is_what_it_is_called() -> None:
@@ -120,12 +120,12 @@ def test_a_folder_by_the_name_of_a_generator_is_reached_by_its_path(
     (tmp_path / "textures").mkdir()
     Image.fromarray(np.full((12, 12), 51, dtype=np.uint8)).save(tmp_path / "textures" / "grey.png")
     monkeypatch.chdir(tmp_path)
-    (mine,) = make("invalid:./textures")
+    mine = make("invalid:./textures")
     made = mine.make(nominal())
     assert len(made) == 1
     np.testing.assert_allclose(made.materialise(), 0.2, atol=1e-6)
     assert mine.name == "invalid"
-    (ours,) = make("invalid:textures")
+    ours = make("invalid:textures")
     assert len(ours.make(nominal())) == 40
     assert ours.name == "invalid_textures"
 

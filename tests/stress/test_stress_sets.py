@@ -5,15 +5,18 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from secondguess import ImageSet, StressSet, UserError, stress
+from secondguess import ImageSet, StressSet, UserError
+from secondguess.contracts import registry as contracts_registry
 from secondguess.images import load_images
-from secondguess.stress import Corrupted, Given, Invalid, corrupt, corrupted, make, names, saving
+from secondguess.stress import Corrupted, Given, Invalid, corrupt, corrupted, make, make_all, names, registry, saving
+from secondguess.stress.adversarial import stress_set
 from secondguess.stress.saving import card_of, save_stress_set, sheet_png
 
 FOUR = ("shot_noise", "impulse_noise", "rotate", "contrast")
@@ -107,7 +110,7 @@ def test_fewer_images_than_corruptions_will_do() -> None:
 def test_corrupted_refuses_what_it_does_not_know() -> None:
     with pytest.raises(UserError, match="At least one corruption must be named"):
         Corrupted([])
-    with pytest.raises(UserError, match=r"no corruption 'rotat'; there is rotate"):
+    with pytest.raises(UserError, match=r"no corruption 'rotat'; did you mean 'rotate'"):
         Corrupted(["rotat"])
     with pytest.raises(UserError, match="from 1 to 5, not 9"):
         Corrupted(severity=9).make(nominal())
@@ -144,7 +147,7 @@ def test_invalid_images_are_never_more_than_there_are(photos: ImageSet) -> None:
 def test_invalid_images_may_come_from_a_folder(tmp_path: Path) -> None:
     for index, level in enumerate((0, 128, 255)):
         Image.fromarray(np.full((20, 10), level, dtype=np.uint8)).save(tmp_path / f"{index}.png")
-    (stress,) = make(f"invalid:{tmp_path}")
+    stress = make(f"invalid:{tmp_path}")
     made = stress.make(nominal(10))
     assert len(made) == 3
     np.testing.assert_allclose(sorted(made.materialise().mean(axis=(1, 2, 3))), [0, 128 / 255, 1], atol=1e-6)
@@ -188,48 +191,112 @@ class Negative(StressSet):
         return ImageSet.from_arrays(1 - nominal.materialise(), nominal.labels, class_names=nominal.class_names)
 
 
+class Rings(Negative):
+    """Stands for a generator of ambiguous images."""
+
+    kind = "ambiguous"
+    name = "ambiguous_rings"
+    expensive = True
+
+    def __init__(self, radius: int = 1) -> None:
+        self.radius = radius
+
+
 def test_make_understands_every_name_it_lists() -> None:
     listed = [name for name in names() if not name.endswith(":PATH")]
-    assert {"ambiguous", "ambiguous:blend", "corrupted:shot_noise", "adversarial:pgd", "invalid"} <= set(listed)
-    made = make(listed)
-    assert [one.kind for one in made] == [name.partition(":")[0] for name in listed]
-    assert len({one.name for one in made}) == len(made) - 1  # `ambiguous` is short for `ambiguous:ambiguess`
-    assert make("corrupted:shot_noise")[0].name == "corrupted_shot_noise"
+    assert {"ambiguous", "ambiguous_blend", "corrupted:shot_noise", "adversarial:pgd", "invalid"} <= set(listed)
+    made = make_all(listed)
+    assert [one.kind for one in made] == [name.partition(":")[0].partition("_")[0] for name in listed]
+    assert len({one.name for one in made}) == len(made)
+    assert make("corrupted:shot_noise").name == "corrupted_shot_noise"
 
 
 def test_make_finds_every_generator_of_ambiguous_images() -> None:
-    kinds = [type(make(f"ambiguous{detail}")[0]).__name__ for detail in ("", ":ambiguess", ":blend", ":latent_mixture")]
-    assert kinds == ["AmbiGuess", "AmbiGuess", "PixelBlend", "LatentMixture"]
-    assert make("ambiguous")[0].autoencoders == 1  # by name it is quick
+    written = ("ambiguous", "ambiguous:ambiguess", "ambiguous:blend", "ambiguous_blend", "ambiguous-blend")
+    kinds = [type(make(name)).__name__ for name in written]
+    assert kinds == ["AmbiGuess", "AmbiGuess", "PixelBlend", "PixelBlend", "PixelBlend"]
+    assert make("ambiguous").autoencoders == 1  # by name it is quick
+    assert (
+        make("ambiguous:autoencoders=3:delta-max=0.5").params().items() >= {"autoencoders": 3, "delta_max": 0.5}.items()
+    )
+    assert make("ambiguous:blend:pairs=all").pairs == "all"
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> list[EntryPoint]:
+    """Entry points of other packages; whatever is put into the list is installed."""
+    entries: list[EntryPoint] = []
+
+    def entry_points(*, group: str) -> list[EntryPoint]:
+        assert group == "secondguess.stress"
+        return entries
+
+    monkeypatch.setattr(contracts_registry, "entry_points", entry_points)
+    monkeypatch.setattr(registry.REGISTRY, "known", dict(registry.REGISTRY.known))
+    monkeypatch.setattr(registry.REGISTRY, "complete", False)
+    return entries
+
+
+def test_other_packages_add_stress_sets_and_generators(installed: list[EntryPoint]) -> None:
+    installed.append(EntryPoint("negative", f"{__name__}:Negative", "secondguess.stress"))
+    installed.append(EntryPoint("broken", "no_such_package:Broken", "secondguess.stress"))
+    assert names()[-2:] == ["negative", "broken"]  # listing loads nothing
+    assert make("negative").name == "negative"
+    with pytest.raises(UserError, match=r"'broken' \(no_such_package:Broken\) cannot be loaded: No module named"):
+        make("broken")
+    installed[-1] = EntryPoint("ambiguous_rings", f"{__name__}:Rings", "secondguess.stress")
+    assert make("ambiguous:rings").name == "ambiguous_rings"
+    assert registry.generators() == ["ambiguess", "blend", "rings"]
+    assert registry.make_generator("rings", pairs="all", radius=3).params() == {"radius": 3}
+    with pytest.warns(UserWarning, match="was left out"):
+        installed.append(EntryPoint("broken", "no_such_package:Broken", "secondguess.stress"))
+        assert [one.name for one in make_all("standard")][-1] == "negative"
+
+
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [
+        ("corrupted:fog:severity=3", {"corruptions": ("fog",), "mix": None, "severity": 3}),
+        ("corrupted:jpeg-compression", {"corruptions": ("jpeg_compression",), "mix": None, "severity": None}),
+        ("corrupted:mnist-c", {"corruptions": None, "mix": "mnist_c", "severity": None}),
+        ("corrupted:severity=2", {"corruptions": None, "mix": None, "severity": 2}),
+        ("invalid:s3://bucket/a=b", {"source": "s3://bucket/a=b"}),
+        ("invalid:C:/photos", {"source": "C:/photos"}),
+    ],
+)
+def test_details_and_parameters_may_follow_a_name(name: str, params: dict[str, object]) -> None:
+    made = make(name)
+    assert made.params() == params
+    assert made.clone().params() == params
 
 
 def test_attacks_by_name_are_limited() -> None:
-    (all_of_them,), (one,) = make("adversarial"), make("adversarial:pgd")
-    assert all_of_them.limit == one.limit == stress.ATTACKED
+    all_of_them, one = make("adversarial"), make("adversarial:pgd")
+    assert all_of_them.limit == one.limit == stress_set.BY_NAME
     assert one.attacks == ("pgd",)
     with pytest.raises(UserError, match="no attack 'nonsense'"):
         make("adversarial:nonsense")
 
 
 def test_listing_and_making_stress_sets_needs_no_torch() -> None:
-    code = "import sys; from secondguess import stress; stress.names(); stress.make(['corrupted', 'invalid']); "
+    code = "import sys; from secondguess import stress; stress.names(); stress.make_all(['corrupted', 'invalid']); "
     done = subprocess.run([sys.executable, "-c", code + "sys.exit('torch' in sys.modules)"], check=False)
     assert done.returncode == 0
 
 
 def test_make_takes_one_name_several_and_ready_made() -> None:
     ready = Negative()
-    assert make("corrupted")[0].name == "corrupted"
-    assert make(["invalid", ready])[1] is ready
+    assert make("corrupted").name == "corrupted"
+    assert make_all(["invalid", ready])[1] is ready
     np.testing.assert_allclose(ready.make(nominal()).materialise(), 1 - nominal().materialise())
 
 
 @pytest.mark.parametrize("name", ["corupted", "", "storm", "corrupted:nonsense", "ambiguous:nonsense"])
 def test_make_refuses_what_it_does_not_know(name: str) -> None:
-    with pytest.raises(UserError, match=r"There is no (stress set|corruption) .*; there is"):
+    with pytest.raises(UserError, match=r"There is no (stress set|corruption|generator) .*; (did you mean|known are)"):
         make(name)
     with pytest.raises(UserError, match="There is no"):
-        make([name])
+        make_all([name])
 
 
 def shape_of(png: bytes) -> tuple[int, int]:

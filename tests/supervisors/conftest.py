@@ -14,7 +14,7 @@ from secondguess.supervisors import registry
 def clean_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test registers is forgotten afterwards."""
     registry.names()
-    monkeypatch.setattr(registry, "_known", dict(registry._known))
+    monkeypatch.setattr(registry.REGISTRY, "known", dict(registry.REGISTRY.known))
 
 
 FEATURES = Trace()

@@ -159,7 +159,7 @@ def test_clone_is_unfitted_changed_where_asked_and_shares_nothing(spread: Spread
 def test_repr_shows_parameters_and_whether_it_is_fitted(spread: Spread) -> None:
     assert repr(Spread(1.5)) == "Spread[unfitted](factor=1.5, trace=Trace(layer='conv', reduce='mean'), tags=None)"
     assert repr(spread).startswith("Spread[fitted](factor=3.0")
-    assert repr(make("entropy")[0]) == "Entropy()"
+    assert repr(make("entropy")) == "Entropy()"
 
 
 @pytest.mark.usefixtures("clean_registry")

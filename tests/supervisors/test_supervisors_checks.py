@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from secondguess import Needs, Observation, Supervisor, Trace, check_supervisor
-from secondguess.supervisors import checks, make
+from secondguess.supervisors import checks, make_all
 from secondguess.supervisors.checks import example_observation
 
 Array = NDArray[np.floating[Any]]
@@ -304,7 +304,7 @@ def test_examples_hold_what_is_needed_and_nothing_can_be_written() -> None:
 
 
 def test_suspicious_examples_are_more_suspicious_to_every_supervisor_of_ours() -> None:
-    for one in make("all"):
+    for one in make_all("all"):
         if not one.requires_fit:
             ordinary, odd = (example_observation(one.needs, 100, seed=4, suspicious=flag) for flag in (False, True))
             assert one.score(odd).min() > one.score(ordinary).max(), one.name

@@ -264,7 +264,7 @@ def test_a_detector_is_not_fitted_on_what_is_out_of_distribution(
 
 
 def test_a_supervisor_without_fit_is_a_detector_at_once(classifier: Classifier, images: NDArray[np.float32]) -> None:
-    (entropy,) = make("entropy")
+    entropy = make("entropy")
     detector = to_pytorch_ood(entropy, classifier)
     assert not detector.requires_fit
     expected = entropy.score(classifier.observe(images))

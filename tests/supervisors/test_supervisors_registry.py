@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from secondguess import Observation, Supervisor, UserError
 from secondguess.contracts import registry as _registry
-from secondguess.supervisors import get, make, names, register, registry
+from secondguess.supervisors import get, make, make_all, names, register, registry
 from secondguess.supervisors.softmax import Entropy
 
 
@@ -57,7 +57,7 @@ def installed(monkeypatch: pytest.MonkeyPatch, clean_registry: None) -> list[Ent
         return entries
 
     monkeypatch.setattr(_registry, "entry_points", entry_points)
-    monkeypatch.setattr(registry._registry, "complete", False)
+    monkeypatch.setattr(registry.REGISTRY, "complete", False)
     return entries
 
 
@@ -71,8 +71,8 @@ def test_the_order_does_not_depend_on_who_was_imported_first(monkeypatch: pytest
     early = type("Early", (Flat,), {"name": "early", "__module__": f"{room}.package.inner"})
     late = type("Late", (Flat,), {"name": "late", "__module__": f"{room}.packages"})
     known = {kind.name: kind for kind in (Flat, late, early, Entropy)}
-    monkeypatch.setattr(registry, "_known", known)
-    monkeypatch.setattr(registry._registry, "modules", ("softmax", "package", "packages"))
+    monkeypatch.setattr(registry.REGISTRY, "known", known)
+    monkeypatch.setattr(registry.REGISTRY, "modules", ("softmax", "package", "packages"))
     assert names() == ["entropy", "early", "late", "flat"]
 
 
@@ -106,11 +106,12 @@ def test_a_class_of_the_same_name_replaces_ours_only_from_the_same_module() -> N
     assert get("entropy") is reloaded
 
 
-def test_make_takes_all_one_several_and_ready_made() -> None:
-    assert [one.name for one in make("all")] == names()
-    assert [type(one) for one in make("entropy")] == [Entropy]
+def test_make_gives_one_and_make_all_takes_all_several_and_ready_made() -> None:
+    assert [one.name for one in make_all("all")] == names()
+    assert type(make("entropy")) is Entropy
+    assert [type(one) for one in make_all("entropy")] == [Entropy]
     ready = Flat(3)
-    made = make(["pcs", ready])
+    made = make_all(["pcs", ready])
     assert made[0].name == "pcs"
     assert made[1] is ready
 
@@ -125,15 +126,15 @@ class Costly(Flat):
 def test_standard_are_all_but_the_expensive_ones() -> None:
     register(Flat)
     register(Costly)
-    everybody, standard = ([one.name for one in make(which)] for which in ("all", "standard"))
+    everybody, standard = ([one.name for one in make_all(which)] for which in ("all", "standard"))
     assert everybody == names()
     assert everybody[-2:] == ["flat", "costly"]
-    assert standard == [name for name in everybody if not registry.is_expensive(get(name))]
+    assert standard == [name for name in everybody if not get(name).expensive]
     assert {"entropy", "flat"} <= set(standard)
     assert "costly" not in standard
-    assert [one.name for one in make("costly")] == ["costly"]
-    assert [one.name for one in make(["standard", "costly"])] == [*standard, "costly"]
-    assert [one.name for one in make(["all"])] == everybody
+    assert make("costly").name == "costly"
+    assert [one.name for one in make_all(["standard", "costly"])] == [*standard, "costly"]
+    assert [one.name for one in make_all(["all"])] == everybody
 
 
 def test_a_family_is_declared_or_the_module_it_comes_from() -> None:
@@ -149,18 +150,26 @@ def test_a_family_is_declared_or_the_module_it_comes_from() -> None:
 @pytest.mark.usefixtures("clean_registry")
 def test_make_hands_parameters_to_a_single_name() -> None:
     register(Flat)
-    (made,) = make("flat", level=2.5)
+    made = make("flat", level=2.5)
     assert made.params() == {"level": 2.5}
 
 
 def test_parameters_may_follow_a_name_as_on_a_command_line() -> None:
-    dsa, autoencoder, entropy = make(
+    dsa, autoencoder, entropy = make_all(
         ["dsa:subsampling=0.3:sampler=stratified", "autoencoder: error = per_pixel", "entropy"]
     )
     assert dsa.params() == get("dsa")(subsampling=0.3, sampler="stratified").params()
     assert autoencoder.params() == get("autoencoder")(error="per_pixel").params()
     assert entropy.params() == {}
-    assert make("dsa:seed=1:epsilon=null", seed=2)[0].params()["seed"] == 2
+    assert make("dsa:seed=1:epsilon=null", seed=2).params()["seed"] == 2
+
+
+def test_hyphens_and_underscores_mean_the_same() -> None:
+    assert get("deep-gini") is get("deep_gini")
+    assert make("max-softmax").name == "max_softmax"
+    assert make("dsa:other-distances=fit").params() == make("dsa", other_distances="fit").params()
+    with pytest.raises(UserError, match="no supervisor 'deep-ginni'; did you mean 'deep_gini'"):
+        get("deep-ginni")
 
 
 @pytest.mark.parametrize(
@@ -175,15 +184,17 @@ def test_parameters_may_follow_a_name_as_on_a_command_line() -> None:
 )
 def test_parameters_after_a_name_that_cannot_be_used_are_named(written: str, words: str) -> None:
     with pytest.raises(UserError, match=words):
-        make([written])
+        make(written)
+    with pytest.raises(UserError, match=words):
+        make_all([written])
 
 
 @pytest.mark.usefixtures("clean_registry")
 def test_make_refuses_parameters_that_cannot_be_used() -> None:
     register(Flat)
     register(Demanding)
-    for several in ("all", "standard", ["pcs"], ["flat", Flat()]):
-        with pytest.raises(UserError, match=r"Parameters \(nonsense\) were given for several supervisors"):
+    for several in ("all", "standard"):
+        with pytest.raises(UserError, match=rf"'{several}' stands for several supervisors; make them with make_all"):
             make(several, nonsense=3)
     with pytest.raises(UserError, match=r"'pcs' cannot be made: .*'nonsense'; its parameters are: none\."):
         make("pcs", nonsense=3)
@@ -197,7 +208,7 @@ def test_an_entry_point_is_found(installed: list[Entry]) -> None:
     installed.append(Entry("flat", Flat))
     assert names()[-1] == "flat"
     assert get("flat") is Flat
-    assert make("all")[-1].name == "flat"
+    assert make_all("all")[-1].name == "flat"
 
 
 @pytest.mark.parametrize(
@@ -218,7 +229,7 @@ def test_a_broken_entry_point_warns_and_breaks_nothing(installed: list[Entry], f
     assert known[:4] == ["max_softmax", "pcs", "entropy", "deep_gini"]
     assert get("entropy") is Entropy
     assert known[-1] == "flat"
-    assert len(make("all")) == len(known)
+    assert len(make_all("all")) == len(known)
 
 
 def test_entry_points_are_looked_up_once(installed: list[Entry]) -> None:

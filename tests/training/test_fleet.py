@@ -175,7 +175,7 @@ def test_members_must_be_alike(models, blobs):
 
 def test_recipe_of_the_zoo_can_be_passed_on(blobs):
     images, labels = blobs
-    kwargs = zoo.describe("ambiguity_member").recipe.as_kwargs(fleet=True) | {"epochs": 2}
+    kwargs = zoo.get("ambiguity_member").recipe.as_kwargs(fleet=True) | {"epochs": 2}
 
     def make(seed: int) -> nn.Module:
         return zoo.make("ambiguity_member", num_classes=3, input_shape=(1, 8, 8), channels=(2, 3), seed=seed)

@@ -207,7 +207,7 @@ def test_a_single_image_left_over_joins_the_batch_before(models, blobs):
 
 def test_recipe_of_the_zoo_can_be_passed_on(blobs):
     images, labels = blobs
-    kwargs = zoo.describe("icos_a").recipe.as_kwargs() | {"epochs": 1}
+    kwargs = zoo.get("icos_a").recipe.as_kwargs() | {"epochs": 1}
     model = zoo.make("icos_a", num_classes=3, input_shape=(1, 16, 16), seed=0)
     assert len(train(model, np.kron(images, np.ones((1, 1, 2, 2), np.float32)), labels, **kwargs).rows) == 1
 

@@ -1,22 +1,40 @@
 from __future__ import annotations
 
+import tomllib
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from scipy.special import softmax
 from scipy.stats import entropy
 
+from secondguess import stress
+from secondguess.contracts import registry as contracts_registry
 from secondguess.errors import UserError
 from secondguess.images import ImageSet, load
-from secondguess.stress.ambiguous import latent_mixture, latent_mixture_pool
+from secondguess.stress import registry
 from secondguess.stress.ambiguous.comparison import realism_share
 from secondguess.stress.ambiguous.realism import Realism
+from secondguess_lab.rivals import latent_mixture, latent_mixture_pool
 from secondguess_lab.rivals.latent_mixture import LatentMixture
 from secondguess_lab.rivals.latent_mixture_pool import even_in_entropy, judge, shares
 from secondguess_lab.rivals.latent_mixture_vae import Calibration, Vae, decode, encode, train_vae
 
 CPU = torch.device("cpu")
 QUICK = {"members": 3, "epochs": 30, "member_epochs": 10, "batch_size": 16, "device": "cpu"}
+
+
+def test_it_is_a_stress_set_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = "secondguess.stress"
+    declared = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["entry-points"]
+    points = [EntryPoint(name, value, group) for name, value in declared[group].items()]
+    monkeypatch.setattr(contracts_registry, "entry_points", lambda *, group: points)
+    monkeypatch.setattr(registry.REGISTRY, "known", dict(registry.REGISTRY.known))
+    monkeypatch.setattr(registry.REGISTRY, "complete", False)
+    assert isinstance(stress.make("ambiguous:latent-mixture:members=3"), LatentMixture)
+    assert "latent_mixture" in registry.generators()
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from secondguess.accuracy.oracles.cross_reference import CrossReference
 from secondguess.accuracy.oracles.icos import InputRules
 from secondguess.images import Dataset, ImageSet
 from secondguess.model.observation import Observation
-from secondguess.supervisors import make
+from secondguess.supervisors import make, make_all
 from secondguess.training import train_fleet
 from secondguess_lab.studies import get
 from secondguess_lab.studies.papers import oracles
@@ -154,7 +154,7 @@ def test_supervisors_are_scored_against_nominal_images_and_fitted_once():
     seen = {"nominal": observation(40, 1, 3), "odd": observation(30, 2, 1)}
     fits = []
 
-    class Offset(type(make(["entropy"])[0])):
+    class Offset(type(make("entropy"))):
         """Entropy that must be fitted, and says how often it was."""
 
         requires_fit = True
@@ -163,7 +163,7 @@ def test_supervisors_are_scored_against_nominal_images_and_fitted_once():
             fits.append(len(labels))
             self.size_ = len(observation)
 
-    panel = [Offset(), *make(["max_softmax"])]
+    panel = [Offset(), make("max_softmax")]
     for _ in range(2):
         found = list(score_each(panel, learnt, seen, labels))
     assert fits == [50], "who is fitted stays so"
@@ -176,7 +176,7 @@ def test_supervisors_are_scored_against_nominal_images_and_fitted_once():
 
 
 def test_supervisors_get_what_they_have_a_parameter_for():
-    ensemble, entropy = make(["ensemble_ms", "entropy"])
+    ensemble, entropy = make_all(["ensemble_ms", "entropy"])
     made = configured(ensemble, {"ensemble_ms": {"members": 3}}, "lenet", 7)
     assert (made.members, made.architecture, made.seed) == (3, "lenet", 7)
     assert configured(entropy, {"ensemble_ms": {"members": 3}}, "lenet", 7).params() == entropy.params()

@@ -99,7 +99,7 @@ def train_subject(
             "give a model."
         )
     model = zoo.make(architecture, num_classes=len(dataset.class_names), input_shape=dataset.train.shape, seed=seed)
-    settings = zoo.describe(architecture).recipe.as_kwargs()
+    settings = zoo.get(architecture).recipe.as_kwargs()
     if epochs is not None:
         settings["epochs"] = epochs
     with (progress or Silent()).task(f"Training {architecture}", settings["epochs"]) as advance:

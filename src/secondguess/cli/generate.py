@@ -31,7 +31,7 @@ def ambiguous(
     out: Folder,
     data: Data = "mnist5k",
     count: Annotated[int, typer.Option(min=1, help="How many images.")] = 1000,
-    generator: Annotated[str, typer.Option(help="ambiguess or blend.")] = "ambiguess",
+    generator: Annotated[str, typer.Option(help="ambiguess, blend, or one that another package adds.")] = "ambiguess",
     pairs: Annotated[str, typer.Option(help="all, confused, or class names such as 3-8,4-9.")] = "confused",
     autoencoders: Annotated[int, typer.Option(min=1, help="For each pair; the paper trains 20.")] = 4,
     delta_max: Annotated[float, typer.Option(help="Largest |p1 - p2|; the paper takes 0.25, 0.4 to train on.")] = 0.25,
@@ -57,26 +57,22 @@ def ambiguous(
     `secondguess generate ambiguous --data photos/ --size 64 --pairs cat-dog --count 500 --out out/cats_or_dogs`
     """
     from secondguess.images import load
-    from secondguess.stress.ambiguous import AmbiGuess, PixelBlend
+    from secondguess.stress.registry import make_generator
 
     dataset = load(data, size=size)
     train = dataset.train or dataset.test
     chosen = _pairs(pairs, train)
-    if generator == "ambiguess":
-        maker: Any = AmbiGuess(
-            pairs=chosen,
-            autoencoders=autoencoders,
-            delta_max=delta_max,
-            epochs=epochs,
-            mode=mode,  # type: ignore[arg-type]
-            realism=realism,
-            device=device,
-            folder=out / "autoencoders",
-        )
-    elif generator == "blend":
-        maker = PixelBlend(pairs=chosen, delta_max=delta_max)
-    else:
-        raise UserError(f"There is no generator {generator!r}; there is ambiguess and blend.")
+    maker = make_generator(
+        generator,
+        pairs=chosen,
+        autoencoders=autoencoders,
+        delta_max=delta_max,
+        epochs=epochs,
+        mode=mode,
+        realism=realism,
+        device=device,
+        folder=out / "autoencoders",
+    )
     made = maker.generate(train, count, seed=seed, progress=progress_for(quiet=quiet or json))
     made.save(out)
     _report(made.card, out, as_json=json)

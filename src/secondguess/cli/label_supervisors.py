@@ -33,7 +33,7 @@ KEY = "about"  # in the file of scores, beside the names of supervisors
 
 def advisers(classifier: Classifier, search: str, supervisors: str | None, train: str | None) -> list[Supervisor]:
     """The supervisors of `--supervisors`, not fitted yet; whatever would stop them later is told now."""
-    from secondguess.supervisors import make
+    from secondguess.supervisors import make_all
 
     if supervisors is None:
         if train is not None:
@@ -44,7 +44,7 @@ def advisers(classifier: Classifier, search: str, supervisors: str | None, train
             f"--supervisors was given, but the search {search!r} does not look at their scores; leave it out, or take "
             f"--search {READS_SCORES}."
         )
-    made = make(listed(supervisors))
+    made = make_all(listed(supervisors))
     if not made:
         raise UserError(f"--supervisors is {supervisors!r}; give names separated by commas, such as knn,mdsa.")
     names = [one.name for one in made]

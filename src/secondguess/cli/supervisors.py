@@ -64,7 +64,7 @@ def _list(cards: list[dict[str, Any]]) -> None:
 
 
 def _card(kind: Any) -> dict[str, Any]:
-    from secondguess.supervisors.registry import family, is_expensive
+    from secondguess.supervisors.registry import family
 
     made = kind()
     return {
@@ -73,7 +73,7 @@ def _card(kind: Any) -> dict[str, Any]:
         "family": family(kind),
         "needs": sorted(made.needs.abilities | ({"images"} if made.needs.images else set())),
         "requires_fit": kind.requires_fit,
-        "expensive": is_expensive(kind),
+        "expensive": kind.expensive,
         "parameters": {key: repr(value) for key, value in made.params().items()},
         "class": f"{kind.__module__}.{kind.__qualname__}",
     }

@@ -1,4 +1,4 @@
-"""What supervisors and oracles have in common: parameters, learnt state, saving, and a look at what was observed.
+"""What supervisors, oracles, estimators and searches have in common: parameters, learnt state and saving.
 
 Parameters live in `__init__` and are stored untouched under their own names; what is learnt ends in an underscore. That
 is all that cloning, showing, saving and loading need.
@@ -12,15 +12,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self, cast
 
-from secondguess.contracts.saving import DAMAGE, TRACE, Writable, read, write
+from secondguess.contracts.parameters import Parametrised
+from secondguess.contracts.saving import DAMAGE, Writable, read, write
 from secondguess.errors import UserError
-from secondguess.model.observation import Needs, Observation
 
 __all__ = ["Learner"]
 
 
-class Learner(ABC):
-    """Something with parameters and a name that looks at observations, most often after it has learnt from others.
+class Learner(Parametrised, ABC):
+    """Something with a name and parameters that learns.
 
     Attributes:
         noun: what it is in the eyes of a user, such as "supervisor"; also the key of its name in a saved file.
@@ -33,22 +33,9 @@ class Learner(ABC):
     requires_fit: ClassVar[bool] = True
 
     @property
-    def needs(self) -> Needs:
-        """What must have been observed; probabilities alone unless a class says otherwise."""
-        return Needs()
-
-    @property
     @abstractmethod
     def is_fitted(self) -> bool:
         """Whether `fit` has been called."""
-
-    def params(self) -> dict[str, Any]:
-        """The parameters of `__init__` with their values."""
-        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
-
-    def clone(self, **changes: Any) -> Self:
-        """An unfitted copy, with some parameters changed."""
-        return type(self)(**(self.params() | changes))
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={value!r}" for name, value in self.params().items())
@@ -95,22 +82,6 @@ class Learner(ABC):
         for name in self.state():
             delattr(self, name)
 
-    def _check_needs(self, needs: Needs, observation: Observation) -> None:
-        """Raise a `UserError` unless an observation holds what is needed."""
-        for trace in sorted(needs.traces):
-            observation.trace(trace)
-        have = 0 if observation.samples is None else observation.samples.shape[1]
-        lacking = {
-            "logits": needs.logits and observation.logits is None,
-            f"{needs.samples} dropout samples": needs.samples > have,
-            "the images": needs.images and observation.images is None,
-        }
-        if missing := [what for what, lacks in lacking.items() if lacks]:
-            raise UserError(
-                f"The {self.noun} {self.name!r} needs {' and '.join(missing)}, which this observation does not hold; "
-                f"observe with classifier.observe(images, {self.noun}.needs)."
-            )
-
     @classmethod
     @abstractmethod
     def _registered(cls, name: str) -> type[Learner]:
@@ -124,7 +95,7 @@ class Learner(ABC):
     @classmethod
     def _writable(cls) -> Mapping[str, Writable]:
         """The classes whose objects a file can hold, by the key under which they are written."""
-        return {"trace": TRACE}
+        return {}
 
     @classmethod
     def _maker(cls) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 
 from secondguess._files import write_bytes
 from secondguess.errors import UserError
-from secondguess.model.observation import Trace
 
-__all__ = ["DAMAGE", "TRACE", "Saved", "Writable", "read", "write"]
+__all__ = ["DAMAGE", "Saved", "Writable", "read", "write"]
 
 FORMAT = "1"
 DAMAGE = (TypeError, ValueError, LookupError, AttributeError)  # what content of the wrong kind runs into
@@ -40,9 +39,6 @@ class Writable:
     kind: type
     write: Callable[[Any], Any]
     read: Callable[[Any], Any]
-
-
-TRACE = Writable(Trace, asdict, lambda fields: Trace(**fields))
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from secondguess.guard.stress_split import StressSplit, make_stress_split
 from secondguess.guard.thresholds import Calibration, smallest_sample
 from secondguess.guard.verdicts import Kind, decide
 from secondguess.progress import Progress, Silent
-from secondguess.supervisors import make
+from secondguess.supervisors import make_all
 from secondguess.supervisors.base import Supervisor
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class Guard:
                 f"images are left for the threshold (half of those given), and {least} are needed; give more nominal "
                 "images, or allow more false alarms."
             )
-        named = recommended(classifier) if self.supervisors == RECOMMENDED else make(self.supervisors)
+        named = recommended(classifier) if self.supervisors == RECOMMENDED else make_all(self.supervisors)
         jury = SupervisorSet(named)
         classifier.check(jury.needs, "The guard")
         rehearsal = stress if isinstance(stress, StressSplit) else None

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from secondguess.errors import UserError
 from secondguess.model.observation import Needs, Observation, Trace
-from secondguess.supervisors import make
+from secondguess.supervisors import make, make_all
 from secondguess.supervisors.base import Supervisor
 
 if TYPE_CHECKING:
@@ -35,17 +35,17 @@ Scorer = Callable[[Observation], NDArray[np.float64]]
 
 def recommended(classifier: Classifier) -> list[Supervisor]:
     """The supervisors to take for a classifier, as far as it gives what they need."""
-    made = make(["entropy", "pcs"])
+    made = make_all(["entropy", "pcs"])
     if "logits" in classifier.gives:
-        made += make(["max_logit", "energy"])
+        made += make_all(["max_logit", "energy"])
     if "traces" in classifier.gives:
-        made += make("dissector", batch_size=256)
-        made += make(["mdsa", "relative_mahalanobis"])
-        made += make("vim") if "logits" in classifier.gives else []
-        made += make("dsa", subsampling=KEPT, other_distances="fit")
+        made.append(make("dissector", batch_size=256))
+        made += make_all(["mdsa", "relative_mahalanobis"])
+        made += make_all(["vim"] if "logits" in classifier.gives else [])
+        made.append(make("dsa", subsampling=KEPT, other_distances="fit"))
         for share in EARLY:
-            made += make("mdsa_global", layers=Trace(share, "grid"))
-            made += make("relative_mahalanobis", layers=Trace(share, "grid"))
+            made.append(make("mdsa_global", layers=Trace(share, "grid")))
+            made.append(make("relative_mahalanobis", layers=Trace(share, "grid")))
     return made
 
 

@@ -1,16 +1,14 @@
-"""Searches by name: ours by decorator, anybody else's by an entry point in the group `secondguess.search`."""
+"""Searches by name: ours by decorator, anybody else's by an entry point in the group `secondguess.searches`."""
 
 from __future__ import annotations
 
-from typing import Any, TypeVar, cast
+from typing import Any
 
 from secondguess.contracts.registry import Registry
 from secondguess.search.base import Search
 from secondguess.search.pool import Pool
 
-__all__ = ["get_search", "make_search", "register", "search_names"]
-
-S = TypeVar("S", bound=type[Search])
+__all__ = ["REGISTRY", "get_search", "make_search", "register", "search_names"]
 
 OURS = (  # the modules of this room that hold searches
     "chance",
@@ -22,31 +20,15 @@ OURS = (  # the modules of this room that hold searches
     "adaptive",
 )
 
-_known: dict[str, Any] = {}
-_registry: Registry[Any] = Registry(
+REGISTRY: Registry[type[Search], Search] = Registry(
     "search",
     base=Search,
     public="secondguess.search.Search",
     package="secondguess.search",
+    group="secondguess.searches",
     modules=OURS,
-    table=lambda: _known,
 )
-
-
-def register(kind: S) -> S:
-    """Class decorator: make a search known by its `name`."""
-    _registry.register(cast("Any", kind))
-    return kind
-
-
-def search_names() -> list[str]:
-    """All names: ours, then those of other packages."""
-    return _registry.names()
-
-
-def get_search(name: str) -> type[Search]:
-    """The class of that name."""
-    return cast("type[Search]", _registry.get(name))
+register, search_names, get_search = REGISTRY.register, REGISTRY.names, REGISTRY.get
 
 
 def make_search(name: str, pool: Pool, seed: int = 0, **params: Any) -> Search:
@@ -61,4 +43,4 @@ def make_search(name: str, pool: Pool, seed: int = 0, **params: Any) -> Search:
     Raises:
         UserError: for an unknown name, or parameters that cannot be used.
     """
-    return cast("Search", _registry.make(name.replace("-", "_"), {"pool": pool, "seed": seed, **params}))
+    return REGISTRY.make(name, pool=pool, seed=seed, **params)

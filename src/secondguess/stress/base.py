@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
 from numpy.typing import NDArray
 
+from secondguess.contracts.parameters import Parametrised
 from secondguess.errors import UserError
 from secondguess.progress import Progress, Silent
 
@@ -44,19 +45,31 @@ class Given:
     folder: Path | None = None
 
 
-class StressSet(ABC):
+class StressSet(Parametrised, ABC):
     """Makes one kind of stressful images out of nominal ones.
 
     Attributes:
         kind: what is wrong with the images: their truth is ambiguous, they are corrupted, somebody attacked them, or
             they belong to no class at all.
-        name: by which the set is known in reports and gates.
+        name: by which the set is known in the registry; an object may add what tells it apart in reports and gates.
+        expensive: whether it takes so long that `make_all("standard")` leaves it out.
         groups: the column that says of which sort an image is, if the set mixes several; reports are broken down by it.
     """
 
     kind: ClassVar[Kind]
     name: str
+    expensive: ClassVar[bool] = False
     groups: ClassVar[str] = ""
+
+    @classmethod
+    def by_name(cls, detail: str) -> dict[str, Any]:
+        """The parameters of a set that is made by its name, and by what follows it in `NAME:DETAIL`; "" if nothing."""
+        if detail:
+            raise UserError(
+                f"{detail!r} follows {cls.name!r}, but nothing may follow the name of this stress set but parameters, "
+                f"as in '{cls.name}:PARAMETER=VALUE'."
+            )
+        return {}
 
     @final
     def make(

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from secondguess.contracts.registry import snake_case
 from secondguess.errors import UserError
 from secondguess.stress.base import Given, StressSet, changed
 from secondguess.stress.corruptions import COLOUR, FASHION_MNIST_C, MNIST_C, check_severity, corrupt, find, noise
+from secondguess.stress.registry import register
 
 if TYPE_CHECKING:
     from secondguess.images import ImageSet
@@ -24,6 +26,7 @@ Mix = Literal["mnist_c", "fashion_mnist_c"]
 BLOCK, BLOCK_VALUES = 1024, 1 << 22
 
 
+@register
 class Corrupted(StressSet):
     """Each nominal image gets one corruption.
 
@@ -37,12 +40,13 @@ class Corrupted(StressSet):
     """
 
     kind = "corrupted"
+    name = "corrupted"
     groups = "corruption"
 
     def __init__(
         self, corruptions: Sequence[str] | None = None, *, mix: Mix | None = None, severity: int | None = None
     ) -> None:
-        self.corruptions = None if corruptions is None else tuple(corruptions)
+        self.corruptions = None if corruptions is None else tuple(map(snake_case, corruptions))
         self.mix = mix
         self.severity = severity
         self.name = "_".join(["corrupted", *(self.corruptions or ()), *([mix] if mix else [])])
@@ -56,8 +60,14 @@ class Corrupted(StressSet):
         for name in self.corruptions or ():
             find(name)
 
-    def _make(self, given: Given) -> ImageSet:
+    @classmethod
+    def by_name(cls, detail: str) -> dict[str, Any]:
+        """What follows the name is one corruption, or one of the published mixes."""
+        if (mix := snake_case(detail)) in get_args(Mix):
+            return {"mix": mix}
+        return {"corruptions": [detail]} if detail else {}
 
+    def _make(self, given: Given) -> ImageSet:
         nominal, seed = given.nominal, given.seed
         names = self._names(nominal.shape[0])
         share, order = self._shares(len(nominal), len(names), np.random.default_rng(seed))

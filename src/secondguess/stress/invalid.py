@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from secondguess.stress.base import Given, StressSet
 from secondguess.stress.patches import count_patches, shuffle_patches
+from secondguess.stress.registry import register
 from secondguess.stress.textures import TEXTURES, texture
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ MIXED = "mixed"
 MIX = ("photos", "textures", "shuffled")
 
 
+@register
 class Invalid(StressSet):
     """Images that show nothing the classifier knows: in the shape of the nominal ones, and at most as many.
 
@@ -47,11 +49,17 @@ class Invalid(StressSet):
     """
 
     kind = "invalid"
+    name = "invalid"
     groups = "source"
 
     def __init__(self, source: str = MIXED) -> None:
         self.source = source
         self.name = f"invalid_{source}" if source in GENERATED else "invalid"
+
+    @classmethod
+    def by_name(cls, detail: str) -> dict[str, Any]:
+        """What follows the name is the source."""
+        return {"source": detail} if detail else {}
 
     def _make(self, given: Given) -> ImageSet:
         nominal, seed = given.nominal, given.seed

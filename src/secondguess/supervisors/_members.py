@@ -70,7 +70,7 @@ class Plan:
         """How members are trained: as the architecture's own recipe says, but for epochs and batch size."""
         from secondguess import zoo
 
-        recipe = zoo.describe(self.chosen(shape)).recipe.as_kwargs(fleet=True)
+        recipe = zoo.get(self.chosen(shape)).recipe.as_kwargs(fleet=True)
         return recipe | {"epochs": self.epochs, "batch_size": self.batch_size}
 
     def chosen(self, shape: tuple[int, int, int]) -> str:

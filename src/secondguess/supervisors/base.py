@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 from secondguess.contracts.learner import Learner
 from secondguess.errors import UserError
 from secondguess.model.observation import Observation
+from secondguess.model.observer import Observer
 
 __all__ = ["Supervisor"]
 
 
-class Supervisor(Learner):
+class Supervisor(Observer):
     """Scores how suspicious each prediction is.
 
     Attributes:

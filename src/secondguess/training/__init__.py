@@ -2,7 +2,7 @@
 
 >>> from secondguess import training, zoo
 >>> model = zoo.make("simple_cnn", seed=0)
->>> history = training.train(model, images, labels, **zoo.describe("simple_cnn").recipe.as_kwargs())  #
+>>> history = training.train(model, images, labels, **zoo.get("simple_cnn").recipe.as_kwargs())  #
 doctest: +SKIP
 """
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from secondguess.zoo._layers import Shape, flat_size, keras_batch_norm, stack
-from secondguess.zoo.registry import Recipe, architecture
+from secondguess.zoo.registry import Recipe, register
 from secondguess.zoo.small import AMBIGUESS
 
 __all__ = ["DenseLayer", "SqueezeExcite"]
@@ -63,7 +63,7 @@ def _dense_block(inputs: int, depth: int) -> nn.Sequential:
     return stack(**{f"layer{i + 1}": DenseLayer(inputs + i * GROWTH) for i in range(depth)})
 
 
-@architecture(
+@register(
     summary="conv16 7x7, pool, dense blocks of 6 and 12 layers with squeeze-and-excitation, global pool, dense",
     source=AMBIGUESS,
     recipe=Recipe(epochs=15, batch_size=256, validation=0.1),

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from torch import nn
 
 from secondguess.zoo._layers import Shape, flat_size, keras_batch_norm, stack
-from secondguess.zoo.registry import Recipe, architecture
+from secondguess.zoo.registry import Recipe, register
 
 __all__: list[str] = []
 
@@ -22,7 +22,7 @@ ICOS = (
 NO_RECIPE = "The paper gives no recipe for this network; this is the one of "
 
 
-@architecture(
+@register(
     summary="conv30 3x3, pool, conv15 3x3, pool, conv7 1x1, dense",
     source=f"{ICOS} (network A, MNIST)",
     recipe=Recipe(epochs=4, batch_size=128, lr=1.0, optimiser="adadelta"),
@@ -44,7 +44,7 @@ def icos_a(num_classes: int, input_shape: Shape) -> nn.Module:
     return model
 
 
-@architecture(
+@register(
     summary="conv32 3x3, dropout .3, conv16 3x3, dropout .3, dense",
     source=f"{ICOS} (network B, MNIST)",
     recipe=Recipe(epochs=4, batch_size=128),
@@ -64,7 +64,7 @@ def icos_b(num_classes: int, input_shape: Shape) -> nn.Module:
     return model
 
 
-@architecture(
+@register(
     summary="conv6 5x5, average pool, conv16 5x5, average pool, conv120 5x5, dense84, dense, all with tanh",
     source=f"{ICOS} (network C, MNIST)",
     recipe=Recipe(epochs=4, batch_size=128, lr=0.01, optimiser="sgd"),
@@ -88,7 +88,7 @@ def icos_c(num_classes: int, input_shape: Shape) -> nn.Module:
     return model
 
 
-@architecture(
+@register(
     summary="three times (conv 3x3, pool) of 32, 64, 128 channels, dense256, dense128, dense",
     source=f"{ICOS} (network E, CIFAR-10)",
     recipe=Recipe(epochs=15, batch_size=32),
@@ -112,14 +112,14 @@ def icos_e(num_classes: int, input_shape: Shape) -> nn.Module:
     return model
 
 
-architecture(
+register(
     name="icos_h",
     summary="the layers of E, for larger images",
     source=f"{ICOS} (network H, ten classes of ImageNet)",
     recipe=Recipe(epochs=15, batch_size=32),
     recipe_note=f"{NO_RECIPE}E.",
     input_shape=(3, 64, 64),
-)(icos_e)
+)(icos_e.build)
 
 
 def _paired(num_classes: int, input_shape: Shape, widths: Sequence[int], dense: int, normalised: bool) -> nn.Module:
@@ -143,7 +143,7 @@ def _paired(num_classes: int, input_shape: Shape, widths: Sequence[int], dense: 
     return model
 
 
-@architecture(
+@register(
     summary="three times (two conv 3x3, pool) of 32, 64, 128 channels, dense128, dense",
     source=f"{ICOS} (network F, CIFAR-10)",
     recipe=Recipe(epochs=15, batch_size=32, lr=1e-3, optimiser="sgd", momentum=0.9),
@@ -155,7 +155,7 @@ def icos_f(num_classes: int, input_shape: Shape) -> nn.Module:
     return _paired(num_classes, input_shape, (32, 64, 128), dense=128, normalised=False)
 
 
-@architecture(
+@register(
     summary="the layers of F with batch norm after every hidden layer",
     source=f"{ICOS} (network M, CIFAR-100)",
     recipe=Recipe(epochs=15, batch_size=32, lr=1e-3, optimiser="sgd", momentum=0.9),
@@ -168,7 +168,7 @@ def icos_m(num_classes: int, input_shape: Shape) -> nn.Module:
     return _paired(num_classes, input_shape, (32, 64, 128), dense=128, normalised=True)
 
 
-@architecture(
+@register(
     summary="four times (two conv 3x3, pool) of 32 to 256 channels, dense256, dense, batch norm throughout",
     source=f"{ICOS} (network N, CIFAR-100)",
     recipe=Recipe(epochs=15, batch_size=32, lr=1e-3, optimiser="sgd", momentum=0.9),
@@ -181,7 +181,7 @@ def icos_n(num_classes: int, input_shape: Shape) -> nn.Module:
     return _paired(num_classes, input_shape, (32, 64, 128, 256), dense=256, normalised=True)
 
 
-@architecture(
+@register(
     summary="VGG16 with batch norm and dropout, dense512, dense",
     source=f"{ICOS} (network L, CIFAR-100; the network of geifmany/cifar-vgg)",
     recipe=Recipe(

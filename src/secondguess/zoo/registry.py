@@ -1,13 +1,13 @@
-"""The list of architectures: adding one is writing one function under `@architecture(...)`.
+"""Architectures by name: adding one is writing one function under `@register(...)`.
 
 The functions are called on torch's "meta" device, where building a layer allocates nothing, draws nothing and
-a trial pass costs nothing but its shapes; `make` then gives the finished network memory and draws its
-weights.
+a trial pass costs nothing but its shapes; the finished network then gets its memory and its weights.
+
+Other packages add architectures by an entry point in the group `secondguess.architectures`.
 """
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
@@ -17,10 +17,11 @@ import torch
 from torch import nn
 
 from secondguess._device import isolated_rng, seed_rng
+from secondguess.contracts.registry import Registry
 from secondguess.errors import UserError
 from secondguess.zoo._layers import ImageTooSmall, Initialisation, Shape, initialise
 
-__all__ = ["Architecture", "Recipe", "architecture", "describe", "make", "names"]
+__all__ = ["REGISTRY", "Architecture", "Recipe", "get", "make", "make_all", "names", "register"]
 
 Builder = Callable[..., nn.Module]
 
@@ -73,7 +74,9 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Architecture:
-    """What is known about a network of the zoo.
+    """A network of the zoo: what is known about it, and how it is built.
+
+    Calling it builds the network with fresh weights.
 
     Attributes:
         name: what `make` knows it by.
@@ -82,6 +85,8 @@ class Architecture:
         input_shape: (channels, height, width) in the paper.
         num_classes: number of logits in the paper.
         recipe: the paper's training.
+        build: `(num_classes, input_shape, **options) -> module`.
+        initialisation: of its weights.
         recipe_note: where the recipe is ours because the paper gives none, or what it leaves out; else empty.
     """
 
@@ -91,20 +96,69 @@ class Architecture:
     input_shape: Shape
     num_classes: int
     recipe: Recipe
-    recipe_note: str = ""
-
-
-@dataclass(frozen=True)
-class _Entry:
-    description: Architecture
     build: Builder
     initialisation: Initialisation
+    recipe_note: str = ""
+
+    @property
+    def origin(self) -> tuple[str, str]:
+        """Module and name of the function that builds it."""
+        return self.build.__module__, self.build.__qualname__
+
+    def __call__(
+        self,
+        *,
+        num_classes: int = 10,
+        input_shape: tuple[int, int, int] = (1, 28, 28),
+        seed: int | None = None,
+        **options: Any,
+    ) -> nn.Module:
+        """Build the network with fresh weights, on the processor, in training mode.
+
+        Args:
+            num_classes: number of logits, K.
+            input_shape: (channels, height, width) of the images; it need not be the paper's.
+            seed: makes the weights reproducible and leaves torch's global random state alone; without it they are
+                drawn from the global state.
+            **options: further arguments of that architecture (`channels` of `"ambiguity_member"`).
+
+        Returns:
+            A module that maps images (n, channels, height, width) to logits (n, K).
+
+        Raises:
+            UserError: for impossible sizes, or images too small for the network.
+        """
+        _check_sizes(num_classes, input_shape)
+        try:
+            with torch.device("meta"):
+                model = self.build(num_classes, tuple(input_shape), **options)
+        except ImageTooSmall as error:
+            raise UserError(
+                f"Images of {input_shape[1]}x{input_shape[2]} pixels are too small for {self.name!r}, "
+                f"which its paper used with {'x'.join(map(str, self.input_shape[1:]))}: "
+                "resize the images or pick a shallower network."
+            ) from error
+        model.to_empty(device="cpu")
+        with nullcontext() if seed is None else isolated_rng():
+            if seed is not None:
+                seed_rng(seed)
+            initialise(model, self.initialisation)
+        return model
 
 
-_REGISTRY: dict[str, _Entry] = {}
+REGISTRY: Registry[Architecture, nn.Module] = Registry(
+    "architecture",
+    base=Architecture,
+    public="secondguess.zoo.Architecture",
+    package="secondguess.zoo",
+    group="secondguess.architectures",
+    modules=("small", "densenet", "resnet", "icos"),
+    classes=False,
+)
+names, get, make, make_all = REGISTRY.names, REGISTRY.get, REGISTRY.make, REGISTRY.make_all
 
 
-def architecture(
+def register(
     *,
     summary: str,
     source: str,
@@ -114,77 +168,21 @@ def architecture(
     num_classes: int = 10,
     initialisation: Initialisation = "glorot_uniform",
     name: str | None = None,
-) -> Callable[[Builder], Builder]:
-    """Register the decorated builder `(num_classes, input_shape, **options) -> module` under its function's name."""
+) -> Callable[[Builder], Architecture]:
+    """Decorator: the builder `(num_classes, input_shape, **options) -> module` becomes a registered `Architecture`.
 
-    def register(build: Builder) -> Builder:
-        key = name or build.__name__
-        about = Architecture(key, summary, source, input_shape, num_classes, recipe, recipe_note)
-        _REGISTRY[key] = _Entry(about, build, initialisation)
-        return build
-
-    return register
-
-
-def names() -> list[str]:
-    """The names `make` understands, in alphabetical order."""
-    return sorted(_REGISTRY)
-
-
-def describe(name: str) -> Architecture:
-    """What is known about the architecture `name`: its layers, its paper and how it was trained there."""
-    return _entry(name).description
-
-
-def make(
-    name: str,
-    *,
-    num_classes: int = 10,
-    input_shape: tuple[int, int, int] = (1, 28, 28),
-    seed: int | None = None,
-    **options: Any,
-) -> nn.Module:
-    """Build a network of the zoo with fresh weights, on the processor, in training mode.
-
-    Args:
-        name: one of `names()`.
-        num_classes: number of logits, K.
-        input_shape: (channels, height, width) of the images; it need not be the paper's.
-        seed: makes the weights reproducible and leaves torch's global random state alone; without it they are
-            drawn from the global state.
-        **options: further arguments of that architecture (`channels` of `"ambiguity_member"`).
-
-    Returns:
-        A module that maps images (n, channels, height, width) to logits (n, K).
-
-    Raises:
-        UserError: for an unknown name, impossible sizes, or images too small for the network.
+    It is known by the name of the function unless another is given.
     """
-    entry = _entry(name)
-    _check_sizes(num_classes, input_shape)
-    try:
-        with torch.device("meta"):
-            model = entry.build(num_classes, tuple(input_shape), **options)
-    except ImageTooSmall as error:
-        raise UserError(
-            f"Images of {input_shape[1]}x{input_shape[2]} pixels are too small for {name!r}, "
-            f"which its paper used with {'x'.join(map(str, entry.description.input_shape[1:]))}: "
-            "resize the images or pick a shallower network."
-        ) from error
-    model.to_empty(device="cpu")
-    with nullcontext() if seed is None else isolated_rng():
-        if seed is not None:
-            seed_rng(seed)
-        initialise(model, entry.initialisation)
-    return model
 
+    def enter(build: Builder) -> Architecture:
+        key = name or build.__name__
+        return REGISTRY.register(
+            Architecture(
+                key, summary, source, input_shape, num_classes, recipe, build, initialisation, recipe_note=recipe_note
+            )
+        )
 
-def _entry(name: str) -> _Entry:
-    if name not in _REGISTRY:
-        close = difflib.get_close_matches(name, _REGISTRY, n=3, cutoff=0.5)
-        hint = f"did you mean {' or '.join(map(repr, close))}?" if close else f"known are {', '.join(names())}."
-        raise UserError(f"There is no architecture {name!r} in the zoo; {hint}")
-    return _REGISTRY[name]
+    return enter
 
 
 def _check_sizes(num_classes: int, input_shape: tuple[int, ...]) -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from secondguess.zoo._layers import RepeatChannels, Shape, keras_batch_norm, stack
-from secondguess.zoo.registry import Recipe, architecture
+from secondguess.zoo.registry import Recipe, register
 from secondguess.zoo.small import AMBIGUESS
 
 __all__ = ["Bottleneck"]
@@ -55,7 +55,7 @@ def _stage(inputs: int, width: int, depth: int, stride: int) -> nn.Sequential:
     return stack(**{f"block{number}": block for number, block in enumerate([first, *rest], start=1)})
 
 
-@architecture(
+@register(
     summary="ResNet50 on three channels (grey is repeated), dense256, dense125 with dropout .2, dense",
     source=AMBIGUESS,
     recipe=Recipe(epochs=30, batch_size=128, validation=0.1),

@@ -16,7 +16,7 @@ from torch import nn
 
 from secondguess.errors import UserError
 from secondguess.zoo._layers import RawPixels, Shape, flat_size, stack
-from secondguess.zoo.registry import Recipe, architecture
+from secondguess.zoo.registry import Recipe, register
 
 __all__ = ["ambiguity_members"]
 
@@ -26,7 +26,7 @@ AMBIGUESS = (
 )
 
 
-@architecture(
+@register(
     summary="conv32 3x3, pool, conv64 3x3, pool, dropout .5, dense",
     source=AMBIGUESS,
     recipe=Recipe(epochs=15, batch_size=128, validation=0.1),
@@ -47,7 +47,7 @@ def simple_cnn(num_classes: int, input_shape: Shape) -> nn.Module:
     return features
 
 
-@architecture(
+@register(
     summary="dense512, dropout .2, dense512, dropout .2, dense64, dense: no activations, hence linear",
     source=AMBIGUESS,
     recipe=Recipe(epochs=30, batch_size=128, validation=0.1),
@@ -66,7 +66,7 @@ def fully_connected(num_classes: int, input_shape: Shape) -> nn.Module:
     )
 
 
-@architecture(
+@register(
     summary="conv32 3x3, pool, conv64 3x3, pool, dropout .5, linear dense10, dense",
     source="Weiss, Chakraborty, Tonella: A review and refinement of Surprise Adequacy, DeepTest 2021 (MNIST)",
     recipe=Recipe(epochs=15, batch_size=128, validation=0.1),
@@ -88,7 +88,7 @@ def surprise_cnn(num_classes: int, input_shape: Shape) -> nn.Module:
     return model
 
 
-@architecture(
+@register(
     summary="conv6 5x5, pool, conv16 5x5, pool, dense120, dense84, dense",
     source=(
         "Mukhoti, Kirsch, van Amersfoort, Torr, Gal: Deep deterministic uncertainty, 2021: five of them label "
@@ -117,7 +117,7 @@ def lenet(num_classes: int, input_shape: Shape) -> nn.Module:
     return model
 
 
-@architecture(
+@register(
     summary="times 255, four of (two conv 3x3, pool) with 32 to 256 channels, dense256 twice with dropout .5, dense",
     source=(
         "Bennette, Maurer, Sisti: Harnessing adversarial distances to discover high-confidence errors, IJCNN 2020 "
@@ -149,7 +149,7 @@ def cats_dogs_cnn(num_classes: int, input_shape: Shape) -> nn.Module:
     return model
 
 
-@architecture(
+@register(
     summary="a few times (conv 3x3 of 1 to 5 channels, batch norm, pool), dense: 46 to 600 parameters",
     source=(
         "Teixeira, Gomes, Soares, van Rijn: Hubris benchmarking with AmbiGANs, 2025: the mean of fifty of them "

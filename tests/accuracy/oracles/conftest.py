@@ -15,7 +15,7 @@ from secondguess.model.observation import Observation
 def clean_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test registers is forgotten afterwards."""
     registry.names()
-    monkeypatch.setattr(registry, "_known", dict(registry._known))
+    monkeypatch.setattr(registry.REGISTRY, "known", dict(registry.REGISTRY.known))
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from secondguess.accuracy.oracles import Evidence, Oracle, Verdicts, get, make, names, register, registry
+from secondguess.accuracy.oracles import Evidence, Oracle, Verdicts, get, make, make_all, names, register, registry
 from secondguess.accuracy.oracles.icos import Icos
 from secondguess.contracts import registry as _registry
 from secondguess.errors import UserError
@@ -22,6 +22,8 @@ def test_ours_come_first_and_are_made_by_name() -> None:
     assert names()[:2] == ["icos", "cross_reference"]
     assert get("icos") is Icos
     assert make("icos", confidence=0.5).params()["confidence"] == 0.5
+    assert make("icos:confidence=0.5").params()["confidence"] == 0.5
+    assert [one.name for one in make_all(["cross-reference", make("icos")])] == ["cross_reference", "icos"]
 
 
 def test_mistakes_get_a_hint() -> None:
@@ -45,7 +47,7 @@ def test_a_name_belongs_to_one_class() -> None:
 
 @pytest.mark.usefixtures("clean_registry")
 def test_entry_points_are_found_and_cannot_harm(monkeypatch: pytest.MonkeyPatch) -> None:
-    group = "secondguess.accuracy.oracles"
+    group = "secondguess.oracles"
     good = EntryPoint("trusting", f"{__name__}:Trusting", group)
     monkeypatch.setattr(EntryPoint, "load", lambda self: Trusting if self.name == "trusting" else dict)
     bad = EntryPoint("broken", "builtins:dict", group)
@@ -54,9 +56,9 @@ def test_entry_points_are_found_and_cannot_harm(monkeypatch: pytest.MonkeyPatch)
         return {bad.group: [bad, good]}[group]
 
     monkeypatch.setattr(_registry, "entry_points", found)
-    monkeypatch.setattr(registry._registry, "complete", False)
+    monkeypatch.setattr(registry.REGISTRY, "complete", False)
     with pytest.warns(
-        UserWarning, match=r"'broken' .* was left out: .* is not a subclass of secondguess\.oracles\.Oracle"
+        UserWarning, match=r"'broken' .* was left out: .* is not a subclass of secondguess\.accuracy\.oracles\.Oracle"
     ):
         assert "trusting" in names()
 
@@ -70,9 +72,9 @@ def test_an_oracle_from_elsewhere_may_have_parameters_without_defaults(monkeypat
             self.level = level
 
     monkeypatch.setattr(EntryPoint, "load", lambda self: Demanding)
-    theirs = EntryPoint("demanding", "package.module:Demanding", "secondguess.accuracy.oracles")
+    theirs = EntryPoint("demanding", "package.module:Demanding", "secondguess.oracles")
     monkeypatch.setattr(_registry, "entry_points", lambda *, group: [theirs])
-    monkeypatch.setattr(registry._registry, "complete", False)
+    monkeypatch.setattr(registry.REGISTRY, "complete", False)
     assert make("demanding", level=2.0).params() == {"level": 2.0}
     with pytest.raises(UserError, match="The oracle 'demanding' cannot be made: missing a required argument: 'level'"):
         make("demanding")

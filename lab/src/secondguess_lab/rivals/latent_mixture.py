@@ -96,6 +96,7 @@ class LatentMixture(AmbiguousGenerator):
     """
 
     name = "ambiguous_latent_mixture"
+    expensive = True
 
     def __init__(
         self,

@@ -2,6 +2,6 @@
 
 from secondguess.accuracy.oracles.base import Evidence, Oracle, Verdicts
 from secondguess.accuracy.oracles.checks import check_oracle
-from secondguess.accuracy.oracles.registry import get, make, names, register
+from secondguess.accuracy.oracles.registry import get, make, make_all, names, register
 
-__all__ = ["Evidence", "Oracle", "Verdicts", "check_oracle", "get", "make", "names", "register"]
+__all__ = ["Evidence", "Oracle", "Verdicts", "check_oracle", "get", "make", "make_all", "names", "register"]

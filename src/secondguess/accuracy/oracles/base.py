@@ -21,6 +21,7 @@ from secondguess.contracts.saving import Writable
 from secondguess.errors import UserError
 from secondguess.images.image_set import ImageSet
 from secondguess.model.observation import Needs, Observation
+from secondguess.model.observer import Observer
 
 if TYPE_CHECKING:
     from secondguess.model.classifier import Classifier
@@ -166,7 +167,7 @@ class Verdicts:
         return Verdicts(self.wrong[indices], self.reasons[indices], self.advice[indices])
 
 
-class Oracle(Learner):
+class Oracle(Observer):
     """Judges predictions without their labels.
 
     Attributes:

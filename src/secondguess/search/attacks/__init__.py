@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from secondguess.errors import UserError
+from secondguess.contracts.registry import snake_case, unknown
 from secondguess.search.attacks.base import Attack
 from secondguess.search.attacks.boundary import Boundary
 from secondguess.search.attacks.gradient import Gradient
@@ -17,6 +17,7 @@ def open_attack(attack: str | Attack) -> Attack:
     """An attack by its name, with its usual parameters; an attack is returned as it is."""
     if isinstance(attack, Attack):
         return attack
-    if attack not in ATTACKS:
-        raise UserError(f"There is no attack {attack!r}; use {', '.join(map(repr, ATTACKS))} or an attack object.")
-    return ATTACKS[attack]()
+    name = snake_case(attack)
+    if name not in ATTACKS:
+        raise unknown("attack", attack, ATTACKS)
+    return ATTACKS[name]()

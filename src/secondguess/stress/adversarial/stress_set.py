@@ -13,7 +13,6 @@ in ten.
 from __future__ import annotations
 
 import copy
-import difflib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -22,10 +21,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from secondguess.contracts.registry import snake_case, unknown
 from secondguess.errors import UserError
 from secondguess.progress import Advance
 from secondguess.stress.adversarial.search import REASON_LENGTH, Floats, Ints, Search
 from secondguess.stress.base import Given, StressSet, changed
+from secondguess.stress.registry import register
 
 if TYPE_CHECKING:
     from secondguess.images import ImageSet
@@ -38,9 +39,11 @@ PAPER_GRID = (0, 0.0002, 0.0005, 0.0008, 0.001, 0.0015, 0.002, 0.003, 0.01, 0.1,
 
 # A fixed size rather than the classifier's batch size, on which the last bits of a gradient may depend.
 CHUNK = 256
+BY_NAME = 300  # images of a set that is asked for by name: an attack costs hundreds of forward passes an image
 CHUNK_VALUES = 2**22  # pixels and channels of all images in a chunk: 27 colour images of 224x224
 
 
+@register
 class Adversarial(StressSet):
     """Each nominal image is changed by one attack; the attacks share the images equally, at random.
 
@@ -63,6 +66,7 @@ class Adversarial(StressSet):
     """
 
     kind = "adversarial"
+    name = "adversarial"
     groups = "attack"
 
     def __init__(
@@ -76,7 +80,7 @@ class Adversarial(StressSet):
         chunk_size: int | None = None,
         limit: int | None = None,
     ) -> None:
-        self.attacks = tuple(attacks)
+        self.attacks = tuple(map(snake_case, attacks))
         self.epsilons = tuple(epsilons)
         self.surrogate = surrogate
         self.surrogate_images = surrogate_images
@@ -85,6 +89,11 @@ class Adversarial(StressSet):
         self.limit = limit
         self.name = "adversarial" if self.attacks == ATTACKS else "_".join(["adversarial", *self.attacks])
         _check(self.attacks, self.epsilons, chunk_size)
+
+    @classmethod
+    def by_name(cls, detail: str) -> dict[str, Any]:
+        """What follows the name is one attack; by name, only some of the images are attacked."""
+        return {"limit": BY_NAME} | ({"attacks": [detail]} if detail else {})
 
     def _make(self, given: Given) -> ImageSet:
         classifier, seed = given.classifier, given.seed
@@ -190,8 +199,7 @@ def _classes(judge: Classifier, images: Floats) -> Ints:
 def _check(attacks: tuple[str, ...], epsilons: tuple[float, ...], chunk_size: int | None) -> None:
     for name in attacks:
         if name not in ATTACKS:
-            close = difflib.get_close_matches(name, ATTACKS, n=2) or ATTACKS
-            raise UserError(f"There is no attack {name!r}; there is {', '.join(close)}.")
+            raise unknown("attack", name, ATTACKS)
     if not attacks or len(set(attacks)) < len(attacks):
         raise UserError(f"Each attack is named once, and at least one; {', '.join(attacks) or 'none'} was given.")
     if not epsilons or not all(0 <= epsilon <= 1 for epsilon in epsilons):

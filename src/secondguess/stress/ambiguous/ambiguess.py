@@ -36,6 +36,7 @@ import numpy as np
 import torch
 
 from secondguess._device import pick_device
+from secondguess.contracts.registry import unknown
 from secondguess.errors import UserError
 from secondguess.images import ImageSet
 from secondguess.progress import Advance, Progress, Silent
@@ -47,6 +48,7 @@ from secondguess.stress.ambiguous.drawing import Drawer
 from secondguess.stress.ambiguous.latent import Mode
 from secondguess.stress.ambiguous.pairs import choose_pairs
 from secondguess.stress.ambiguous.realism import Realism
+from secondguess.stress.registry import generators, register
 
 __all__ = ["AmbiGuess"]
 
@@ -59,6 +61,7 @@ STACK_PIXELS = 2000 * 28 * 28  # in a batch of all members together on a CPU
 Pair = tuple[int, int]
 
 
+@register
 class AmbiGuess(AmbiguousGenerator):
     """Ambiguous images from the latent space of two-class autoencoders.
 
@@ -103,6 +106,13 @@ class AmbiGuess(AmbiguousGenerator):
         self.epochs, self.batch_size, self.mode = epochs, batch_size, mode
         self.realism, self.stratify, self.device = realism, stratify, device
         self.folder = Path(folder) if folder is not None else None
+
+    @classmethod
+    def by_name(cls, detail: str) -> dict[str, Any]:
+        """By name it is quick, with one autoencoder for a pair; train more of them for a set to keep."""
+        if detail not in ("", "ambiguess"):
+            raise unknown("generator", detail, generators())
+        return {"autoencoders": 1}
 
     def generate(
         self,

@@ -21,12 +21,14 @@ from secondguess.progress import Progress, Silent
 from secondguess.stress.ambiguous.base import AmbiguousGenerator, AmbiguousImages, Candidates, assemble
 from secondguess.stress.ambiguous.comparison import figures
 from secondguess.stress.ambiguous.pairs import choose_pairs
+from secondguess.stress.registry import register
 
 __all__ = ["PixelBlend"]
 
 BLOCK = 1000  # images read at a time
 
 
+@register
 class PixelBlend(AmbiguousGenerator):
     """Blends of two training images of two classes; every pair of classes contributes equally.
 

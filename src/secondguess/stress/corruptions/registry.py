@@ -11,13 +11,13 @@ result.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from secondguess.contracts.registry import snake_case, unknown
 from secondguess.errors import UserError
 
 __all__ = ["CORRUPTIONS", "Corruption", "Floats", "Work", "check_severity", "corrupt", "corruption", "find", "noise"]
@@ -111,14 +111,14 @@ def noise(name: str, seed: int) -> np.random.Generator:
 
 def find(name: str) -> Corruption:
     """The corruption of that name."""
+    name = snake_case(name)
     if name in MISNOMERS:
         raise UserError(
             f"What Fashion-MNIST-C calls {name!r} is a quarter turn: ask for {MISNOMERS[name]!r}, or for 'flip_sides' "
             "or 'flip_up_down' to mirror."
         )
     if name not in CORRUPTIONS:
-        close = difflib.get_close_matches(name, CORRUPTIONS, n=2) or list(CORRUPTIONS)
-        raise UserError(f"There is no corruption {name!r}; there is {', '.join(close)}.")
+        raise unknown("corruption", name, CORRUPTIONS)
     return CORRUPTIONS[name]
 
 

@@ -133,5 +133,5 @@ class _Predicted(Observation):
 
 def _made(supervisor: str | Supervisor, params: dict[str, Any]) -> Supervisor:
     if isinstance(supervisor, str):
-        return make(supervisor, **params)[0]
+        return make(supervisor, **params)
     return supervisor.clone(**params) if params else supervisor

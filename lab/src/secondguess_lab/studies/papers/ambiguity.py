@@ -149,7 +149,7 @@ def _parts(settings: Settings, architecture: str) -> list[tuple[list[str], dict[
     """
     from secondguess import zoo
 
-    recipe, members = zoo.describe(architecture).recipe, settings["members"].get(architecture, 0)
+    recipe, members = zoo.get(architecture).recipe, settings["members"].get(architecture, 0)
     epochs = settings["epochs"].get(architecture) or recipe.epochs
     like_it = {"members": members, "epochs": epochs, "batch_size": recipe.batch_size}
     given: Mapping[str, Any] = settings["parameters"]

@@ -209,7 +209,7 @@ def train_classifiers(
     if soft:
         assert extra is not None and extra.soft_labels is not None  # generators give some
         labels = np.concatenate([np.eye(classes)[images.labels], extra.soft_labels])
-    recipe = zoo.describe(architecture).recipe
+    recipe = zoo.get(architecture).recipe
     return train_fleet(
         lambda member: zoo.make(architecture, num_classes=classes, seed=member),
         members,

@@ -34,7 +34,7 @@ def check_families(families: Sequence[str]) -> None:
         if family in TRANSFORMERS:
             require("transformers", "models")
         else:
-            zoo.describe(family)
+            zoo.get(family)
 
 
 def ask_models(

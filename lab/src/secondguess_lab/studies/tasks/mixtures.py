@@ -50,7 +50,7 @@ from secondguess.model.classifier import Classifier
 from secondguess.model.observation import Needs, Observation
 from secondguess.stress import Adversarial, Corrupted
 from secondguess.stress.corruptions import FASHION_MNIST_C, MNIST_C
-from secondguess.supervisors import Supervisor, make
+from secondguess.supervisors import Supervisor, make_all
 from secondguess_lab.studies.tasks.ambiguity import ambiguous_sets, trained
 from secondguess_lab.studies.tasks.mixture_windows import Combination, Look, try_all, windows_of
 from secondguess_lab.studies.tasks.opening import joined, opened, training_images
@@ -203,7 +203,7 @@ def _detectors(
         return [configured(one, parameters, architecture, seed) for one in supervisors]
 
     jury = SupervisorSet(ready(recommended(classifier)))
-    alone = ready([one for one in make(list(names)) if one.name not in jury.labels])
+    alone = ready([one for one in make_all(list(names)) if one.name not in jury.labels])
     fitting = [one.needs for one in (*jury.supervisors, *alone) if one.requires_fit]
     learnt = classifier.observe(training, reduce(Needs.__or__, fitting, Needs()))
     jury = jury.fit(learnt, training.labels)

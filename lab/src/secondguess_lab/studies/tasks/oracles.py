@@ -102,7 +102,7 @@ def train_network(name: str, images: ImageSet, *, seed: int, epochs: int = 0, de
         epochs: 0 for the paper's number.
         device: to train on.
     """
-    recipe = zoo.describe(name).recipe.as_kwargs() | ({"epochs": epochs} if epochs else {})
+    recipe = zoo.get(name).recipe.as_kwargs() | ({"epochs": epochs} if epochs else {})
     model = zoo.make(name, seed=seed)
     train(model, images.materialise() * LEVELS, images.labels, **recipe, seed=seed, device=device)
     return model

@@ -32,7 +32,7 @@ from secondguess.model.observation import Needs
 from secondguess.search import Distances, Pool, SearchStudy, measure_distances, simulate
 from secondguess.search.adversarial_distance import residuals
 from secondguess.search.pool import MIN_CONFIDENCE
-from secondguess.supervisors import make as make_supervisors
+from secondguess.supervisors import make_all as make_supervisors
 from secondguess.training import fit_temperature, train
 from secondguess_lab.studies.tasks.opening import opened, training_images
 
@@ -219,7 +219,7 @@ def calibrated(
     """
     fitting, held_out = training.split(FITTED, seed=seed)
     model = zoo.make(architecture, num_classes=training.num_classes, input_shape=training.shape, seed=seed)
-    recipe = zoo.describe(architecture).recipe.as_kwargs() | ({"epochs": epochs} if epochs else {})
+    recipe = zoo.get(architecture).recipe.as_kwargs() | ({"epochs": epochs} if epochs else {})
     recipe["validation"] = (held_out.materialise(), held_out.labels)
     history = train(model, fitting.materialise(), fitting.labels, seed=seed, **recipe)
     classifier = Classifier(model, class_names=training.class_names, batch_size=1000)

@@ -24,7 +24,7 @@ from secondguess.model.classifier import Classifier
 from secondguess.model.observation import Needs, Observation
 from secondguess.stress import Adversarial, Corrupted
 from secondguess.stress.corrupted import Mix
-from secondguess.supervisors import Supervisor, make
+from secondguess.supervisors import Supervisor, make_all
 from secondguess_lab.studies.tasks.ambiguity import ambiguous_sets, trained
 from secondguess_lab.studies.tasks.opening import joined, opened, training_images
 
@@ -72,7 +72,7 @@ def score_supervisors(
     sets = {"ambiguous": ambiguous} | _fixed_sets(data, other, mix)
     if limit:
         sets = {key: images.head(limit) for key, images in sets.items()}
-    panel = [configured(one, parameters, architecture, seed) for one in make(list(supervisors))]
+    panel = [configured(one, parameters, architecture, seed) for one in make_all(list(supervisors))]
     about = {"data": name, "architecture": architecture, "run": seed}
     found = score_run(model, panel, training, sets, attacked=attacked, seed=seed)
     return {"rows": [about | {"supervisor": one.supervisor.name} | one.aurocs for one in found]}
