@@ -6,7 +6,7 @@ import sys
 import pytest
 
 import secondguess
-from secondguess._versions import _versions, versions
+from secondguess.environment import _versions, versions
 from secondguess.errors import MissingExtra, UserError, require
 
 
@@ -30,8 +30,8 @@ def test_versions_name_what_takes_part() -> None:
 
 
 def test_versions_leave_out_what_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("secondguess._versions.PACKAGES", ("numpy", "no-such-package"))
-    monkeypatch.setattr("secondguess._versions._versions", _versions.__wrapped__)  # not what was read before
+    monkeypatch.setattr("secondguess.environment.PACKAGES", ("numpy", "no-such-package"))
+    monkeypatch.setattr("secondguess.environment._versions", _versions.__wrapped__)  # not what was read before
     assert set(versions()) == {"python", "platform", "numpy"}
 
 

@@ -145,7 +145,7 @@ def test_no_epochs_are_those_of_the_recipe_for_ensembles_too():
 
 
 def test_sets_are_made_where_the_studies_look_for_them(tiny, tmp_path):
-    script = runpy.run_path(str(Path(__file__).parents[3] / "results/ambiguity/sets.py"))
+    script = runpy.run_path(str(Path(__file__).parents[3] / "lab/experiments/ambiguous_sets.py"))
     small = {"mixture_epochs": 2, "judge_epochs": 1, "train": 40, "test": 30}
     script["main"]([str(tiny), "--out", str(tmp_path / "kept"), "--generators", "latent mixture"], small)
     training, test = (load(source.place).test for source in kept_sets(str(tmp_path / "kept"), "latent mixture"))

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture(scope="module")
 def script():
-    spec = importlib.util.spec_from_file_location("make_scaling", ROOT / "results/scaling/make.py")
+    spec = importlib.util.spec_from_file_location("make_scaling", ROOT / "lab/experiments/scaling.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -28,7 +28,7 @@ def record():
 
 def test_the_page_is_that_of_the_record(script, record):
     page = script.PAGE.read_text("utf-8")
-    assert script.filled(page, record) == page, "run python results/scaling/make.py --write-docs"
+    assert script.filled(page, record) == page, "run python lab/experiments/scaling.py --write-docs"
 
 
 def test_another_record_gives_another_page(script, record):

@@ -104,7 +104,7 @@ def measures(**values):
 
 
 def record_row(model, sdr, critical="cat"):
-    """A row as results/search/make.py writes it: random search, and adversarial distance with twice of everything."""
+    """A row as search_pools.py writes it: random search, and adversarial distance with twice of everything."""
     table = [
         {"method": method, "queries": queries}
         | measures(
@@ -127,7 +127,7 @@ def record_row(model, sdr, critical="cat"):
 def results(tmp_path):
     folder = tmp_path / "search"
     folder.mkdir()
-    about = {"script": "results/search/make.py", "hardware": "a box", "settings": {"replications": 3}}
+    about = {"script": "lab/experiments/search_pools.py", "hardware": "a box", "settings": {"replications": 3}}
     rows = [record_row(0, 1.0), record_row(1, 3.0)]
     (folder / "cats_dogs.json").write_text(json.dumps(about | {"rows": rows}))
     (folder / "mnist.json").write_text(json.dumps(about | {"rows": [record_row(0, 1.0, "all classes")]}))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import runpy
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,7 +17,6 @@ from secondguess.images import Dataset, ImageSet
 from secondguess.model.observation import Observation
 from secondguess.supervisors import make, make_all
 from secondguess.training import train_fleet
-from secondguess_lab.studies import get
 from secondguess_lab.studies.papers import oracles
 from secondguess_lab.studies.papers.ambiguity import _table1
 from secondguess_lab.studies.tasks.ambiguity import train_classifiers
@@ -27,8 +24,6 @@ from secondguess_lab.studies.tasks.opening import joined
 from secondguess_lab.studies.tasks.oracles import split
 from secondguess_lab.studies.tasks.supervisors import configured, fixed_sets, score_each
 from secondguess_lab.studies.tasks.surprise import fgsm
-
-RESULTS = Path(__file__).parents[3] / "results"
 
 
 def looks(n=200):
@@ -202,31 +197,3 @@ def test_splits_of_the_oracles_share_no_image_and_leave_none_out():
     assert [len(part) for part in parts] == [40, 20, 40]
     found = np.concatenate([part.materialise().reshape(len(part), -1) for part in parts])
     np.testing.assert_array_equal(np.sort(found[:, 0]), np.sort(whole[:, 0]))
-
-
-@pytest.mark.filterwarnings("ignore:.*score is inf")  # classes that a hardly trained model never predicts
-def test_a_study_reads_what_the_script_of_surprise_writes(tmp_path, monkeypatch):
-    pixels = np.random.default_rng(0).integers(0, 256, (260, 28, 28), dtype=np.uint8)
-    labels = np.arange(260) % 10
-    np.savez(
-        tmp_path / "mnist.npz", x_train=pixels[:200], y_train=labels[:200], x_test=pixels[200:], y_test=labels[200:]
-    )
-    (tmp_path / "surprise").mkdir()
-    script, out = RESULTS / "surprise" / "make.py", tmp_path / "surprise" / "mnist.json"
-    words = [script, tmp_path / "mnist.npz", "--out", out, "--models", 2, "--swept", 0, "--epochs", 1]
-    monkeypatch.setattr("sys.argv", [str(word) for word in words])
-    runpy.run_path(str(script), run_name="__main__")
-    kept = get("surprise-table1").recorded(tmp_path)
-    assert kept.table.cells["adversarial, DSA", "mean"].n == 2
-    assert 0 <= kept.table.cells["corrupted, LSA", "mean"].value <= 1
-
-
-def test_the_record_of_supervisors_counts_runs():
-    script = runpy.run_path(str(RESULTS / "supervisors" / "make.py"))
-    rows = [
-        {"supervisor": "dsa", "ambiguous": value, "adversarial": 0.5, "corrupted": 0.5, "invalid": 0.5}
-        for value in (0.25, 0.75)
-    ]
-    row = script["summary"](rows)["dsa"]
-    assert row["runs"] == 2
-    assert row["ambiguous"] == {"mean": 0.5, "std": pytest.approx(0.5**1.5, abs=1e-4)}

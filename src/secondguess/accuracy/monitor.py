@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from secondguess._versions import versions
 from secondguess.accuracy import (
     Estimate,
     Estimator,
@@ -26,6 +25,7 @@ from secondguess.accuracy import (
 )
 from secondguess.accuracy.oracles import Evidence
 from secondguess.accuracy.oracles.icos import Icos, InputRules
+from secondguess.environment import versions
 from secondguess.errors import UserError
 from secondguess.images import ImageSet, load, load_images
 from secondguess.metrics import wilson

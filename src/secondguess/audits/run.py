@@ -18,13 +18,13 @@ from markupsafe import Markup
 from secondguess import stress as stress_room
 from secondguess import supervisors as supervisors_room
 from secondguess._files import make_folder
-from secondguess._versions import versions
 from secondguess.audits.context import Context, explain
 from secondguess.audits.findings import NotApplicable, SectionResult
 from secondguess.audits.gates import Gate, judge
 from secondguess.audits.result import TEMPLATES, AuditResult
 from secondguess.audits.sections import SECTIONS, Section
 from secondguess.audits.subject import Images, Subject
+from secondguess.environment import versions
 from secondguess.errors import UserError
 from secondguess.images import Dataset
 from secondguess.model.cache import Cache

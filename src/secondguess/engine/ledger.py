@@ -21,8 +21,8 @@ from typing import Any, cast
 import numpy as np
 
 from secondguess._files import atomic_path, write_json
-from secondguess._versions import versions
 from secondguess.engine.task import Outcome, Task
+from secondguess.environment import versions
 
 __all__ = ["Entry", "Ledger"]
 

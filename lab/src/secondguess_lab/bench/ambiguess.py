@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from secondguess._versions import versions
+from secondguess.environment import versions
 from secondguess.progress import Progress, Silent
 
 __all__ = ["run"]

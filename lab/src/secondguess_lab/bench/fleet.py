@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from secondguess._versions import versions
+from secondguess.environment import versions
 from secondguess.progress import Progress, Silent
 
 __all__ = ["run"]

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from secondguess._versions import versions
+from secondguess.environment import versions
 from secondguess.progress import Progress, Silent
 
 __all__ = ["run"]

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess._versions import versions
+from secondguess.environment import versions
 from secondguess.errors import MissingExtra, UserError, require
 from secondguess.progress import Progress, Silent
 

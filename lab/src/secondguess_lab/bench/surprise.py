@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess._versions import versions
+from secondguess.environment import versions
 from secondguess.errors import MissingExtra, UserError, require
 from secondguess.model.observation import Observation, Trace
 from secondguess.progress import Advance, Progress, Silent

@@ -86,5 +86,6 @@ class Study:
 
     @cached_property
     def published(self) -> Table:
-        """What the paper printed."""
-        return Table.read(PUBLISHED / f"{self.name}.csv")
+        """What the paper printed; no cells where it shows curves only, or where no paper has the table."""
+        path = PUBLISHED / f"{self.name}.csv"
+        return Table.read(path) if path.is_file() else Table({})

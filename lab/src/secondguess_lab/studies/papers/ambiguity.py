@@ -46,14 +46,14 @@ def keeping_folder(folder: Path, generator: str) -> Path:
 
 
 def kept_sets(folder: str | None, generator: str) -> list[Source]:
-    """Ambiguous images to train on and to test on that `results/ambiguity/sets.py` made; none if no folder is given."""
+    """Images to train on and to test on that experiments/ambiguous_sets.py made; none if no folder is given."""
     from secondguess.images import load
 
     if folder is None:
         return []
     paths = [keeping_folder(Path(folder).resolve(), generator) / file for file in KEPT]
     if missing := [path for path in paths if not path.is_file()]:
-        raise UserError(f"There is no file {missing[0]}; make it with results/ambiguity/sets.py, or set kept={{}}.")
+        raise UserError(f"There is no file {missing[0]}; make it with experiments/ambiguous_sets.py, or set kept={{}}.")
     return [Source(str(path), load(path).fingerprint) for path in paths]
 
 

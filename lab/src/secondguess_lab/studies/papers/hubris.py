@@ -167,7 +167,7 @@ def _tabulated(cells: Cells, records: Sequence[Record]) -> Table:
 
 
 def _recorded_with(cells: Cells) -> Callable[[Path], Recorded | None]:
-    """Reads the records of results/hubris/make.py; of one that was interrupted, what is there."""
+    """Reads the records of lab/experiments/companion_sets.py; of one that was interrupted, what is there."""
 
     def recorded(results: Path) -> Recorded | None:
         kept, sources = [], []
@@ -176,7 +176,7 @@ def _recorded_with(cells: Cells) -> Callable[[Path], Recorded | None]:
                 record, source = found
                 kept.append(record | {"name": name})
                 sources.append({"settings": _settings(record)} | source)
-                if cells is _table3 and "asked_later" in record:  # by results/hubris/ask.py, perhaps elsewhere
+                if cells is _table3 and "asked_later" in record:  # by companion_models.py, perhaps elsewhere
                     sources.append(source | record["asked_later"])
         table = _tabulated(cells, kept)
         return Recorded(table, sources) if table.cells else None

@@ -161,7 +161,7 @@ def _figure11(looks: Sequence[Look], settings: Settings) -> Table:
 
 
 def _recorded_with(tabulate: Callable[[Mapping[str, Any]], Table]) -> Callable[[Path], Recorded | None]:
-    """Reads the record of results/oracles/make.py."""
+    """Reads the record of lab/experiments/oracles.py."""
 
     def recorded(results: Path) -> Recorded | None:
         found = read_record(results, "oracles/mnist.json")

@@ -146,7 +146,7 @@ def _tabulate_with(columns: Columns) -> Callable[[Sequence[Mapping[str, Any]], S
 
 
 def _recorded_with(columns: Columns) -> Callable[[Path], Recorded | None]:
-    """Reads the records of results/search/make.py, one file for each data set."""
+    """Reads the records of lab/experiments/search_pools.py, one file for each data set."""
 
     def recorded(results: Path) -> Recorded | None:
         rows, records = [], []
@@ -158,7 +158,7 @@ def _recorded_with(columns: Columns) -> Callable[[Path], Recorded | None]:
                     _table(mine, columns)
                 except (KeyError, TypeError, ValueError) as error:
                     raise UserError(
-                        f"{results / file} is no record that results/search/make.py wrote ({error!r})."
+                        f"{results / file} is no record that lab/experiments/search_pools.py wrote ({error!r})."
                     ) from error
                 rows += mine
                 records.append(source)

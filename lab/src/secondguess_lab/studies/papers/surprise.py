@@ -130,7 +130,7 @@ def _table2(results: Sequence[Mapping[str, Any]], settings: Settings) -> Table:
 
 
 def _recorded_with(tabulate: Callable[[Rows], Table]) -> Callable[[Path], Recorded | None]:
-    """Reads the record of results/surprise/make.py."""
+    """Reads the record of one run for all tables and figures, as version 0.1 wrote it."""
 
     def recorded(results: Path) -> Recorded | None:
         found = read_record(results, "surprise/mnist.json")

@@ -1,6 +1,6 @@
 """Table 1 of the ambiguity paper for one architecture: how ambiguous is what AmbiGuess makes?
 
-    python results/ambiguity/make.py mnist.npz --out results/ambiguity/mnist.json
+    python ambiguous_images.py mnist.npz --out results/ambiguity/mnist.json
 
 The data file holds x_train, y_train, x_test, y_test. All pairs of classes, 20 autoencoders each, 20,000 images for
 training (delta_max 0.4) and 10,000 for testing (0.25), with our check of realism and as published, without it, from the
@@ -11,18 +11,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from secondguess import load
-from secondguess._versions import versions
 from secondguess.images import save_npz
 from secondguess.progress import Lines
 from secondguess.stress.saving import sheet_png
+from secondguess_lab.record import provenance, say, write
 from secondguess_lab.studies import get
 from secondguess_lab.studies.tasks.ambiguity import draw_ambiguous, measure, train_autoencoders, train_classifiers
 
@@ -71,10 +69,7 @@ def main():
     training_seconds = time.perf_counter() - began
     clean = fleet_on(data, None, arguments)
     record = {
-        "command": " ".join(["python", "results/ambiguity/make.py", *sys.argv[1:]]),
-        "hardware": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
-        "versions": versions(),
-        "data": {"name": Path(arguments.data).stem, "fingerprint": data.fingerprint},
+        **provenance(vars(arguments), data),
         "autoencoders": {"trained": sum(map(len, (t.accepted for t in trained))), "seconds": training_seconds}
         | {"accepted": int(sum(t.accepted.sum() for t in trained))},
     }
@@ -94,7 +89,7 @@ def main():
         rows = [row for kind, fleet in fleets.items() for row in rows_of(fleet, kind, data, test.images)]
         record[name] = summary(fleets, training, test, seconds, rows)
         say(json.dumps(record[name]["mean"], indent=1))
-        arguments.out.write_text(json.dumps(record, indent=1) + "\n")
+        write(arguments.out, record)
 
 
 def keep(folder, training, test, fleets):
@@ -122,12 +117,6 @@ def summary(fleets, training, test, seconds, rows):
 
 def _mean(rows, kind, key):
     return float(np.mean([row[key] for row in rows if row["training"] == kind]))
-
-
-def say(what):
-    """A line on standard output, at once."""
-    sys.stdout.write(f"{what}\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """DSA at the size of ImageNet on one GPU: 50,000 queries against 1,281,167 traces of 2,048 numbers in 1,000 classes.
 
-    python results/surprise/scale.py --out results/surprise/scale.json
+    python surprise_scale.py --out results/surprise/scale.json
 
 Traces are synthetic (a centre and unit noise for every class). The time counts everything from arrays in memory to
 scores, with the other-class distances of every training trace that is hit.
@@ -9,7 +9,6 @@ scores, with the other-class distances of every training trace that is hit.
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from pathlib import Path
 
@@ -17,8 +16,8 @@ import numpy as np
 import torch
 
 from secondguess import Observation, Trace
-from secondguess._versions import versions
 from secondguess.supervisors.surprise.dsa import DSA
+from secondguess_lab.record import provenance, say, write
 
 
 def observation(count, dimension, classes, seed, spread):
@@ -71,11 +70,8 @@ def main():
     scores = supervisor.score(test)
     ended = time.perf_counter()
     hit = int(np.isfinite(supervisor.other_).sum())
-    record = vars(arguments) | {
-        "out": None,
-        "script": "results/surprise/scale.py",
-        "hardware": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
-        "versions": versions(),
+    record = {
+        **provenance(vars(arguments)),
         "fit_seconds": fitted - began,
         "score_seconds": ended - fitted,
         "traces_hit": hit,
@@ -85,8 +81,8 @@ def main():
         record["gpu_peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
         _check(train, test, scores)
         record["checked"] = "20 scores against a float64 brute force"
-    print(json.dumps(record))  # noqa: T201
-    arguments.out.write_text(json.dumps(record, indent=1) + "\n")
+    say(record)
+    write(arguments.out, record)
 
 
 def _check(train, test, scores):

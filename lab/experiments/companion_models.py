@@ -1,7 +1,7 @@
-"""Ask more families of models about companion sets that results/hubris/make.py kept, and add them to its record.
+"""Ask more families of models about companion sets that companion_sets.py kept, and add them to its record.
 
-    python results/hubris/make.py mnist.npz --classes 9,8 --keep kept/mnist --out results/hubris/mnist.json
-    python results/hubris/ask.py mnist.npz --kept kept/mnist --families convnext,vit --record results/hubris/mnist.json
+    python companion_sets.py mnist.npz --classes 9,8 --keep kept/mnist --out results/hubris/mnist.json
+    python companion_models.py mnist.npz --kept kept/mnist --families convnext,vit --record results/hubris/mnist.json
 
 The references of relative hubris are what the estimator said that the generator was trained against, image by image:
 the kept files hold no other. In the paper, and in the rows of make.py, they are those of an estimator that no generator
@@ -12,16 +12,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from secondguess import load
-from secondguess._versions import versions
 from secondguess.images import load_images
 from secondguess.metrics.hubris import relative_hubris
+from secondguess_lab.record import provenance, say, write
 from secondguess_lab.studies.tasks.companion_measures import of_classes
 from secondguess_lab.studies.tasks.companion_models import SMALLEST, predict, scored, trained
 
@@ -58,16 +56,14 @@ def main():
             for member, p in enumerate(predict(fleet, family, one.images[:], "auto")):
                 relative = relative_hubris(p, np.clip(said, SMALLEST, 1 - SMALLEST))
                 rows.append({"family": family, "seed": member, "set": name, **scored(p), "relative": relative})
-        sys.stdout.write(f"{family}: {json.dumps(rows[-3:])}\n")
+        say(f"{family}: {rows[-3:]}")
     old = [row for row in record["hubris"]["rows"] if row["family"] not in {row["family"] for row in rows}]
     record["hubris"]["rows"] = old + rows
     record["asked_later"] = {
-        "command": " ".join(["python", "results/hubris/ask.py", *sys.argv[1:]]),
-        "hardware": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
-        "versions": versions(),
+        **provenance(vars(arguments)),
         "relative_to": "the estimator that the generator was trained against",
     }
-    arguments.record.write_text(json.dumps(record, indent=1) + "\n")
+    write(arguments.record, record)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """Which search finds the confident mistakes? The study of adversarial distances, with pools of known labels.
 
-    python results/search/make.py cats_dogs_25k_64_webp.npz --out cats_dogs.json --keep kept/cats_dogs
-    python results/search/make.py mnist.npz --biased 3 --out mnist.json --keep kept/mnist
-    python results/search/make.py --kept kept/cats_dogs --out cats_dogs.json   # search again, without training
-    python results/search/make.py cats_dogs_25k_64_webp.npz --unpack cats_dogs.npz   # for every other command
+    python search_pools.py cats_dogs_25k_64_webp.npz --out cats_dogs.json --keep kept/cats_dogs
+    python search_pools.py mnist.npz --biased 3 --out mnist.json --keep kept/mnist
+    python search_pools.py --kept kept/cats_dogs --out cats_dogs.json   # search again, without training
+    python search_pools.py cats_dogs_25k_64_webp.npz --unpack cats_dogs.npz   # for every other command
 
 Cats and dogs: the network and recipe of the paper, trained on the training half without its 30 % darkest cats, a tenth
 held out, calibrated by temperature scaling on it. Other data: `simple_cnn`, trained without the brightest 60 % of one
@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import io
 import json
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -27,10 +26,10 @@ from pathlib import Path
 import numpy as np
 
 from secondguess import Classifier, ImageSet, load
-from secondguess._versions import versions
 from secondguess.images import Dataset
 from secondguess.search import Distances, Pool
 from secondguess.search.pool import MIN_CONFIDENCE
+from secondguess_lab.record import provenance, say, write
 from secondguess_lab.studies.tasks.search import SUBJECTS, biased, calibrated, make_pool, search_pool
 
 SCORES = ("knn", "mdsa", "relative_mahalanobis")
@@ -191,12 +190,12 @@ def main():
     if arguments.unpack:
         unpack(arguments.data, arguments.unpack)
         return
-    began, rows = time.perf_counter(), []
+    rows = []
     for seed, made in enumerate(pools(arguments)):
         if arguments.no_search:
             continue
         rows += measured(*made, seed, arguments)
-        arguments.out.write_text(json.dumps(record(arguments, rows, time.perf_counter() - began), indent=1) + "\n")
+        write(arguments.out, record(arguments, rows))
 
 
 def pools(arguments):
@@ -226,28 +225,19 @@ def pools(arguments):
         yield pool, pool.images.labels, gradient, subject.critical, about
 
 
-def record(arguments, rows, seconds):
+def record(arguments, rows):
     """The record of the models so far; with what a kept pool was made stands in its rows."""
-    import torch
-
     left_out = (*PATHS, *(MAKING if arguments.kept else ()))
+    settings = {key: value for key, value in vars(arguments).items() if key not in left_out}
     return {
-        "script": "results/search/make.py",
-        "settings": {key: value for key, value in vars(arguments).items() if key not in left_out}
-        | {"tau": MIN_CONFIDENCE},
+        **provenance(
+            {key: value for key, value in vars(arguments).items() if key not in left_out}
+            | {"min_confidence": MIN_CONFIDENCE}
+        ),
         "data": Path(arguments.data).stem if arguments.data else arguments.kept.name,
-        "hardware": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
-        "versions": versions(),
-        "seconds": seconds,
         "summary": summary(rows),
         "rows": rows,
     }
-
-
-def say(what):
-    """A line on standard output, at once."""
-    sys.stdout.write(f"{what}\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

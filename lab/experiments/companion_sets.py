@@ -1,8 +1,8 @@
 """Companion sets of the hubris paper: how ambiguous, how real, how fast, and which models they find overconfident.
 
-    python results/hubris/make.py mnist.npz --classes 9,8 --out results/hubris/mnist.json
-    python results/hubris/make.py fashion_mnist.npz --classes 3,0 --out results/hubris/fashion_mnist.json
-    python results/hubris/make.py pneumoniamnist.npz --classes 1,0 --epochs1 60 --epochs2 20 \
+    python companion_sets.py mnist.npz --classes 9,8 --out results/hubris/mnist.json
+    python companion_sets.py fashion_mnist.npz --classes 3,0 --out results/hubris/fashion_mnist.json
+    python companion_sets.py pneumoniamnist.npz --classes 1,0 --epochs1 60 --epochs2 20 \
         --out results/hubris/pneumoniamnist.json
 
 The data file holds x_train, y_train, x_test, y_test; classes are label numbers, the first is the positive one. The
@@ -12,7 +12,7 @@ AmbiGuess' images for the models, and how the sets' rankings of the models agree
 
 To compare more variants in one run, without the models:
 
-    python results/hubris/make.py mnist.npz --classes 9,8 --out mnist_variants.json --families "" --no-bench \
+    python companion_sets.py mnist.npz --classes 9,8 --out mnist_variants.json --families "" --no-bench \
         --variants ambigan:alternate:disjoint,ambigan:alternate:batch,agreement:sum:batch,agreement:guarded:batch
 
 The families "convnext" and "vit", small and from scratch, need `pip install "secondguess[models]"`.
@@ -21,8 +21,6 @@ The families "convnext" and "vit", small and from scratch, need `pip install "se
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 import time
 from dataclasses import asdict
 from itertools import combinations
@@ -33,7 +31,6 @@ import torch
 from scipy.stats import spearmanr
 
 from secondguess import load
-from secondguess._versions import versions
 from secondguess.images import load_images, save_npz
 from secondguess.progress import Lines
 from secondguess.stress.ambiguous import AmbiGuess
@@ -41,6 +38,7 @@ from secondguess.stress.ambiguous.companion import assemble_companion
 from secondguess.stress.ambiguous.gan_step import Recipe
 from secondguess.stress.ambiguous.gan_training import sample_sheet
 from secondguess_lab.bench.gan import run as bench
+from secondguess_lab.record import provenance, say, write
 from secondguess_lab.studies.tasks.companion_measures import unit
 from secondguess_lab.studies.tasks.hubris import Companions, Plan
 
@@ -55,20 +53,15 @@ def main():
     data = load(arguments.data)
     plan = plan_of(arguments)
     record = {
-        "command": " ".join(["python", "results/hubris/make.py", *sys.argv[1:]]),
-        "hardware": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
-        "versions": versions(),
-        "data": {"name": Path(arguments.data).stem, "fingerprint": data.fingerprint},
+        **provenance(asdict(plan), data),
         "classes": [data.class_names[label] for label in plan.classes],
-        "settings": asdict(plan),
         "seconds": {},
     }
 
     def done(part, value):
         record[part] = value
         record["seconds"][part] = time.perf_counter() - began
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(json.dumps(record, indent=1) + "\n")
+        write(arguments.out, record)
         say(f"{part}: {time.perf_counter() - began:.0f} s since the beginning")
 
     if arguments.bench:
@@ -201,12 +194,6 @@ def keep(folder, made):
 def as_file(name):
     """The name of a set as that of a file."""
     return name.replace(",", "").replace(" ", "_")
-
-
-def say(what):
-    """A line on standard output, at once."""
-    sys.stdout.write(f"{what}\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

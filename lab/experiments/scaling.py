@@ -1,7 +1,7 @@
 """How the cost of each part grows, and what a second worker buys: the tables of docs/scaling.md.
 
-    python results/scaling/make.py --out results/scaling/scaling.json
-    python results/scaling/make.py --write-docs
+    python scaling.py --out results/scaling/scaling.json
+    python scaling.py --write-docs
 
 The first measures and takes less than four minutes on two idle cores; whatever else the machine does then is in the
 numbers, so the record holds its load before and after. The second reads the record and replaces the tables in the page,
@@ -22,11 +22,12 @@ from importlib.metadata import version
 from pathlib import Path
 
 from secondguess._files import write_json, write_text
-from secondguess._versions import versions
+from secondguess.environment import versions
+from secondguess_lab.record import provenance
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parents[1] / "docs" / "scaling.md"
-RECORD = HERE / "scaling.json"
+RECORD = HERE.parents[1] / "results" / "scaling" / "scaling.json"
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 MONTHLY = 1_000_000_000
@@ -67,23 +68,23 @@ def measured():
     """The record."""
     os.environ |= dict.fromkeys(THREADS, "1")  # before anything that reads them is imported
     began, before = time.perf_counter(), os.getloadavg()
-    import workers  # first: what a first task takes is that of a process that has loaded nothing
+    import scaling_workers as workers  # first: what a first task takes is that of a process that has loaded nothing
 
     speed_up = workers.speed_up()
     between = time.perf_counter()
-    import growth
+    import scaling_growth as growth
 
     rows = growth.growth()
     ended = time.perf_counter()
     return {
-        "script": "results/scaling/make.py",
-        "command": "python results/scaling/make.py",
-        "settings": {
-            "threads": 1,
-            "turns": {"fewest": growth.FEWEST, "most": growth.MOST, "seconds": growth.ENOUGH},
-            "held": growth.HELD,
-            "workers": workers.settings(),
-        },
+        **provenance(
+            {
+                "threads": 1,
+                "turns": {"fewest": growth.FEWEST, "most": growth.MOST, "seconds": growth.ENOUGH},
+                "held": growth.HELD,
+                "workers": workers.settings(),
+            }
+        ),
         "hardware": {"processor": _processor(), "cores": len(os.sched_getaffinity(0))},
         "versions": versions() | {name: version(name) for name in ("joblib", "distributed")},
         "load": {"before": before[0], "after": os.getloadavg()[0]},

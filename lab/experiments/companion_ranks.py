@@ -1,9 +1,9 @@
 """Do companion sets rank models alike, and does that hang on one family of models?
 
-    python results/hubris/ranks.py results/hubris/mnist.json
+    python companion_ranks.py results/hubris/mnist.json
 
-From the rows of a record of results/hubris/make.py: Spearman's correlation of the models' mean divergence between any
-two sets, over the families of make.py, and its range when any one of these is left out.
+From the rows of a record of companion_sets.py: Spearman's correlation of the models' mean divergence between any
+two sets, over the families of companion_sets.py, and its range when any one of these is left out.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import argparse
 import json
 from pathlib import Path
 
-from make import FAMILIES, correlations, say
+from companion_sets import FAMILIES, correlations, say
 
 
 def main():

@@ -1,4 +1,4 @@
-"""Print the table of errors in docs/accuracy.md from the measured numbers: python results/oracles/table.py."""
+"""Print the table of errors in docs/accuracy.md from the measured numbers: python oracles_table.py."""
 
 from __future__ import annotations
 
@@ -58,5 +58,5 @@ def points(error: float) -> str:
 
 
 if __name__ == "__main__":
-    measured = json.loads((Path(__file__).parent / "mnist.json").read_text(encoding="utf-8"))
+    measured = json.loads((Path(__file__).parents[2] / "results/oracles/mnist.json").read_text(encoding="utf-8"))
     sys.stdout.write(table(measured["errors"]) + "\n")

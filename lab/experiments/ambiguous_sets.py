@@ -1,6 +1,6 @@
 r"""The ambiguous images that several studies need, made once and kept.
 
-    python results/ambiguity/sets.py mnist.npz --out kept/mnist
+    python ambiguous_sets.py mnist.npz --out kept/mnist
     secondguess study run ambiguity-table1 --data mnist=mnist.npz --set 'data=["mnist"]' \
         --set 'generators=["ambiguess"]' --set 'kept={"mnist": "kept/mnist"}'
 
@@ -12,18 +12,16 @@ check of realism (from the same autoencoders), and, where asked for, mixtures in
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 
 from secondguess import load
-from secondguess._versions import versions
 from secondguess.engine import Source
 from secondguess.images import save_npz
 from secondguess.metrics.ambiguity import mean_entropy
+from secondguess_lab.record import provenance, say, write
 from secondguess_lab.rivals.latent_mixture import DRAWS
 from secondguess_lab.studies import get
 from secondguess_lab.studies.papers.ambiguity import GENERATORS, KEPT, keeping_folder
@@ -55,7 +53,8 @@ def main(words=None, smaller=None):
     parser.add_argument("--describe", action="store_true", help="make nothing; describe the sets that are there")
     arguments = parser.parse_args(words)
     generation = GENERATION | (smaller or {})
-    source = Source(str(Path(arguments.data).resolve()), load(arguments.data).fingerprint)
+    data = load(arguments.data)
+    source = Source(str(Path(arguments.data).resolve()), data.fingerprint)
     for generator in arguments.generators:
         folder, about = keeping_folder(arguments.out, generator), {}
         if not arguments.describe:
@@ -63,13 +62,12 @@ def main(words=None, smaller=None):
             folder.mkdir(parents=True, exist_ok=True)
             for file, images in zip(KEPT, ambiguous_sets(source, generator, generation, 0), strict=True):
                 save_npz(images, folder / file)
-            about = {"seconds": time.perf_counter() - began, "versions": versions()}
+            about = {"seconds_to_make": time.perf_counter() - began}
         for file in KEPT:
             about[Path(file).stem] = description(load(folder / file))
-        about |= {"script": "results/ambiguity/sets.py", "data": Path(arguments.data).stem, "generator": generator}
-        (folder / "about.json").write_text(json.dumps(about, indent=1) + "\n")
-        sys.stdout.write(f"{folder}: {json.dumps(about)}\n")
-        sys.stdout.flush()
+        about |= provenance({"generation": generation, "generator": generator}, data)
+        write(folder / "about.json", about)
+        say(f"{folder}: {about}")
 
 
 if __name__ == "__main__":

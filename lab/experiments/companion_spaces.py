@@ -1,7 +1,7 @@
 """How real are companion images in features that know nothing of their classes?
 
-    python results/hubris/make.py mnist.npz --classes 9,8 --keep kept/mnist --out mnist.json
-    python results/hubris/spaces.py mnist.npz --classes 9,8 --kept kept/mnist --photos cifar10.npz --out spaces.json
+    python companion_sets.py mnist.npz --classes 9,8 --keep kept/mnist --out mnist.json
+    python companion_spaces.py mnist.npz --classes 9,8 --kept kept/mnist --photos cifar10.npz --out spaces.json
 
 The literature reports Fréchet distances in features of Inception, a network trained on photographs. Its weights
 are not at hand; a small classifier of photographs, in grey and at the size of the images, stands in for it. Beside it,
@@ -11,18 +11,17 @@ pixels on their first 32 principal components. Both see strokes and textures, an
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
 import numpy as np
 from sklearn.decomposition import PCA
 
 from secondguess import ImageSet, load
-from secondguess._versions import versions
 from secondguess.hubris.features import features, train_extractor
 from secondguess.images import load_images
 from secondguess.images.fitting import conform
 from secondguess.metrics.realism import frechet_distance
+from secondguess_lab.record import provenance, write
 
 COMPONENTS = 32
 
@@ -32,7 +31,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data")
     parser.add_argument("--classes", required=True)
-    parser.add_argument("--kept", type=Path, required=True, help="the folder of results/hubris/make.py --keep")
+    parser.add_argument("--kept", type=Path, required=True, help="the folder of companion_sets.py --keep")
     parser.add_argument("--photos", required=True, help="labelled photographs")
     parser.add_argument("--epochs", type=int, default=20, help="of the classifier of photographs")
     parser.add_argument("--out", type=Path, required=True)
@@ -56,14 +55,11 @@ def main():
             "over_stage1": {key: value / distances["stage1"] for key, value in distances.items()},
         }
     record = {
-        "script": "results/hubris/spaces.py",
-        "settings": {"classes": arguments.classes, "epochs": arguments.epochs, "components": COMPONENTS},
+        **provenance(vars(arguments) | {"components": COMPONENTS}, data),
         "photographs": {"name": Path(arguments.photos).stem, "accuracy": accuracy(extractor, photos, data)},
-        "versions": versions(),
-        "data": {"name": Path(arguments.data).stem, "fingerprint": data.fingerprint},
         "spaces": rows,
     }
-    arguments.out.write_text(json.dumps(record, indent=1) + "\n")
+    write(arguments.out, record)
 
 
 def flat(images: ImageSet):

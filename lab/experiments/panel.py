@@ -1,7 +1,7 @@
 """Does the panel of a guard see what its best supervisor sees, in every column at once, and does it know why?
 
-    python results/ambiguity/make.py mnist.npz --out mnist.json --keep kept
-    python results/guard/make.py mnist.npz --other fashion_mnist.npz --kept kept --mix mnist_c --out mnist.json
+    python ambiguous_images.py mnist.npz --out mnist.json --keep kept
+    python panel.py mnist.npz --other fashion_mnist.npz --kept kept --mix mnist_c --out mnist.json
 
 Models trained on nominal and ambiguous images, and the ambiguous images to be tested on, are read from `kept`. Of the
 test images, some teach the panel, some set its threshold, the others are what is judged. The panel learns from fresh
@@ -14,16 +14,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 import warnings
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from secondguess import Classifier, ImageSet, load, zoo
-from secondguess._versions import versions
 from secondguess.guard.cascade import fit_cascade
 from secondguess.guard.jury import SupervisorSet, recommended
 from secondguess.guard.panel import fit_panel
@@ -43,6 +40,7 @@ from secondguess.stress.ambiguous import AmbiGuess
 from secondguess.stress.corruptions import FASHION_MNIST_C, MNIST_C
 from secondguess.supervisors import make, make_all
 from secondguess.training import Fleet
+from secondguess_lab.record import provenance, say, write
 
 COLUMNS = ("ambiguous", "adversarial", "corrupted", "invalid")
 MIXES = {"mnist_c": MNIST_C, "fashion_mnist_c": FASHION_MNIST_C}
@@ -202,7 +200,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data")
     parser.add_argument("--other", required=True, help="the data set whose test images are invalid here")
-    parser.add_argument("--kept", type=Path, required=True, help="made by results/ambiguity/make.py --keep")
+    parser.add_argument("--kept", type=Path, required=True, help="made by ambiguous_images.py --keep")
     parser.add_argument("--mix", required=True, choices=list(MIXES))
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--runs", type=int, default=2)
@@ -227,31 +225,18 @@ def main():
             warnings.simplefilter("ignore")
             rows.append(one_run(number, models[number], data, kept, fresh, arguments))
         say(json.dumps({key: rows[-1][key] for key in ("margin", "verdict_accuracy", "false_alarms")}))
-        arguments.out.write_text(
-            json.dumps(record(arguments, data, rows, time.perf_counter() - began), indent=1) + "\n"
-        )
+        write(arguments.out, record(arguments, data, rows))
 
 
-def record(arguments, data, rows, seconds):
+def record(arguments, data, rows):
     """The record of the runs so far."""
     hidden = ("data", "other", "kept", "out", "other_images")
     shown = {key: str(value) for key, value in vars(arguments).items() if key not in hidden}
     return {
-        "script": "results/guard/make.py",
-        "settings": shown | {"false_alarm_rate": RATE},
-        "hardware": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
-        "versions": versions(),
-        "data": {"name": Path(arguments.data).stem, "fingerprint": data.fingerprint},
-        "seconds": round(seconds, 1),
+        **provenance(shown | {"false_alarm_rate": RATE}, data),
         "smallest_margin": min(min(row["margin"].values()) for row in rows),
         "rows": rows,
     }
-
-
-def say(what):
-    """A line on standard output, at once."""
-    sys.stdout.write(f"{what}\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Oracles and label-free estimates on MNIST: who finds wrong predictions, and who knows the accuracy, also under shift.
 
-    python results/ambiguity/make.py mnist.npz --out mnist.json --keep kept
-    python results/oracles/make.py mnist.npz --ambiguous kept/test.npz --work work --out results/oracles/mnist.json
+    python ambiguous_images.py mnist.npz --out mnist.json --keep kept
+    python oracles.py mnist.npz --ambiguous kept/test.npz --work work --out results/oracles/mnist.json
 
 The study of ICOS (Guerriero et al. 2023) on its three networks for MNIST: trained on 28,000 images fed as they are,
 0..255, 2,500 for validation, 30 times 20,000 drawn from the other 39,500. Networks and what they and the oracles say
@@ -17,19 +17,14 @@ from __future__ import annotations
 import argparse
 import copy
 import json
-import os
-import platform
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import torch
 from safetensors.torch import load_model, save_model
 
 from secondguess import ImageSet, Needs, Observation, load, zoo
-from secondguess._versions import versions
 from secondguess.accuracy import AverageConfidence, OraclePasses, RulesAndConfidence, standard_estimators
 from secondguess.accuracy.oracles import Evidence, Oracle, Verdicts
 from secondguess.accuracy.oracles.cross_reference import CrossReference
@@ -38,6 +33,7 @@ from secondguess.accuracy.oracles.icos.forest import grow_forest, votes
 from secondguess.images import load_images
 from secondguess.metrics.verdict_confusion import verdict_confusion
 from secondguess.stress import Corrupted
+from secondguess_lab.record import provenance, say
 from secondguess_lab.statistics.friedman import friedman
 from secondguess_lab.studies.papers.oracles import NETWORKS, SCALE, SWAPS
 from secondguess_lab.studies.tasks.oracles import (
@@ -313,25 +309,25 @@ def ranks(rows, columns, mean):
     }
 
 
-def record(arguments, data, looks, rows, tables, seconds):
+def _settings(arguments):
+    """What the record says of the scale."""
+    return {
+        "seed": arguments.seed,
+        "repetitions": arguments.repetitions,
+        "mix_repetitions": arguments.mix_repetitions,
+        "training": TRAINING,
+        "validation": VALIDATION,
+        "drawn": DRAWN,
+        "pixels": "0..255, as in the paper",
+        "mixes": {name: dict(zip(SETS, sizes, strict=True)) for name, sizes in MIXES.items()},
+    }
+
+
+def record(arguments, data, looks, rows, tables):
     """Everything as JSON can hold it."""
     return {
-        "script": "results/oracles/make.py",
-        "settings": {
-            "seed": arguments.seed,
-            "repetitions": arguments.repetitions,
-            "mix_repetitions": arguments.mix_repetitions,
-            "training": TRAINING,
-            "validation": VALIDATION,
-            "drawn": DRAWN,
-            "pixels": "0..255, as in the paper",
-            "mixes": {name: dict(zip(SETS, sizes, strict=True)) for name, sizes in MIXES.items()},
-        },
-        "versions": versions(),
-        "hardware": f"{platform.machine()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads",
-        "wall_seconds": round(seconds),
-        "wall_seconds_note": "without what was read from the folder of an earlier run; see the seconds of each network",
-        "data": {"name": Path(arguments.data).stem, "fingerprint": data.fingerprint},
+        **provenance(_settings(arguments), data),
+        "seconds_note": "without what was read from the folder of an earlier run; see the seconds of each network",
         "networks": {
             name: {
                 "validation_accuracy": round(float(looks[name]["validation/accuracy"]), 4),
@@ -380,14 +376,13 @@ def main():
     """Train or read the networks, look once, then draw."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data")
-    parser.add_argument("--ambiguous", type=Path, required=True, help="made by results/ambiguity/make.py --keep")
+    parser.add_argument("--ambiguous", type=Path, required=True, help="made by ambiguous_images.py --keep")
     parser.add_argument("--work", type=Path, required=True, help="where networks and what they say are kept")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--repetitions", type=int, default=30, help="draws without shift and with swapped labels")
     parser.add_argument("--mix-repetitions", type=int, default=30, help="draws of every other shift")
     parser.add_argument("--seed", type=int, default=0, help="of the networks, the tree and the forest")
     arguments = parser.parse_args()
-    began = time.perf_counter()
     arguments.work.mkdir(parents=True, exist_ok=True)
     data = load(arguments.data)
     training, validation, operation = split(data, TRAINING, VALIDATION)
@@ -410,7 +405,7 @@ def main():
     for name in NETWORKS:
         found, tables[name] = one_network(name, looks, labels, arguments)
         rows += found
-    made = record(arguments, data, looks, rows, tables, time.perf_counter() - began)
+    made = record(arguments, data, looks, rows, tables)
     arguments.out.write_text(as_lines(made) + "\n")
 
 
@@ -419,12 +414,6 @@ def as_lines(made):
     kept = [json.dumps(row) for row in made.pop("rows")]
     head = json.dumps(made, indent=1)
     return head[:-2] + ',\n "rows": [\n  ' + ",\n  ".join(kept) + "\n ]\n}"
-
-
-def say(what):
-    """A line on standard output, at once."""
-    sys.stdout.write(f"{what}\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """Which attack measures the distance best? Default attack, Boundary Attack of the paper, true gradients.
 
-    python results/search/attacks.py images.npz --model zoo:NAME --weights model.safetensors --out attacks.json
+    python search_attacks.py images.npz --model zoo:NAME --weights model.safetensors --out attacks.json
 
 The images are the test images of cats_dogs_25k_64_webp.npz or of whatever `secondguess.load_images` reads, such as
-an .npz with x_test; the weights those that results/search/make.py keeps. Images whose confidence is above the threshold
+an .npz with x_test; the weights those that search_pools.py keeps. Images whose confidence is above the threshold
 are measured, up to `--images` of them; all images are starts. LOWESS residuals are those of log MAE on confidence, as
 in the search.
 """
@@ -12,21 +12,19 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
-import torch
-from make import cats_and_dogs
 from scipy.stats import spearmanr
+from search_pools import cats_and_dogs
 from statsmodels.nonparametric.smoothers_lowess import lowess
 
 from secondguess import Classifier, zoo
-from secondguess._versions import versions
 from secondguess.images import load_images
 from secondguess.search.attacks import Boundary, Gradient, HopSkipJump
 from secondguess.search.distance import measure_distances
+from secondguess_lab.record import provenance, say, write
 
 PATHS = ("data", "out", "weights")
 
@@ -114,25 +112,16 @@ def main():
         truth = truth or found
         rows.append(row(name, found, truth, confidence, time.perf_counter() - began))
         say(json.dumps(rows[-1]))
-        arguments.out.write_text(json.dumps(record(arguments, everything, rows), indent=1) + "\n")
+        write(arguments.out, record(arguments, everything, rows))
 
 
 def record(arguments, data, rows):
     """The record of the runs so far."""
     return {
-        "script": "results/search/attacks.py",
-        "settings": {key: str(value) for key, value in vars(arguments).items() if key not in PATHS},
-        "hardware": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
-        "versions": versions(),
+        **provenance(vars(arguments)),
         "data": {"name": Path(arguments.data).stem, "fingerprint": data.fingerprint},
         "rows": rows,
     }
-
-
-def say(what):
-    """A line on standard output, at once."""
-    sys.stdout.write(f"{what}\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

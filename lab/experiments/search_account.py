@@ -1,7 +1,7 @@
-"""Why does adversarial distance find confident errors, or not? An account of pools that results/search/make.py kept.
+"""Why does adversarial distance find confident errors, or not? An account of pools that search_pools.py kept.
 
-    python results/search/make.py cats_dogs_25k_64_webp.npz --keep kept/cats_dogs --out cats_dogs.json
-    python results/search/account.py cats_dogs_25k_64_webp.npz --kept kept/cats_dogs --out account.json
+    python search_pools.py cats_dogs_25k_64_webp.npz --keep kept/cats_dogs --out cats_dogs.json
+    python search_account.py cats_dogs_25k_64_webp.npz --kept kept/cats_dogs --out account.json
 
 For each pool and critical class: how well does each score tell errors from right answers among images of the *same*
 confidence (AUROC within ten bins of confidence, averaged by pairs; .5 = not at all)? The scores are the residual of
@@ -12,19 +12,18 @@ image is: the blind spot that was planted is dark cats.
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from make import cats_and_dogs, kept
 from safetensors.torch import load_file
 from scipy.stats import spearmanr
+from search_pools import cats_and_dogs, kept
 
 from secondguess import Classifier, zoo
-from secondguess._versions import versions
 from secondguess.metrics import auroc
 from secondguess.search.adversarial_distance import residuals
+from secondguess_lab.record import provenance, write
 
 BINS = 10
 TOLERANCE = 0.005  # between the probabilities of two machines
@@ -111,8 +110,8 @@ def main():
         for critical in criticals:
             rows.append({"pool": path.stem, "test_accuracy": about["test_accuracy"]})
             rows[-1] |= account(pool, labels, gradient, critical, dark)
-    record = {"script": "results/search/account.py", "bins": BINS, "versions": versions(), "rows": rows}
-    arguments.out.write_text(json.dumps(record, indent=1) + "\n")
+    record = provenance(vars(arguments) | {"bins": BINS}) | {"rows": rows}
+    write(arguments.out, record)
 
 
 if __name__ == "__main__":
