@@ -21,9 +21,8 @@ import time
 from importlib.metadata import version
 from pathlib import Path
 
-from secondguess._files import write_json, write_text
 from secondguess.environment import versions
-from secondguess_lab.record import provenance
+from secondguess_lab.record import provenance, write
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parents[1] / "docs" / "scaling.md"
@@ -59,9 +58,9 @@ def main():
     arguments = parser.parse_args()
     if arguments.write_docs:
         record = json.loads(arguments.out.read_text("utf-8"))
-        write_text(PAGE, filled(PAGE.read_text("utf-8"), record))
+        PAGE.write_text(filled(PAGE.read_text("utf-8"), record), "utf-8")
     else:
-        write_json(arguments.out, measured(), indent=1)
+        write(arguments.out, measured())
 
 
 def measured():
