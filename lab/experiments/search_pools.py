@@ -230,10 +230,7 @@ def record(arguments, rows):
     left_out = (*PATHS, *(MAKING if arguments.kept else ()))
     settings = {key: value for key, value in vars(arguments).items() if key not in left_out}
     return {
-        **provenance(
-            {key: value for key, value in vars(arguments).items() if key not in left_out}
-            | {"min_confidence": MIN_CONFIDENCE}
-        ),
+        **provenance(settings | {"min_confidence": MIN_CONFIDENCE}),
         "data": Path(arguments.data).stem if arguments.data else arguments.kept.name,
         "summary": summary(rows),
         "rows": rows,
