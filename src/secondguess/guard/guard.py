@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from secondguess.errors import UserError
 from secondguess.guard.actions import Action, Actions
-from secondguess.guard.eye import Eye
 from secondguess.guard.fitting import Bench, part, report_on, seat
 from secondguess.guard.inputs import as_images
 from secondguess.guard.judgements import Judgements
@@ -169,7 +168,7 @@ class Guard:
             images: one or several, in any form that `secondguess.guard.inputs.as_images` takes.
         """
         self._check_fitted()
-        return self._judged(self._eye.look(as_images(images, self.shape)))
+        return self._judged(self._session.observe(as_images(images, self.shape)))
 
     def judge_observation(self, observation: Observation) -> Judgements:
         """Judge predictions that have been observed already, with what `needs` says."""
@@ -243,7 +242,7 @@ class Guard:
         """Take up work with what was learnt, or read."""
         self.classifier, self.shape, self.class_names = classifier, shape, class_names
         self._bench, self._calibration = bench, calibration
-        self._eye = Eye(classifier, bench.jury.needs, shape)
+        self._session = classifier.session(bench.jury.needs, shape)
 
     def _check_fitted(self) -> Bench:
         if self._bench is None:

@@ -51,12 +51,10 @@ def export_onnx(guard: Guard, folder: str | Path) -> Path:
     from secondguess.model.backends.torch_module import TorchBackend
 
     bench, classifier = guard._check_fitted(), guard.classifier
-    traces = sorted(bench.jury.needs.traces)
-    layers = list(dict.fromkeys(guard._eye.layer_of(trace) for trace in traces))
+    located = classifier.locate(bench.jury.needs.traces, guard.shape)
+    layers = list(dict.fromkeys(located.values()))
     logits = "logits" in classifier.gives
-    scores = Scores(
-        bench.jury, logits=logits, places={trace: layers.index(guard._eye.layer_of(trace)) for trace in traces}
-    )
+    scores = Scores(bench.jury, logits=logits, places={trace: layers.index(layer) for trace, layer in located.items()})
     folder = make_folder(folder)
     backend = classifier.backend
     if isinstance(backend, TorchBackend):

@@ -2,5 +2,6 @@
 
 from secondguess.model.classifier import Classifier
 from secondguess.model.observation import PENULTIMATE, Needs, Observation, Trace
+from secondguess.model.session import Session
 
-__all__ = ["PENULTIMATE", "Classifier", "Needs", "Observation", "Trace"]
+__all__ = ["PENULTIMATE", "Classifier", "Needs", "Observation", "Session", "Trace"]

@@ -6,7 +6,7 @@ probabilities. `observe()` makes one pass over a set of images and returns an `O
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -24,6 +24,7 @@ from secondguess.model.recording import Item, Sinks, sample_chunk
 if TYPE_CHECKING:
     from secondguess.images import ImageSource
     from secondguess.model.backends.differentiable import Differentiable
+    from secondguess.model.session import Session
 
 __all__ = ["Classifier"]
 
@@ -166,8 +167,8 @@ class Classifier:
         """
         needs = needs or Needs()
         self.check(needs)
-        source = self._source(images)
-        items = self.items(tuple(source.shape), needs, seed)
+        source = self.source(images)
+        items = self._items(tuple(source.shape), needs, seed)
         keys = self._keys(source, items)
         found = {item: self.cache.get(keys[item]) for item in items} if self.cache else {}
         seen = {item: array for item, array in found.items() if array is not None}
@@ -178,33 +179,22 @@ class Classifier:
         self._seen_shape = (source.shape[0], source.shape[1], source.shape[2])
         return self._observation(source, seen)
 
-    # What follows is for callers that feed the model themselves: a guard at run time, an export.
+    def session(self, needs: Needs | None = None, shape: tuple[int, int, int] | None = None) -> Session:
+        """How a few images are looked at quickly, again and again.
 
-    def items(self, shape: tuple[int, ...], needs: Needs, seed: int = 0) -> list[Item]:
-        """What an observation of images (C, H, W) is made of, for `look`."""
-        items = [Item("probabilities")]
-        items += [Item("logits")] if needs.logits else []
-        for trace in sorted(needs.traces):
-            items.append(Item("trace", layer=self._resolve(trace, shape), trace=trace))
-        items += [Item("samples", count=needs.samples, seed=seed)] if needs.samples else []
-        return items
+        Args:
+            needs: what to see; probabilities alone if left out.
+            shape: (C, H, W) of the images; what the model takes, or the first images have, if left out.
+        """
+        from secondguess.model.session import Session
 
-    def look(self, images: NDArray[np.float32], items: Sequence[Item]) -> dict[Item, NDArray[Any]]:
-        """One pass over a batch of images (n, C, H, W) in [0, 1]: the values of `items`, dropout samples left out."""
-        layers = list(dict.fromkeys(item.layer for item in items if item.trace))
-        raw, activations = self.backend.forward(self.normalised(images), layers)
-        probabilities, logits = self.read(raw, len(images))
-        values: dict[Item, NDArray[Any]] = {}
-        for item in items:
-            if item.trace:
-                values[item] = item.trace.apply(self._checked(item.layer, activations[item.layer], len(images)))
-            elif item.what == "logits":
-                if logits is None:
-                    self.check(Needs(logits=True))
-                values[item] = logits  # type: ignore[assignment]
-            elif item.what == "probabilities":
-                values[item] = probabilities
-        return values
+        return Session(self, needs or Needs(), shape or self.input_shape)
+
+    # What follows is for callers that feed the model themselves: a session, an export.
+
+    def locate(self, traces: Iterable[Trace], shape: tuple[int, ...]) -> dict[Trace, str]:
+        """The name under which the backend knows the layer of each trace, for images (C, H, W)."""
+        return {trace: self._resolve(trace, shape) for trace in sorted(traces)}
 
     def normalised(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
         """Images (n, C, H, W) in [0, 1] as the model wants them."""
@@ -222,6 +212,40 @@ class Classifier:
         if self._convention is None:
             self._convention = detect(raw)
         return to_probabilities(raw, self._convention)
+
+    def checked(self, layer: str, values: NDArray[np.float32], count: int) -> NDArray[np.float32]:
+        """What a layer gave for `count` images, if that is one row an image; else a `UserError`."""
+        if len(values) != count:
+            raise UserError(
+                f"The layer {layer!r} gives an array of shape {values.shape} for {count} images, not one row an image; "
+                "trace another layer (classifier.layers() lists them)."
+            )
+        return values
+
+    def _items(self, shape: tuple[int, ...], needs: Needs, seed: int = 0) -> list[Item]:
+        """What an observation of images (C, H, W) is made of."""
+        items = [Item("probabilities")]
+        items += [Item("logits")] if needs.logits else []
+        items += [Item("trace", layer, trace) for trace, layer in self.locate(needs.traces, shape).items()]
+        items += [Item("samples", count=needs.samples, seed=seed)] if needs.samples else []
+        return items
+
+    def _observe_batch(self, images: NDArray[np.float32], items: Sequence[Item]) -> dict[Item, NDArray[Any]]:
+        """One pass over a batch of images (n, C, H, W) in [0, 1]: the values of `items`, dropout samples left out."""
+        layers = list(dict.fromkeys(item.layer for item in items if item.trace))
+        raw, activations = self.backend.forward(self.normalised(images), layers)
+        probabilities, logits = self.read(raw, len(images))
+        values: dict[Item, NDArray[Any]] = {}
+        for item in items:
+            if item.trace:
+                values[item] = item.trace.apply(self.checked(item.layer, activations[item.layer], len(images)))
+            elif item.what == "logits":
+                if logits is None:
+                    self.check(Needs(logits=True))
+                values[item] = logits  # type: ignore[assignment]
+            elif item.what == "probabilities":
+                values[item] = probabilities
+        return values
 
     def _observation(self, source: ImageSource, seen: Mapping[Item, NDArray[Any]]) -> Observation:
         by_what = {item.what: array for item, array in seen.items()}
@@ -256,7 +280,7 @@ class Classifier:
         try:
             for start in range(0, len(source) if plain else 0, self.batch_size):
                 rows = slice(start, min(start + self.batch_size, len(source)))
-                for item, values in self.look(source[rows], plain).items():
+                for item, values in self._observe_batch(source[rows], plain).items():
                     sinks.write(item, rows, values)
                 done += rows.stop - rows.start
                 if progress:
@@ -274,21 +298,14 @@ class Classifier:
             sinks.drop()
             raise
 
-    def _checked(self, layer: str, values: NDArray[np.float32], count: int) -> NDArray[np.float32]:
-        if len(values) != count:
-            raise UserError(
-                f"The layer {layer!r} gives an array of shape {values.shape} for {count} images, not one row an image; "
-                "trace another layer (classifier.layers() lists them)."
-            )
-        return values
-
     def _sample(self, images: NDArray[np.float32], item: Item, start: int) -> NDArray[np.float32]:
         entropy = np.random.SeedSequence([item.seed, start]).generate_state(1, np.uint64)[0]
         raw = self.backend.sample(self.normalised(images), item.count, int(entropy >> np.uint64(1)))
         probabilities, _ = self.read(raw.reshape(len(images) * item.count, -1), len(images) * item.count)
         return probabilities.reshape(len(images), item.count, -1).astype(np.float32)
 
-    def _source(self, images: Any) -> ImageSource:
+    def source(self, images: Any) -> ImageSource:
+        """The images as a source, in any form that `observe` takes, if the model takes their shape."""
         from secondguess.images import ImageSet
 
         if isinstance(images, ImageSet):

@@ -20,7 +20,7 @@ from secondguess.errors import UserError
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Backend", "Layer", "digest", "without_padding"]
+__all__ = ["Backend", "Layer", "Recorder", "digest", "without_padding"]
 
 Array = NDArray[np.float32]
 
@@ -66,6 +66,10 @@ class Backend(ABC):
             The raw output, and the raw output of every layer in `layers`.
         """
 
+    def recorder(self, layers: Sequence[str]) -> Recorder:
+        """What runs the model again and again and records the same layers each time."""
+        return Recorder(self, layers)
+
     def layers(self, probe: Array) -> list[Layer]:
         """The layers in the order in which they run, their shapes found by running the one image `probe`."""
         return []
@@ -103,6 +107,28 @@ class Backend(ABC):
         close = [match for name in unknown for match in difflib.get_close_matches(name, known, n=3)]
         hint = f"did you mean {', '.join(map(repr, close))}?" if close else f"it has: {', '.join(known)}."
         return UserError(f"The model has no layer {', '.join(map(repr, unknown))}; {hint}")
+
+
+class Recorder:
+    """Runs a model for a session: many times, on few images, with the same layers recorded each time.
+
+    This one asks `Backend.forward`; a backend that can prepare something beforehand has its own. Several threads may
+    call it at the same time.
+
+    Args:
+        backend: runs the model.
+        layers: whose outputs are recorded.
+    """
+
+    def __init__(self, backend: Backend, layers: Sequence[str]) -> None:
+        self._backend, self._layers = backend, tuple(layers)
+
+    def __call__(self, images: Array) -> tuple[Array, dict[str, Array]]:
+        """What `Backend.forward` returns for (n, C, H, W) images."""
+        return self._backend.forward(images, self._layers)
+
+    def close(self) -> None:
+        """Release what was prepared."""
 
 
 def digest(*parts: bytes | memoryview | str) -> str:

@@ -13,11 +13,11 @@ from torch import nn
 
 from secondguess._device import pick_device
 from secondguess.errors import UserError
-from secondguess.model.backends.base import Array, Backend, Layer, digest
+from secondguess.model.backends.base import Array, Backend, Layer, Recorder, digest
 from secondguess.model.backends.differentiable import frozen
 from secondguess.model.backends.dropout_passes import DropoutPasses, dropouts
 
-__all__ = ["TorchBackend", "to_numpy"]
+__all__ = ["INPUT", "TorchBackend", "leaves", "to_numpy"]
 
 INTERNALS = frozenset(vars(nn.Module()))
 WHOLE = "(model)"  # the name of a module that has no parts
@@ -52,6 +52,12 @@ class TorchBackend(Backend):
             known = [layer.name for layer in self.layers(images[:1])]
             raise self.without_layers(missing, known)
         return to_numpy(output), {name: to_numpy(recorded[name]) for name in layers}
+
+    def recorder(self, layers: Sequence[str]) -> Recorder:
+        """The module with hooks that stay in place; see `torch_recorder`."""
+        from secondguess.model.backends.torch_recorder import TorchRecorder
+
+        return TorchRecorder(self, layers)
 
     def layers(self, probe: Array) -> list[Layer]:
         """The leaf modules that give one row an image, in the order in which they are called."""
@@ -119,10 +125,15 @@ class TorchBackend(Backend):
             parts += [name, str(array.dtype), str(tuple(array.shape)), _bytes(array)]
         return digest(*parts)
 
-    def run(self, inputs: torch.Tensor) -> torch.Tensor:
-        """The class scores (n, K) of normalised images on the module's device, in whatever mode the module is."""
+    def run(self, inputs: torch.Tensor, module: nn.Module | None = None) -> torch.Tensor:
+        """The class scores (n, K) of normalised images on the module's device, in whatever mode the module is.
+
+        Args:
+            inputs: (n, C, H, W).
+            module: a copy of the module to run in its place.
+        """
         try:
-            output = self.module(inputs)
+            output = (module or self.module)(inputs)
         except (RuntimeError, ValueError) as error:
             reason = str(error).strip().splitlines()[0]
             raise UserError(
@@ -180,9 +191,9 @@ class TorchBackend(Backend):
             return hook
 
         handles = [
-            module.register_forward_hook(hook_for(name or WHOLE))
-            for name, module in self.module.named_modules()
-            if not _has_children(module) and (only is None or (name or WHOLE) in only)
+            module.register_forward_hook(hook_for(name))
+            for name, module in leaves(self.module).items()
+            if only is None or name in only
         ]
         try:
             yield
@@ -191,8 +202,9 @@ class TorchBackend(Backend):
                 handle.remove()
 
 
-def _has_children(module: nn.Module) -> bool:
-    return any(True for _ in module.children())
+def leaves(module: nn.Module) -> dict[str, nn.Module]:
+    """The modules without children, by the name under which their outputs are recorded."""
+    return {name or WHOLE: one for name, one in module.named_modules() if not any(True for _ in one.children())}
 
 
 def to_numpy(tensor: torch.Tensor) -> Array:

@@ -1,0 +1,111 @@
+"""How a few images are looked at quickly, again and again.
+
+    with classifier.session(supervisor.needs) as session:
+        session.observe(image).probabilities
+
+`Classifier.observe` finds out for every set of images what it is, what the cache holds, and where the layers are; a
+session finds that out once. What it sees of the images is the same.
+"""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secondguess.errors import UserError
+from secondguess.images.sources import ArraySource
+from secondguess.model.observation import Needs, Observation, Trace
+
+if TYPE_CHECKING:
+    from secondguess.model.backends.base import Recorder
+    from secondguess.model.classifier import Classifier
+
+__all__ = ["Session"]
+
+Shape = tuple[int, int, int]
+
+
+class Session:
+    """Looks through a classifier at images of one shape; `Classifier.session` makes one.
+
+    Several threads may use it at the same time. A torch module is looked at as it was when the session was opened:
+    weights that change later, and its training mode, do not matter.
+
+    Args:
+        classifier: the system under test.
+        needs: what to see.
+        shape: (C, H, W) of the images; that of the first images if left out.
+
+    Attributes:
+        layers: the backend's name for the layer of each trace; once the shape is known.
+    """
+
+    layers: dict[Trace, str]
+
+    def __init__(self, classifier: Classifier, needs: Needs, shape: Shape | None = None) -> None:
+        classifier.check(needs, "The session")
+        self.classifier, self.needs, self.shape = classifier, needs, shape
+        # Found out once: `normalised` looks at mean and std for every image.
+        self._plain = not classifier.mean.any() and bool((classifier.std == 1).all())
+        self._opening = threading.Lock()
+        self._recorder: Recorder | None = None
+        self._closed = False
+        if shape is not None:
+            self._open(shape)
+
+    def observe(self, images: Any) -> Observation:
+        """What is seen of images, in any form that `Classifier.observe` takes."""
+        if self._closed:
+            raise UserError("This session is closed; open another with classifier.session(needs).")
+        batch = self._batch(images)
+        recorder = self._recorder or self._open((batch.shape[1], batch.shape[2], batch.shape[3]))
+        classifier, needs = self.classifier, self.needs
+        if needs.samples or len(batch) > classifier.batch_size:
+            return classifier.observe(ArraySource(batch, "NCHW"), needs)
+        raw, activations = recorder(batch if self._plain else classifier.normalised(batch))
+        probabilities, logits = classifier.read(raw, len(batch))
+        if needs.logits and logits is None:
+            classifier.check(Needs(logits=True), "The session")
+        return Observation(
+            probabilities=probabilities,
+            logits=logits if needs.logits else None,
+            traces={
+                trace: trace.apply(classifier.checked(layer, activations[layer], len(batch)))
+                for trace, layer in self.layers.items()
+            },
+            images=ArraySource(batch, "NCHW") if needs.images else None,
+            class_names=classifier.class_names,
+        )
+
+    def close(self) -> None:
+        """Release what the session holds; it cannot be used any more."""
+        self._closed = True
+        if self._recorder is not None:
+            self._recorder.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _batch(self, images: Any) -> NDArray[np.float32]:
+        if isinstance(images, np.ndarray) and images.dtype == np.float32 and images.shape[1:] == self.shape:
+            return images
+        source = self.classifier.source(images)
+        return source[0 : len(source)]
+
+    def _open(self, shape: Shape) -> Recorder:
+        """Find the layers and prepare the model."""
+        with self._opening:
+            if self._recorder is None:
+                self.layers = self.classifier.locate(self.needs.traces, shape)
+                self.shape = shape
+                self._recorder = self.classifier.backend.recorder(list(dict.fromkeys(self.layers.values())))
+            return self._recorder

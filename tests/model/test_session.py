@@ -1,0 +1,147 @@
+"""A session sees what the classifier sees, whatever runs the model, from any number of threads."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import tiny_models
+from secondguess import Classifier, Needs, Trace
+from secondguess.errors import UserError
+
+SHAPE = (1, 8, 8)
+
+
+def assert_same_observation(classifier: Classifier, needs: Needs, images: np.ndarray) -> None:
+    expected = classifier.observe(images, needs)
+    with classifier.session(needs, SHAPE) as session:
+        for rows in (slice(0, 1), slice(0, 7), slice(0, len(images))):
+            seen = session.observe(images[rows])
+            assert seen.probabilities == pytest.approx(expected.probabilities[rows], abs=1e-6)
+            assert seen.probabilities.dtype == np.float64
+            for trace in needs.traces:
+                assert seen.trace(trace) == pytest.approx(expected.trace(trace)[rows], abs=1e-5)
+                assert seen.trace(trace).dtype == np.float32
+            if needs.logits:
+                assert seen.logits == pytest.approx(expected.logits[rows], abs=1e-5)
+            if needs.images:
+                assert (seen.images[:] == images[rows]).all()
+            if needs.samples:
+                assert seen.samples.shape == (len(seen), needs.samples, 3)
+
+
+@pytest.mark.parametrize("kind", [tiny_models.TinyCNN, tiny_models.InPlace, tiny_models.Functional])
+def test_a_session_sees_what_the_classifier_sees(kind, images: np.ndarray) -> None:
+    classifier = Classifier(tiny_models.seeded(kind), mean=0.2, std=0.3, batch_size=8)
+    traces = frozenset({Trace(), Trace("conv", "mean"), Trace("50%", "grid")})
+    assert_same_observation(classifier, Needs(logits=True, traces=traces, images=True), images)
+
+
+def test_layers_that_run_twice_and_dropout(images: np.ndarray) -> None:
+    classifier = Classifier(tiny_models.seeded(tiny_models.TinyCNN))
+    traces = frozenset({Trace("relu"), Trace("relu#2")})
+    assert_same_observation(classifier, Needs(traces=traces), images)
+    assert_same_observation(classifier, Needs(samples=3), images)
+
+
+def test_a_callable(images: np.ndarray) -> None:
+    def model(batch: np.ndarray) -> np.ndarray:
+        scores = np.exp(batch.reshape(len(batch), -1)[:, :3])
+        return scores / scores.sum(axis=1, keepdims=True)
+
+    assert_same_observation(Classifier(model), Needs(), images)
+
+
+def test_an_exported_program(images: np.ndarray, tmp_path: Path) -> None:
+    module = tiny_models.seeded(tiny_models.TinyCNN).eval()
+    batch = torch.export.Dim("n", min=2, max=64)
+    program = torch.export.export(module, (torch.from_numpy(images[:4]),), dynamic_shapes=({0: batch},))
+    torch.export.save(program, tmp_path / "model.pt2")
+    classifier = Classifier(tmp_path / "model.pt2")
+    assert_same_observation(classifier, Needs(logits=True, traces=frozenset({Trace()})), images)
+
+
+def test_an_onnx_file(images: np.ndarray, tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    helper = onnx.helper
+    rng = np.random.default_rng(0)
+    weights = {"w1": rng.normal(size=(64, 5)), "w2": rng.normal(size=(5, 3))}
+    graph = helper.make_graph(
+        [
+            helper.make_node("Flatten", ["x"], ["flat"]),
+            helper.make_node("MatMul", ["flat", "w1"], ["hidden"]),
+            helper.make_node("Relu", ["hidden"], ["relu"]),
+            helper.make_node("MatMul", ["relu", "w2"], ["scores"]),
+        ],
+        "tiny",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n", *SHAPE])],
+        [helper.make_tensor_value_info("scores", onnx.TensorProto.FLOAT, ["n", 3])],
+        [onnx.numpy_helper.from_array(value.astype(np.float32), name) for name, value in weights.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    onnx.save(model, tmp_path / "model.onnx")
+    classifier = Classifier(tmp_path / "model.onnx")
+    assert_same_observation(classifier, Needs(logits=True, traces=frozenset({Trace(), Trace("hidden")})), images)
+
+
+def test_the_module_is_left_alone(images: np.ndarray) -> None:
+    model = tiny_models.seeded(tiny_models.TinyCNN)
+    with Classifier(model, device="cpu").session(Needs(traces=frozenset({Trace()})), SHAPE) as session:
+        before = session.observe(images[:2]).probabilities
+        model.train()
+        assert (session.observe(images[:2]).probabilities == before).all()
+        assert model.training
+        assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_a_module_that_cannot_be_copied_is_run_itself(images: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(module: torch.nn.Module, memo: dict) -> None:
+        raise TypeError("no copies")
+
+    monkeypatch.setattr(tiny_models.TinyCNN, "__deepcopy__", refuse, raising=False)
+    model = tiny_models.seeded(tiny_models.TinyCNN)
+    classifier = Classifier(model, device="cpu")
+    needs = Needs(traces=frozenset({Trace()}))
+    assert_same_observation(classifier, needs, images)
+    session = classifier.session(needs, SHAPE)
+    before = session.observe(images[:2]).probabilities
+    model.train()
+    assert (session.observe(images[:2]).probabilities == before).all() and not model.training
+    session.close()
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_threads_do_not_see_each_other(images: np.ndarray) -> None:
+    classifier = Classifier(tiny_models.seeded(tiny_models.TinyCNN), device="cpu")
+    needs = Needs(traces=frozenset({Trace(), Trace("conv", "mean")}))
+    expected = classifier.observe(images, needs)
+    with classifier.session(needs) as session, ThreadPoolExecutor(4) as pool:
+        rows = list(range(len(images))) * 5
+        for row, seen in zip(rows, pool.map(lambda row: session.observe(images[row : row + 1]), rows), strict=True):
+            for trace in needs.traces:
+                assert seen.trace(trace)[0] == pytest.approx(expected.trace(trace)[row], abs=1e-5)
+
+
+def test_the_shape_is_that_of_the_first_images(images: np.ndarray) -> None:
+    session = Classifier(tiny_models.seeded(tiny_models.TinyCNN)).session(Needs(traces=frozenset({Trace()})))
+    assert len(session.observe(images[:3])) == 3
+    assert session.shape == SHAPE
+
+
+def test_bad_requests_are_said(images: np.ndarray) -> None:
+    with pytest.raises(UserError, match="The session needs traces, but"):
+        Classifier(lambda batch: batch).session(Needs(traces=frozenset({Trace()})))
+    classifier = Classifier(tiny_models.seeded(tiny_models.TinyCNN))
+    with pytest.raises(UserError, match="The model has no layer 'cnv'; did you mean 'conv'"):
+        classifier.session(Needs(traces=frozenset({Trace("cnv")})), SHAPE)
+    with pytest.raises(UserError, match="The model has no layer 'conv#2'"):
+        classifier.session(Needs(traces=frozenset({Trace("conv#2")})), SHAPE).observe(images[:1])
+    session = classifier.session()
+    session.close()
+    with pytest.raises(UserError, match="This session is closed"):
+        session.observe(images[:1])
