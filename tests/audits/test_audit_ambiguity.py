@@ -19,7 +19,7 @@ from secondguess.stress.ambiguous import AmbiGuess, PixelBlend, acceptance
 from secondguess.stress.ambiguous.autoencoders import RaaeFleet
 
 MEASURES = ("top_1", "top_2", "top_pair", "entropy_bits", "cross_entropy", "calibration", "distance")
-SECTION = [ambiguity]
+SECTION = ["ambiguity"]
 
 
 @pytest.fixture(scope="module")

@@ -90,7 +90,7 @@ def ambiguous(net: nn.Module, digits: Dataset, tmp_path_factory: pytest.TempPath
             train=digits.train,
             folder=tmp_path_factory.mktemp("ambiguous"),
             stress=[AmbiGuess(pairs=[(3, 8), (4, 9)], autoencoders=1, epochs=2, realism=False)],
-            sections=[ambiguity],
+            sections=["ambiguity"],
         )
 
 

@@ -16,7 +16,7 @@ from torch import nn
 import secondguess as sg
 from secondguess import AuditResult, Classifier, Dataset
 from secondguess.audits.context import Context
-from secondguess.audits.sections import deploy
+from secondguess.audits.sections.deploy import Deploy
 from secondguess.errors import UserError
 from secondguess.guard.panel import fit_panel
 from secondguess.stress import make_all as make_stress
@@ -36,7 +36,7 @@ def result(net: nn.Module, digits: Dataset, tmp_path_factory: pytest.TempPathFac
         supervisors=SUPERVISORS,
         stress=["corrupted", "invalid"],
         seed=3,
-        sections=[deploy],
+        sections=["deploy"],
     )
 
 
@@ -73,7 +73,7 @@ def test_the_false_alarms_are_those_of_the_threshold(result: AuditResult) -> Non
 
 
 def test_detection_is_counted_on_images_nobody_learnt_from(context: Context) -> None:
-    findings = deploy.run(context)
+    findings = Deploy().run(context)
     order = np.random.default_rng(3).permutation(360)
     learn, calibrate = order[:180], order[180:]
 
@@ -112,12 +112,12 @@ def test_it_is_cheap_once_the_scores_are_there(context: Context) -> None:
         for which in ("nominal", "corrupted", "invalid"):
             context.scored(name, which)
     began = time.process_time()
-    deploy.run(context)
+    Deploy().run(context)
     assert time.process_time() - began < 5
 
 
 def test_same_seed_same_numbers(context: Context) -> None:
-    first, second = deploy.run(context), deploy.run(context)
+    first, second = Deploy().run(context), Deploy().run(context)
     assert {name: one.to_dict() for name, one in first.numbers.items()} == {
         name: one.to_dict() for name, one in second.numbers.items()
     }
@@ -125,7 +125,7 @@ def test_same_seed_same_numbers(context: Context) -> None:
 
 def test_without_stress_sets_only_the_rate_is_promised(context: Context) -> None:
     context.stress = []
-    findings = deploy.run(context)
+    findings = Deploy().run(context)
     assert set(findings.numbers) == {"deploy.false_alarms"}
     assert findings.view["kinds"] == {"suspicious": "ask"}
     assert "sees what is unusual" in findings.summary[0][1]
@@ -133,10 +133,10 @@ def test_without_stress_sets_only_the_rate_is_promised(context: Context) -> None
 
 def test_supervisors_that_nobody_recommends_are_better_than_none(context: Context) -> None:
     context.supervisors = make_supervisors(["deep_gini"])
-    assert deploy.run(context).view["supervisors"] == ["deep_gini"]
+    assert Deploy().run(context).view["supervisors"] == ["deep_gini"]
 
 
 def test_too_few_images_are_a_reason_not_a_failure(context: Context, digits: Dataset) -> None:
     context.test = digits.test.head(30)
     with pytest.raises(UserError, match=r"30 test images are too few: half of them calibrate .* takes 19"):
-        deploy.run(context)
+        Deploy().run(context)

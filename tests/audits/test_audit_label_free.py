@@ -15,7 +15,7 @@ import secondguess as sg
 from secondguess import AuditResult, Classifier, Dataset, ImageSet
 from secondguess.accuracy.oracles import Evidence
 from secondguess.accuracy.oracles.icos import Icos
-from secondguess.audits.sections import SECTIONS, label_free
+from secondguess.audits.sections import get, label_free, names
 from secondguess.stress import Corrupted
 from secondguess.stress.ambiguous import PixelBlend
 
@@ -37,7 +37,7 @@ def result(net: nn.Module, digits: Dataset, tmp_path_factory: pytest.TempPathFac
         supervisors=["entropy"],
         stress=["corrupted", PixelBlend(pairs=[(3, 8)]), "invalid"],
         seed=SEED,
-        sections=[label_free],
+        sections=["label_free"],
     )
 
 
@@ -59,7 +59,7 @@ def probabilities(net: nn.Module, images: ImageSet) -> np.ndarray:
 
 
 def test_it_is_part_of_every_audit(result: AuditResult) -> None:
-    assert label_free in SECTIONS and label_free.TITLE == "Accuracy without labels"
+    assert "label_free" in names() and get("label_free").title == "Accuracy without labels"
     assert [section.status for section in result.sections] == ["done"], result.sections[0].reason
 
 
@@ -161,7 +161,7 @@ def test_the_summary_compares_with_the_baseline(result: AuditResult) -> None:
 
 
 def reason(classifier: Classifier, test: ImageSet, train: ImageSet | None, out: Path) -> str:
-    (section,) = sg.audit(classifier, test, train=train, folder=out, stress=[], sections=[label_free]).sections
+    (section,) = sg.audit(classifier, test, train=train, folder=out, stress=[], sections=["label_free"]).sections
     assert section.status == "skipped"
     return section.reason
 
@@ -181,7 +181,7 @@ def test_partly_labelled_images_count_where_they_are_labelled(
     labels = digits.test.labels.copy()
     labels[::3] = -1
     test, train = replace(digits.test, labels=labels), digits.train.head(300, seed=0)
-    result = sg.audit(classifier, test, train=train, folder=tmp_path, stress=["corrupted"], sections=[label_free])
+    result = sg.audit(classifier, test, train=train, folder=tmp_path, stress=["corrupted"], sections=["label_free"])
     assert not result.failed
     assert result.numbers["label_free.nominal.truth"].to_dict()["n"] == 120
     assert result.numbers["label_free.corrupted.truth"].to_dict()["n"] == 120
@@ -198,7 +198,7 @@ def test_a_model_without_a_mistake_is_a_remark(digits: Dataset, tmp_path: Path) 
     def perfect(images: np.ndarray) -> np.ndarray:
         return np.eye(10)[[labels[image.tobytes()] for image in images]]
 
-    result = sg.audit(Classifier(perfect), test, train=train, folder=tmp_path, stress=[], sections=[label_free])
+    result = sg.audit(Classifier(perfect), test, train=train, folder=tmp_path, stress=[], sections=["label_free"])
     assert not result.failed, result.failed[0].reason
     assert '<p class="note">Every prediction on the 30 validation images is right' in result.report.read_text("utf-8")
 
@@ -212,7 +212,7 @@ def test_same_seed_same_numbers_whatever_the_batch(net: nn.Module, digits: Datas
             train=train,
             folder=tmp_path / str(size),
             stress=["corrupted"],
-            sections=[label_free],
+            sections=["label_free"],
         ).numbers
         for size in (7, 256)
     )

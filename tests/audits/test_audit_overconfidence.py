@@ -16,7 +16,7 @@ from secondguess.audits.sections import overconfidence
 from secondguess.metrics import absolute_hubris, relative_hubris
 from secondguess.stress.ambiguous import PixelBlend
 
-SECTION = [overconfidence]
+SECTION = ["overconfidence"]
 PAIRS = [(3, 8), (4, 9), (1, 7)]
 
 

@@ -138,7 +138,7 @@ def test_what_several_share_is_charged_to_each(
 @pytest.mark.usefixtures("result")  # told is filled by it
 def test_only_what_learners_need_is_observed_in_training(told: Recorder, few: ImageSet, digits: Dataset) -> None:
     assert digits.train is not None
-    assert told.seen["Looking at training images"] == len(digits.train)
+    assert told.seen["Observing training images"] == len(digits.train)
     assert told.seen["Observing test images"] == len(few) * (1 + 7)
     assert told.seen["Fitting slow"] == 1
     assert "Fitting entropy" not in told.seen

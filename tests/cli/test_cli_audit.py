@@ -81,9 +81,9 @@ def test_train_takes_the_training_split_and_never_the_test_images(run, tmp_path)
 
 
 def test_a_failed_section_is_not_success(run, monkeypatch):
-    from secondguess.audits.sections import calibration
+    from secondguess.audits.sections.calibration import Calibration
 
-    monkeypatch.setattr(calibration, "run", lambda context: 1 / 0)
+    monkeypatch.setattr(Calibration, "run", lambda self, context: 1 / 0)
     assert run("audit", *QUICK).code == 1
 
 
@@ -202,12 +202,12 @@ def test_a_bad_image_is_named_and_skipped_only_on_request(run, tmp_path, photos,
 
 
 def test_ctrl_c_leaves_a_report_and_the_command_to_go_on(run, tmp_path, monkeypatch):
-    from secondguess.audits.sections import supervisors
+    from secondguess.audits.sections.supervisors import Supervisors
 
-    def interrupted(context):
+    def interrupted(self, context):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(supervisors, "run", interrupted)
+    monkeypatch.setattr(Supervisors, "run", interrupted)
     outcome = run("audit", *QUICK)
     assert outcome.code == 130
     assert "To go on, run it again: secondguess audit --data digits" in outcome.err

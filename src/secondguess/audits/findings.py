@@ -1,15 +1,18 @@
-"""What a section finds: numbers with their provenance, words for the summary, and material for its template."""
+"""What a section finds: numbers with their provenance, lines for the summary, and what the report shows."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from markupsafe import Markup
+from numpy.typing import ArrayLike
 
 from secondguess.errors import UserError
 from secondguess.metrics import Interval
+from secondguess.report import Chart, Gallery, Part, Table, Text
 
 __all__ = ["Findings", "NotApplicable", "Number", "SectionResult"]
 
@@ -63,15 +66,42 @@ class Number:
 class Findings:
     """The result of a section.
 
+    A section with a template fills `view`; any other adds text, tables, figures and galleries, which the report shows
+    in the order in which they were added, or nothing, and the report shows its numbers.
+
     Attributes:
         numbers: by the names that gates and `audit.json` use, e.g. `supervisor.entropy.invalid.auroc`.
-        summary: (what, how) pairs for a manager, most important first.
+        summary: (what, how) pairs for the summary of the audit, most important first.
         view: what the section's template shows.
+        parts: what the report shows of a section without a template.
     """
 
     numbers: dict[str, Number] = field(default_factory=dict)
     summary: list[tuple[str, str]] = field(default_factory=list)
     view: dict[str, Any] = field(default_factory=dict)
+    parts: list[Part] = field(default_factory=list)
+
+    @property
+    def shown(self) -> list[Part]:
+        """The parts, or a table of the numbers where there are none."""
+        rows = [[name, number.interval or number.value] for name, number in self.numbers.items()]
+        return self.parts or ([Table(["number", "value"], rows)] if rows else [])
+
+    def add_text(self, text: str) -> None:
+        """A paragraph."""
+        self.parts.append(Text(text))
+
+    def add_table(self, header: Sequence[str], rows: Iterable[Sequence[Any]], caption: str = "") -> None:
+        """A table; a cell may be text, a number, or an `Interval`, which is shown with its bounds."""
+        self.parts.append(Table(list(header), [list(row) for row in rows], caption))
+
+    def add_figure(self, figure: Any, caption: str) -> None:
+        """A chart: a matplotlib `Figure`, or what `secondguess.report.figures` draws. The caption also describes it."""
+        self.parts.append(Chart.of(figure, caption))
+
+    def add_gallery(self, images: ArrayLike, captions: Sequence[str], title: str = "") -> None:
+        """Images (n, C, H, W) in [0, 1] with a line below each."""
+        self.parts.append(Gallery.of(images, captions, title))
 
 
 @dataclass

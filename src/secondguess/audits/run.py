@@ -22,7 +22,7 @@ from secondguess.audits.context import Context, explain
 from secondguess.audits.findings import NotApplicable, SectionResult
 from secondguess.audits.gates import Gate, judge
 from secondguess.audits.result import TEMPLATES, AuditResult
-from secondguess.audits.sections import SECTIONS, Section
+from secondguess.audits.sections import Section, make_all
 from secondguess.audits.subject import Images, Subject
 from secondguess.environment import versions
 from secondguess.errors import UserError
@@ -36,7 +36,8 @@ from secondguess.supervisors import Supervisor
 
 __all__ = ["audit"]
 
-Named = TypeVar("Named", Supervisor, StressSet)
+DEFAULT = "section.html"  # shows the parts of a section that has no template of its own
+Named = TypeVar("Named", Supervisor, StressSet, Section)
 
 
 def audit(
@@ -48,7 +49,7 @@ def audit(
     supervisors: str | Iterable[str | Supervisor] = "standard",
     stress: str | Iterable[str | StressSet] = ("ambiguous", "corrupted", "adversarial", "invalid"),
     gates: Iterable[str | Gate] = (),
-    sections: Sequence[Section] = SECTIONS,
+    sections: str | Iterable[str | Section] = "all",
     architecture: str | None = None,
     epochs: int | None = None,
     max_test: int | None = None,
@@ -71,7 +72,7 @@ def audit(
         supervisors: names or ready-made supervisors; `"standard"` are all but the expensive ones, `"all"` are all.
         stress: names of stress sets, or ready-made ones; `"invalid:FOLDER"` takes your own images of no class.
         gates: conditions such as `"supervisor.entropy.invalid.auroc>=0.8"`.
-        sections: what to do; all of it by default.
+        sections: names of sections, or ready-made ones, in the order of the report; `"all"` are all of them.
         architecture: what to train without a model; by default a small network that suits the size of the images.
         epochs: of that training, instead of the number in the recipe of its paper.
         max_test: use at most so many test images, drawn at random.
@@ -92,6 +93,7 @@ def audit(
         UserError: the model cannot look at the test images at all, or something given is unknown or contradicts itself.
     """
     parsed = [gate if isinstance(gate, Gate) else Gate.parse(gate) for gate in gates]
+    chosen = _distinct("section", make_all(sections))
     progress = progress or Silent()
     with _workplace(folder) as work:
         if model is None:
@@ -112,7 +114,7 @@ def audit(
             seed=seed,
             progress=progress,
         )
-        result = _audited(context, sections, command)
+        result = _audited(context, chosen, command)
     result.gates = [judge(gate, result.numbers) for gate in parsed]
     if folder is not None:
         result.save(folder)
@@ -141,13 +143,13 @@ def _audited(context: Context, sections: Sequence[Section], command: str) -> Aud
         result.interrupted = True
     for section in sections:
         if result.interrupted:
-            result.sections.append(SectionResult(section.NAME, section.TITLE, "skipped", reason="Interrupted."))
+            result.sections.append(SectionResult(section.name, section.title, "skipped", reason="Interrupted."))
             continue
         try:
             result.sections.append(_run_section(section, context))
         except KeyboardInterrupt:
             result.interrupted = True
-            result.sections.append(SectionResult(section.NAME, section.TITLE, "skipped", reason="Interrupted."))
+            result.sections.append(SectionResult(section.name, section.title, "skipped", reason="Interrupted."))
     result.about["seconds"] = round(time.perf_counter() - began, 3)
     return result
 
@@ -156,18 +158,18 @@ def _run_section(section: Section, context: Context) -> SectionResult:
     began = time.perf_counter()
     try:
         findings = section.run(context)
-        html = Markup(render(f"{section.NAME}.html", _folders(section), view=findings.view))
+        html = Markup(render(section.template or DEFAULT, _folders(section), view=findings.view, findings=findings))
     except NotApplicable as reason:
-        return SectionResult(section.NAME, section.TITLE, "skipped", time.perf_counter() - began, str(reason))
+        return SectionResult(section.name, section.title, "skipped", time.perf_counter() - began, str(reason))
     except Exception as error:
-        return SectionResult(section.NAME, section.TITLE, "failed", time.perf_counter() - began, explain(error))
-    return SectionResult(section.NAME, section.TITLE, "done", time.perf_counter() - began, "", findings, html)
+        return SectionResult(section.name, section.title, "failed", time.perf_counter() - began, explain(error))
+    return SectionResult(section.name, section.title, "done", time.perf_counter() - began, "", findings, html)
 
 
 def _folders(section: Section) -> list[Path]:
     """Where a section's template lies: beside its module, which may be somebody else's."""
-    module = sys.modules.get(getattr(section, "__name__", ""))
-    own = [Path(module.__file__).parent] if module is not None and module.__file__ else []
+    file = getattr(sys.modules.get(type(section).__module__), "__file__", None)
+    own = [Path(file).parent] if file else []
     return [*own, TEMPLATES]
 
 

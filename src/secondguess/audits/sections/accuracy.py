@@ -10,40 +10,46 @@ from numpy.typing import NDArray
 
 from secondguess.audits.context import Context
 from secondguess.audits.findings import Findings
+from secondguess.audits.sections.registry import Section, register
 from secondguess.metrics import accuracy, confusion, most_confused, wilson
-
-NAME = "accuracy"
-TITLE = "Accuracy"
 
 SHOWN_CLASSES = 20  # a confusion matrix beyond this is a carpet; the table of pairs says more
 
 
-def run(context: Context) -> Findings:
-    """Accuracy with interval, recall and precision of each class, confusion matrix."""
-    labels, seen, names = context.labels, context.nominal, context.test.class_names
-    known = labels >= 0
-    overall = accuracy(seen.predictions, labels)
-    table = confusion(seen.predictions[known], labels[known], seen.num_classes)
-    findings = Findings()
-    findings.numbers["accuracy.test"] = context.number(overall)
-    rows = _classes(names, table)
-    for row in rows:
-        for measure in ("recall", "precision"):
-            if row[measure] is not None:
-                findings.numbers[f"accuracy.class.{row['name']}.{measure}"] = context.number(row[measure])
-    pairs = [
-        {"true": names[true], "predicted": names[predicted], "count": count}
-        for true, predicted, count in most_confused(table, top=8)
-    ]
-    findings.view = {
-        "accuracy": overall,
-        "classes": rows,
-        "pairs": pairs,
-        "names": names,
-        "confusion": _matrix(table) if len(names) <= SHOWN_CLASSES else None,
-    }
-    findings.summary = _summary(findings.view, int(known.sum()))
-    return findings
+@register
+class Accuracy(Section):
+    """How often the model is right, class by class."""
+
+    name = "accuracy"
+    title = "Accuracy"
+    template = "accuracy.html"
+
+    def run(self, context: Context) -> Findings:
+        """Accuracy with interval, recall and precision of each class, confusion matrix."""
+        labels, seen, names = context.labels, context.nominal, context.test.class_names
+        known = labels >= 0
+        overall = accuracy(seen.predictions, labels)
+        table = confusion(seen.predictions[known], labels[known], seen.num_classes)
+        findings = Findings()
+        findings.numbers["accuracy.test"] = context.number(overall)
+        rows = _classes(names, table)
+        for row in rows:
+            for measure in ("recall", "precision"):
+                if row[measure] is not None:
+                    findings.numbers[f"accuracy.class.{row['name']}.{measure}"] = context.number(row[measure])
+        pairs = [
+            {"true": names[true], "predicted": names[predicted], "count": count}
+            for true, predicted, count in most_confused(table, top=8)
+        ]
+        findings.view = {
+            "accuracy": overall,
+            "classes": rows,
+            "pairs": pairs,
+            "names": names,
+            "confusion": _matrix(table) if len(names) <= SHOWN_CLASSES else None,
+        }
+        findings.summary = _summary(findings.view, int(known.sum()))
+        return findings
 
 
 def _classes(names: Sequence[str], table: NDArray[np.int64]) -> list[dict[str, Any]]:

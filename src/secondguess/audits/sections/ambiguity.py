@@ -13,6 +13,7 @@ import numpy as np
 
 from secondguess.audits.context import Context
 from secondguess.audits.findings import Findings
+from secondguess.audits.sections.registry import Section, register
 from secondguess.images import ImageSet
 from secondguess.metrics import (
     Interval,
@@ -28,43 +29,48 @@ from secondguess.model.observation import Observation
 from secondguess.report import data_uri, figures
 from secondguess.stress.ambiguous import AmbiguousGenerator
 
-NAME = "ambiguity"
-TITLE = "Ambiguity"
-
 PAIRS, SHOWN = 8, 8
 
 
-def run(context: Context) -> Findings:
-    """Metrics on nominal and on ambiguous images, a gallery by pair, the latent space of one autoencoder."""
-    findings = Findings()
-    made = {one.name: one for one in context.stress if isinstance(one, AmbiguousGenerator)}
-    found = {name: context.stressed[name] for name in made if name in context.stressed}
-    if not found:
-        reasons = [context.failed_stress[name] for name in made if name in context.failed_stress]
-        findings.view = {"sets": [], "reason": reasons[0] if reasons else "No ambiguous images were asked for."}
-        return findings
-    nominal = (
-        _measure(context, findings, "nominal", context.test, context.nominal) if context.test.is_labelled else None
-    )
-    sets = []
-    for name, (images, observation) in found.items():
-        last = made[name].last
-        sets.append(
-            {
-                "name": name,
-                "rows": _measure(context, findings, name, images, observation),
-                "card": last.card if last else {},
-                "gallery": _gallery(images, observation),
-                "latent": _latent(last),
-            }
+@register
+class Ambiguity(Section):
+    """What the model makes of images to which two answers are right."""
+
+    name = "ambiguity"
+    title = "Ambiguity"
+    template = "ambiguity.html"
+
+    def run(self, context: Context) -> Findings:
+        """Metrics on nominal and on ambiguous images, a gallery by pair, the latent space of one autoencoder."""
+        findings = Findings()
+        made = {one.name: one for one in context.stress if isinstance(one, AmbiguousGenerator)}
+        found = {name: context.stressed[name] for name in made if name in context.stressed}
+        if not found:
+            reasons = [context.failed_stress[name] for name in made if name in context.failed_stress]
+            findings.view = {"sets": [], "reason": reasons[0] if reasons else "No ambiguous images were asked for."}
+            return findings
+        nominal = (
+            _measure(context, findings, "nominal", context.test, context.nominal) if context.test.is_labelled else None
         )
-    findings.view = {"nominal": nominal, "sets": sets, "reason": ""}
-    name, (images, observation) = next(iter(found.items()))
-    pair = findings.numbers.get(f"ambiguity.{name}.top_pair")
-    sure = float((observation.confidences >= 0.95).mean())
-    words = f"both right classes on top in {pair.value:.0%} of {len(images)} images; " if pair else ""
-    findings.summary = [("Ambiguous images", f"{words}in {sure:.0%} it is 95% sure or more, and must not be")]
-    return findings
+        sets = []
+        for name, (images, observation) in found.items():
+            last = made[name].last
+            sets.append(
+                {
+                    "name": name,
+                    "rows": _measure(context, findings, name, images, observation),
+                    "card": last.card if last else {},
+                    "gallery": _gallery(images, observation),
+                    "latent": _latent(last),
+                }
+            )
+        findings.view = {"nominal": nominal, "sets": sets, "reason": ""}
+        name, (images, observation) = next(iter(found.items()))
+        pair = findings.numbers.get(f"ambiguity.{name}.top_pair")
+        sure = float((observation.confidences >= 0.95).mean())
+        words = f"both right classes on top in {pair.value:.0%} of {len(images)} images; " if pair else ""
+        findings.summary = [("Ambiguous images", f"{words}in {sure:.0%} it is 95% sure or more, and must not be")]
+        return findings
 
 
 def _measure(

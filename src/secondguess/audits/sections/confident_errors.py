@@ -18,15 +18,13 @@ from numpy.typing import NDArray
 
 from secondguess.audits.context import Context
 from secondguess.audits.findings import Findings, Number
+from secondguess.audits.sections.registry import Section, register
 from secondguess.model.observation import Observation
 from secondguess.report import data_uri
 from secondguess.search import Distances, Pool, SearchStudy, measure_distances, simulate
 from secondguess.search.explain import Explanation, explain_pair
 from secondguess.search.picture import search_chart
 from secondguess.search.pool import MIN_CONFIDENCE, pixel_features
-
-NAME = "confident_errors"
-TITLE = "Where it is confidently wrong"
 
 BUDGET = 50  # labels a search may ask for
 CHECKPOINTS = (20, BUDGET)
@@ -43,55 +41,68 @@ EXPLAINED, SAMPLES = 3, 300
 MEASURES = ("sdr", "lift", "matched_lift", "spread")
 
 
-def run(context: Context) -> Findings:
-    """What each search finds, over the labels; the first mistakes of each, and explanations of some."""
-    attack = "gradient" if "gradients" in context.classifier.gives else "hop_skip_jump"
-    rows = _rows(context, attack)
-    about: dict[str, Any] = {"images": len(rows), "fewest": FEWEST, "budget": BUDGET, "min_confidence": MIN_CONFIDENCE}
-    if len(rows) < FEWEST:
-        return Findings(view=about)
-    labels = context.labels[rows]
-    mistakes = int((context.nominal.predictions[rows] != labels).sum())
-    if not mistakes:
+@register
+class ConfidentErrors(Section):
+    """Where the model is confidently wrong: which search would have led a person there with fifty labels?"""
+
+    name = "confident_errors"
+    title = "Where it is confidently wrong"
+    template = "confident_errors.html"
+
+    def run(self, context: Context) -> Findings:
+        """What each search finds, over the labels; the first mistakes of each, and explanations of some."""
+        attack = "gradient" if "gradients" in context.classifier.gives else "hop_skip_jump"
+        rows = _rows(context, attack)
+        about: dict[str, Any] = {
+            "images": len(rows),
+            "fewest": FEWEST,
+            "budget": BUDGET,
+            "min_confidence": MIN_CONFIDENCE,
+        }
+        if len(rows) < FEWEST:
+            return Findings(view=about)
+        labels = context.labels[rows]
+        mistakes = int((context.nominal.predictions[rows] != labels).sum())
+        if not mistakes:
+            return Findings(
+                numbers={"confident_errors.mistakes": context.number(0.0)},
+                summary=[
+                    (
+                        "Confidently wrong",
+                        f"nowhere: all {len(rows):,} predictions with a confidence above {MIN_CONFIDENCE:.0%} are right",
+                    )
+                ],
+                view=about | {"mistakes": 0},
+            )
+        distances = _measured(context, rows, attack)
+        pool = _pool(context, rows, distances)
+        subset = max(len(rows) // 2, FEWEST)
+        options: dict[str, Any] = {"budget": BUDGET, "seed": context.seed}
+        study = simulate(pool, labels, replications=REPETITIONS, subset=subset, progress=context.progress, **options)
+        whole = simulate(pool, labels, replications=1, subset=len(rows), **options)
+        table = [_row(study, method) for method in study.outcomes]
+        table.sort(key=lambda row: -float(row["matched_lift"]["pooled"]))
         return Findings(
-            numbers={f"{NAME}.mistakes": context.number(0.0)},
-            summary=[
-                (
-                    "Confidently wrong",
-                    f"nowhere: {len(rows):,} predictions with a confidence above {MIN_CONFIDENCE:.0%} are all right",
-                )
-            ],
-            view=about | {"mistakes": 0},
+            numbers=_numbers(context, study, table),
+            summary=[("Confidently wrong", _words(table, len(rows), mistakes))],
+            view=about
+            | {
+                "mistakes": mistakes,
+                "checkpoints": CHECKPOINTS,
+                "few": mistakes < FEW_MISTAKES,
+                "study": study,
+                "attack": attack,
+                "questions": float(distances.queries.mean()),
+                "supervisors": len(pool.scores),
+                "table": table,
+                "reliable": [row["title"] for row in table if row["matched_lift"]["low"] > 1],
+                "best": {name: max(_pooled(row, name) for row in table) for name in ("lift", "matched_lift")},
+                "charts": [(study.titles[row["name"]], search_chart(study, row["name"])) for row in table],
+                "found": [(study.titles[row["name"]], list(_found(pool, labels, whole, row["name"]))) for row in table],
+                "explained": _explained(context, pool, labels, whole, table),
+                "can_explain": find_spec("captum") is not None,
+            },
         )
-    distances = _measured(context, rows, attack)
-    pool = _pool(context, rows, distances)
-    subset = max(len(rows) // 2, FEWEST)
-    options: dict[str, Any] = {"budget": BUDGET, "seed": context.seed}
-    study = simulate(pool, labels, replications=REPETITIONS, subset=subset, progress=context.progress, **options)
-    whole = simulate(pool, labels, replications=1, subset=len(rows), **options)
-    table = [_row(study, method) for method in study.outcomes]
-    table.sort(key=lambda row: -float(row["matched_lift"]["pooled"]))
-    return Findings(
-        numbers=_numbers(context, study, table),
-        summary=[("Confidently wrong", _words(table, len(rows), mistakes))],
-        view=about
-        | {
-            "mistakes": mistakes,
-            "checkpoints": CHECKPOINTS,
-            "few": mistakes < FEW_MISTAKES,
-            "study": study,
-            "attack": attack,
-            "questions": float(distances.queries.mean()),
-            "supervisors": len(pool.scores),
-            "table": table,
-            "reliable": [row["title"] for row in table if row["matched_lift"]["low"] > 1],
-            "best": {name: max(_pooled(row, name) for row in table) for name in ("lift", "matched_lift")},
-            "charts": [(study.titles[row["name"]], search_chart(study, row["name"])) for row in table],
-            "found": [(study.titles[row["name"]], list(_found(pool, labels, whole, row["name"]))) for row in table],
-            "explained": _explained(context, pool, labels, whole, table),
-            "can_explain": find_spec("captum") is not None,
-        },
-    )
 
 
 def _rows(context: Context, attack: str) -> NDArray[np.int64]:
@@ -143,7 +154,7 @@ def _numbers(context: Context, study: SearchStudy, table: Sequence[Mapping[str, 
     for row in table:
         measured |= {f"{row['name']}.{measure}": _pooled(row, measure) for measure in MEASURES}
         measured |= {f"{row['name']}.errors_at_{queries}": found["mean"] for queries, found in row["errors"].items()}
-    return {f"{NAME}.{name}": context.number(value) for name, value in measured.items()}
+    return {f"confident_errors.{name}": context.number(value) for name, value in measured.items()}
 
 
 def _found(pool: Pool, labels: NDArray[np.int64], whole: SearchStudy, method: str) -> Iterator[dict[str, Any]]:

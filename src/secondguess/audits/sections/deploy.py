@@ -18,15 +18,13 @@ from numpy.typing import NDArray
 
 from secondguess.audits.context import Context
 from secondguess.audits.findings import Findings, NotApplicable
+from secondguess.audits.sections.registry import Section, register
 from secondguess.guard import Actions, Calibration, GuardReport, Verdict, smallest_sample
 from secondguess.guard.jury import recommended
 from secondguess.guard.panel import fit_panel
 from secondguess.guard.report import Seen, look_at
 from secondguess.guard.verdicts import OF_STRESS, Kind, decide
 from secondguess.stress import StressSet
-
-NAME = "deploy"
-TITLE = "If you deploy this"
 
 SURE = 0.7  # as in a guard: the probability from which one kind is enough for a verdict
 MOST = 2000  # images of a sort that the panel learns from; more would take long and teach little
@@ -47,43 +45,53 @@ class Tried:
     sorts: NDArray[Any] | None
 
 
-def run(context: Context) -> Findings:
-    """What to expect of a guard over this model."""
-    rate = context.false_alarms
-    order = np.random.default_rng(context.seed).permutation(len(context.test))
-    learn, calibrate = np.array_split(order, 2)
-    if len(calibrate) < smallest_sample(rate):
-        raise NotApplicable(
-            f"{len(context.test)} test images are too few: half of them calibrate the guard, and a false-alarm rate of "
-            f"{rate:g} takes {smallest_sample(rate)}."
+@register
+class Deploy(Section):
+    """If this model is deployed: which guard to take, how many false alarms to expect, and what it will miss."""
+
+    name = "deploy"
+    title = "If you deploy this"
+    template = "deploy.html"
+
+    def run(self, context: Context) -> Findings:
+        """What to expect of a guard over this model."""
+        rate = context.false_alarms
+        order = np.random.default_rng(context.seed).permutation(len(context.test))
+        learn, calibrate = np.array_split(order, 2)
+        if len(calibrate) < smallest_sample(rate):
+            raise NotApplicable(
+                f"{len(context.test)} test images are too few: half of them calibrate the guard, and a false-alarm rate "
+                f"of {rate:g} takes {smallest_sample(rate)}."
+            )
+        names = _names(context)
+        sets = _sets(context)
+        nominal = _scores(context, names, "nominal")
+        report, kinds = _report(context, names, nominal[learn[:MOST]], nominal[calibrate], sets)
+        alarms = 1000 * report.false_alarms.value
+        findings = Findings(
+            view={
+                "supervisors": names,
+                "report": report,
+                "kinds": {kind: Actions()(Verdict((kind,))) for kind in kinds},
+                "missed": report.missed[:SHOWN],
+                "more": max(0, len(report.missed) - SHOWN),
+                "learnt_from": len(learn[:MOST]),
+                "titles": {one.stress.name: _title(one) for one in sets},
+            }
         )
-    names = _names(context)
-    sets = _sets(context)
-    nominal = _scores(context, names, "nominal")
-    report, kinds = _report(context, names, nominal[learn[:MOST]], nominal[calibrate], sets)
-    alarms = 1000 * report.false_alarms.value
-    findings = Findings(
-        view={
-            "supervisors": names,
-            "report": report,
-            "kinds": {kind: Actions()(Verdict((kind,))) for kind in kinds},
-            "missed": report.missed[:SHOWN],
-            "more": max(0, len(report.missed) - SHOWN),
-            "learnt_from": len(learn[:MOST]),
-            "titles": {one.stress.name: _title(one) for one in sets},
-        }
-    )
-    findings.numbers["deploy.false_alarms"] = context.number(report.false_alarms)
-    for name, one in report.seen.items():
-        images = context.stressed[name][0]
-        findings.numbers[f"deploy.{name}.detection"] = context.number(one.detected, images)
-        findings.numbers[f"deploy.{name}.verdict_right"] = context.number(one.right, images)
-        findings.numbers[f"deploy.{name}.auroc"] = context.number(one.auroc, images)
-    seen = ", ".join(f"{one.detected.value:.0%} of {name}" for name, one in report.seen.items())
-    findings.summary = [(TITLE, f"{alarms:.0f} false alarms in a thousand; the guard sees {seen or 'what is unusual'}")]
-    if report.missed:
-        findings.summary.append(("It will miss", ", ".join(report.missed[:3])))
-    return findings
+        findings.numbers["deploy.false_alarms"] = context.number(report.false_alarms)
+        for name, one in report.seen.items():
+            images = context.stressed[name][0]
+            findings.numbers[f"deploy.{name}.detection"] = context.number(one.detected, images)
+            findings.numbers[f"deploy.{name}.verdict_right"] = context.number(one.right, images)
+            findings.numbers[f"deploy.{name}.auroc"] = context.number(one.auroc, images)
+        seen = ", ".join(f"{one.detected.value:.0%} of {name}" for name, one in report.seen.items())
+        findings.summary = [
+            (self.title, f"{alarms:.0f} false alarms in a thousand; the guard sees {seen or 'what is unusual'}")
+        ]
+        if report.missed:
+            findings.summary.append(("It will miss", ", ".join(report.missed[:3])))
+        return findings
 
 
 def _names(context: Context) -> list[str]:

@@ -9,40 +9,46 @@ from numpy.typing import NDArray
 
 from secondguess.audits.context import Context
 from secondguess.audits.findings import Findings
+from secondguess.audits.sections.registry import Section, register
 from secondguess.report import data_uri
-
-NAME = "gallery"
-TITLE = "Look at these"
 
 SHOWN = 24
 CONFIDENT = 0.95
 
 
-def run(context: Context) -> Findings:
-    """The most confident mistakes, and the most suspicious test images."""
-    seen = context.nominal
-    findings = Findings()
-    mistakes: list[dict[str, Any]] = []
-    if context.test.is_labelled:
-        wrong = np.flatnonzero((seen.predictions != context.labels) & (context.labels >= 0))
-        ordered = wrong[np.argsort(-seen.confidences[wrong], kind="stable")]
-        mistakes = [_card(context, row) for row in ordered[:SHOWN]]
-        confident = int((seen.confidences[wrong] >= CONFIDENT).sum())
-        findings.numbers["gallery.confident_mistakes"] = context.number(float(confident))
-        findings.summary.append(
-            (
-                "Confident mistakes",
-                f"{confident} of {len(wrong)} mistakes were made with a confidence of {CONFIDENT:.0%} or more",
+@register
+class Gallery(Section):
+    """Images to look at: confident mistakes first, then the nominal images that supervisors find most suspicious."""
+
+    name = "gallery"
+    title = "Look at these"
+    template = "gallery.html"
+
+    def run(self, context: Context) -> Findings:
+        """The most confident mistakes, and the most suspicious test images."""
+        seen = context.nominal
+        findings = Findings()
+        mistakes: list[dict[str, Any]] = []
+        if context.test.is_labelled:
+            wrong = np.flatnonzero((seen.predictions != context.labels) & (context.labels >= 0))
+            ordered = wrong[np.argsort(-seen.confidences[wrong], kind="stable")]
+            mistakes = [_card(context, row) for row in ordered[:SHOWN]]
+            confident = int((seen.confidences[wrong] >= CONFIDENT).sum())
+            findings.numbers["gallery.confident_mistakes"] = context.number(float(confident))
+            findings.summary.append(
+                (
+                    "Confident mistakes",
+                    f"{confident} of {len(wrong)} mistakes were made with a confidence of {CONFIDENT:.0%} or more",
+                )
             )
-        )
-    suspicion = _suspicion(context)
-    findings.view = {
-        "mistakes": mistakes,
-        "suspicious": [_card(context, row) for row in np.argsort(-suspicion, kind="stable")[:SHOWN]],
-        "supervisors": [supervisor.name for supervisor in context.fitted],
-        "confident": CONFIDENT,
-    }
-    return findings
+        suspicion = _suspicion(context)
+        findings.view = {
+            "mistakes": mistakes,
+            "suspicious": [_card(context, row) for row in np.argsort(-suspicion, kind="stable")[:SHOWN]],
+            "supervisors": [supervisor.name for supervisor in context.fitted],
+            "confident": CONFIDENT,
+        }
+        return findings
 
 
 def _suspicion(context: Context) -> NDArray[np.float64]:

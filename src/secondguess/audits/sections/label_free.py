@@ -23,13 +23,11 @@ from secondguess.accuracy.oracles.icos import Contribution, Icos, to_png
 from secondguess.accuracy.oracles.icos.features import feature_matrix
 from secondguess.audits.context import Context
 from secondguess.audits.findings import Findings, NotApplicable, Number
+from secondguess.audits.sections.registry import Section, register
 from secondguess.metrics import Interval, wilson
 from secondguess.metrics.verdict_confusion import Misjudged, verdict_confusion
 from secondguess.model.observation import Needs
 from secondguess.report import data_uri
-
-NAME = "label_free"
-TITLE = "Accuracy without labels"
 
 BASELINES = ("validation_accuracy", "average_confidence")
 FEWEST = 20  # labelled test images; half of fewer would be no validation set
@@ -38,43 +36,51 @@ FOLDS = 2
 SHOWN, SIMILAR = 6, 4
 
 
-def run(context: Context) -> Findings:
-    """Estimates and errors on each set, what each kind of invariant contributes, images with the violated rule."""
-    training = _training(context)
-    validation, sets = _split(context)
-    with warnings.catch_warnings(record=True) as heard:
-        warnings.simplefilter("always", UserWarning)
-        oracle = Icos(seed=context.seed).fit(training, validation)
-    estimators = _fitted(context, oracle, training, validation)
-    truths = {name: wilson(int(one.correct.sum()), len(one)) for name, one in sets.items()}
-    rows = [_row(estimator, sets, truths) for estimator in estimators]
-    judged = {name: verdict_confusion(oracle.judge(one).wrong, one.correct) for name, one in sets.items()}
-    best = min(rows, key=lambda row: float(row["mean"]))
-    baseline = next(row for row in rows if row["name"] == "validation_accuracy")
-    return Findings(
-        numbers=_numbers(context, truths, rows, judged),
-        summary=[
-            (
-                TITLE,
-                f"{best['name']} is off by {100 * best['mean']:.1f} points on average over {_listed(sets)} images; "
-                f"validation accuracy, which sees no change, by {100 * baseline['mean']:.1f}",
-            )
-        ],
-        view={
-            "validation": len(validation),
-            "training": len(training),
-            "truths": truths,
-            "rows": rows,
-            "closest": {name: min(abs(row["off"][name]) for row in rows) for name in sets},
-            "best": best["name"],
-            "baselines": BASELINES,
-            "rules": len(oracle.pixel_rules),
-            "contributions": {name: _contributions(oracle, one) for name, one in sets.items()},
-            "judged": judged,
-            "examples": _examples(oracle, sets, training),
-            "remarks": [str(one.message) for one in heard],
-        },
-    )
+@register
+class LabelFree(Section):
+    """How accurate does the model look without labels? Estimates against the truth, and what the rules of ICOS add."""
+
+    name = "label_free"
+    title = "Accuracy without labels"
+    template = "label_free.html"
+
+    def run(self, context: Context) -> Findings:
+        """Estimates and errors on each set, what each kind of invariant contributes, images with the violated rule."""
+        training = _training(context)
+        validation, sets = _split(context)
+        with warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always", UserWarning)
+            oracle = Icos(seed=context.seed).fit(training, validation)
+        estimators = _fitted(context, oracle, training, validation)
+        truths = {name: wilson(int(one.correct.sum()), len(one)) for name, one in sets.items()}
+        rows = [_row(estimator, sets, truths) for estimator in estimators]
+        judged = {name: verdict_confusion(oracle.judge(one).wrong, one.correct) for name, one in sets.items()}
+        best = min(rows, key=lambda row: float(row["mean"]))
+        baseline = next(row for row in rows if row["name"] == "validation_accuracy")
+        return Findings(
+            numbers=_numbers(context, truths, rows, judged),
+            summary=[
+                (
+                    self.title,
+                    f"{best['name']} is off by {100 * best['mean']:.1f} points on average over {_listed(sets)} images; "
+                    f"validation accuracy, which sees no change, by {100 * baseline['mean']:.1f}",
+                )
+            ],
+            view={
+                "validation": len(validation),
+                "training": len(training),
+                "truths": truths,
+                "rows": rows,
+                "closest": {name: min(abs(row["off"][name]) for row in rows) for name in sets},
+                "best": best["name"],
+                "baselines": BASELINES,
+                "rules": len(oracle.pixel_rules),
+                "contributions": {name: _contributions(oracle, one) for name, one in sets.items()},
+                "judged": judged,
+                "examples": _examples(oracle, sets, training),
+                "remarks": [str(one.message) for one in heard],
+            },
+        )
 
 
 def _training(context: Context) -> Evidence:

@@ -13,6 +13,7 @@ import numpy as np
 
 from secondguess.audits.context import Context
 from secondguess.audits.findings import Findings, NotApplicable
+from secondguess.audits.sections.registry import Section, register
 from secondguess.errors import UserError
 from secondguess.hubris import CompanionSet, ModelRow, measure
 from secondguess.hubris.picture import response_chart
@@ -21,39 +22,44 @@ from secondguess.model.observation import Observation
 from secondguess.report import data_uri
 from secondguess.stress.ambiguous import AmbiguousGenerator
 
-NAME = "overconfidence"
-TITLE = "Overconfidence"
-
 SHOWN = 24
 OF_PAIRS = 4  # at least, if there are so many
 RESAMPLES = 200  # of each interval; more would make the section dearer than its numbers
 
 
-def run(context: Context) -> Findings:
-    """Hubris on every ambiguous set, before and after a temperature, on clean images, and the proudest answers."""
-    findings = Findings()
-    makers = [one.name for one in context.stress if isinstance(one, AmbiguousGenerator)]
-    found = {name: context.stressed[name] for name in makers if name in context.stressed}
-    if not found:
-        reasons = [context.failed_stress[name] for name in makers if name in context.failed_stress]
-        findings.view = {"sets": [], "reason": reasons[0] if reasons else "No ambiguous images were asked for."}
+@register
+class Overconfidence(Section):
+    """How sure the model is of images to which two answers are right, and what of that a temperature would mend."""
+
+    name = "overconfidence"
+    title = "Overconfidence"
+    template = "overconfidence.html"
+
+    def run(self, context: Context) -> Findings:
+        """Hubris on every ambiguous set, before and after a temperature, on clean images, and the proudest answers."""
+        findings = Findings()
+        makers = [one.name for one in context.stress if isinstance(one, AmbiguousGenerator)]
+        found = {name: context.stressed[name] for name in makers if name in context.stressed}
+        if not found:
+            reasons = [context.failed_stress[name] for name in makers if name in context.failed_stress]
+            findings.view = {"sets": [], "reason": reasons[0] if reasons else "No ambiguous images were asked for."}
+            return findings
+        sets = []
+        for name, (images, observation) in found.items():
+            companion = CompanionSet.of(images)
+            row = _measured(context, companion, observation)
+            _record(context, findings, name, row, images)
+            sets.append(
+                {
+                    "name": name,
+                    "row": row,
+                    "chart": _chart(row),
+                    "gallery": _gallery(companion, row, observation),
+                }
+            )
+        findings.view = {"sets": sets, "reason": ""}
+        findings.summary = [("Overconfidence", _words(sets[0]["row"]))]
         return findings
-    sets = []
-    for name, (images, observation) in found.items():
-        companion = CompanionSet.of(images)
-        row = _measured(context, companion, observation)
-        _record(context, findings, name, row, images)
-        sets.append(
-            {
-                "name": name,
-                "row": row,
-                "chart": _chart(row),
-                "gallery": _gallery(companion, row, observation),
-            }
-        )
-    findings.view = {"sets": sets, "reason": ""}
-    findings.summary = [("Overconfidence", _words(sets[0]["row"]))]
-    return findings
 
 
 def _measured(context: Context, companion: CompanionSet, observation: Observation) -> ModelRow:

@@ -6,44 +6,50 @@ import numpy as np
 
 from secondguess.audits.context import Context
 from secondguess.audits.findings import Findings
+from secondguess.audits.sections.registry import Section, register
 from secondguess.errors import UserError
 from secondguess.report import data_uri
-
-NAME = "overview"
-TITLE = "What was audited"
 
 EXAMPLES = 20
 
 
-def run(context: Context) -> Findings:
-    """Describe data and model, and show some test images."""
-    classifier, test = context.classifier, context.test
-    seen = context.nominal
-    try:
-        layers = classifier.layers() if "traces" in classifier.gives else []
-    except UserError:
-        layers = []
-    return Findings(
-        summary=[
-            (
-                "Subject",
-                f"{classifier.name}, {seen.num_classes} classes, audited on {len(test):,} images of {test.name}",
-            )
-        ],
-        view={
-            "test": test.describe(),
-            "train": context.train.describe() if context.train else None,
-            "model": {
-                "name": classifier.name,
-                "kind": classifier.backend.kind,
-                "gives": sorted(classifier.gives),
-                "fingerprint": classifier.fingerprint,
-                "classes": seen.num_classes,
+@register
+class Overview(Section):
+    """What was audited: the data and the model, with fingerprints by which they can be recognised again."""
+
+    name = "overview"
+    title = "What was audited"
+    template = "overview.html"
+
+    def run(self, context: Context) -> Findings:
+        """Describe data and model, and show some test images."""
+        classifier, test = context.classifier, context.test
+        seen = context.nominal
+        try:
+            layers = classifier.layers() if "traces" in classifier.gives else []
+        except UserError:
+            layers = []
+        return Findings(
+            summary=[
+                (
+                    "Subject",
+                    f"{classifier.name}, {seen.num_classes} classes, audited on {len(test):,} images of {test.name}",
+                )
+            ],
+            view={
+                "test": test.describe(),
+                "train": context.train.describe() if context.train else None,
+                "model": {
+                    "name": classifier.name,
+                    "kind": classifier.backend.kind,
+                    "gives": sorted(classifier.gives),
+                    "fingerprint": classifier.fingerprint,
+                    "classes": seen.num_classes,
+                },
+                "layers": layers,
+                "examples": _examples(context),
             },
-            "layers": layers,
-            "examples": _examples(context),
-        },
-    )
+        )
 
 
 def _examples(context: Context) -> list[dict[str, str]]:

@@ -15,43 +15,49 @@ from numpy.typing import NDArray
 
 from secondguess.audits.context import Context
 from secondguess.audits.findings import Findings
+from secondguess.audits.sections.registry import Section, register
 from secondguess.metrics import Interval, accuracy, aupr_interval, auroc_interval, detection_rate_interval, threshold_at
 from secondguess.report import figures
 from secondguess.supervisors.registry import family
-
-NAME = "supervisors"
-TITLE = "Does it know what it does not know?"
 
 MISTAKES = "mistakes"
 HISTOGRAMS = 6
 MOST_KINDS = 40
 
 
-def run(context: Context) -> Findings:
-    """The table of supervisors against stress sets, the best for each, and histograms of their scores."""
-    findings = Findings()
-    columns = list(context.stressed)
-    wrong = _mistakes(context)
-    if wrong is not None:
-        columns.insert(0, MISTAKES)
-    rows = [_row(context, findings, name, columns, wrong) for name in _names(context)]
-    best = {column: max(rows, key=lambda row: row["cells"][column]["auroc"].value) for column in columns}
-    findings.view = {
-        "columns": columns,
-        "families": _families(context, rows),
-        "best": {column: row["name"] for column, row in best.items()},
-        "near": {column: _near(rows, row, column) for column, row in best.items()},
-        "details": _details(context, findings, best, columns),
-        "histograms": _histograms(context, best),
-        "left_out": context.unusable_supervisors | context.failed_stress,
-        "remarks": context.warnings,
-        "false_alarms": context.false_alarms,
-        "images": {name: len(images) for name, (images, _) in context.stressed.items()},
-        "wrong": int(wrong.sum()) if wrong is not None else 0,
-        "accuracies": _accuracies(context, findings),
-    }
-    findings.summary = _summary(context, findings.view, best, columns)
-    return findings
+@register
+class Supervisors(Section):
+    """Which supervisors notice which kind of trouble, at which price."""
+
+    name = "supervisors"
+    title = "Does it know what it does not know?"
+    template = "supervisors.html"
+
+    def run(self, context: Context) -> Findings:
+        """The table of supervisors against stress sets, the best for each, and histograms of their scores."""
+        findings = Findings()
+        columns = list(context.stressed)
+        wrong = _mistakes(context)
+        if wrong is not None:
+            columns.insert(0, MISTAKES)
+        rows = [_row(context, findings, name, columns, wrong) for name in _names(context)]
+        best = {column: max(rows, key=lambda row: row["cells"][column]["auroc"].value) for column in columns}
+        findings.view = {
+            "columns": columns,
+            "families": _families(context, rows),
+            "best": {column: row["name"] for column, row in best.items()},
+            "near": {column: _near(rows, row, column) for column, row in best.items()},
+            "details": _details(context, findings, best, columns),
+            "histograms": _histograms(context, best),
+            "left_out": context.unusable_supervisors | context.failed_stress,
+            "remarks": context.warnings,
+            "false_alarms": context.false_alarms,
+            "images": {name: len(images) for name, (images, _) in context.stressed.items()},
+            "wrong": int(wrong.sum()) if wrong is not None else 0,
+            "accuracies": _accuracies(context, findings),
+        }
+        findings.summary = _summary(context, findings.view, best, columns)
+        return findings
 
 
 def _summary(

@@ -1,0 +1,89 @@
+"""The parts that a section of a page can be put together from: text, tables, charts and galleries of images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from markupsafe import Markup
+from numpy.typing import ArrayLike
+
+from secondguess.errors import UserError
+from secondguess.report.figures import to_svg
+from secondguess.report.pictures import data_uri
+
+__all__ = ["Chart", "Gallery", "Part", "Table", "Text"]
+
+
+@dataclass(frozen=True)
+class Text:
+    """A paragraph."""
+
+    kind: ClassVar[str] = "text"
+    text: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table whose first column is a heading.
+
+    Attributes:
+        header: the headings of the columns.
+        rows: as many cells each: text, numbers, or intervals.
+        caption: what the table is about, if that has to be said.
+    """
+
+    kind: ClassVar[str] = "table"
+    header: list[str]
+    rows: list[list[Any]]
+    caption: str = ""
+
+    def __post_init__(self) -> None:
+        if any(len(row) != len(self.header) for row in self.rows):
+            raise UserError(
+                f"A row of the table {self.caption!r} does not have {len(self.header)} cells as its header."
+            )
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A drawing with its caption."""
+
+    kind: ClassVar[str] = "chart"
+    svg: Markup
+    caption: str
+
+    @classmethod
+    def of(cls, figure: Any, caption: str) -> Self:
+        """From a matplotlib figure, or from SVG that is `Markup` already."""
+        return cls(figure if isinstance(figure, Markup) else to_svg(figure, caption), caption)
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """Images with a line below each.
+
+    Attributes:
+        cards: (the image as a data URI, its line).
+        title: the heading of the gallery, if it needs one.
+    """
+
+    kind: ClassVar[str] = "gallery"
+    cards: list[tuple[str, str]]
+    title: str = ""
+
+    @classmethod
+    def of(cls, images: ArrayLike, captions: Sequence[str], title: str = "") -> Self:
+        """From images (n, C, H, W) in [0, 1]."""
+        pixels = np.asarray(images, dtype=np.float32)
+        if pixels.ndim != 4 or len(pixels) != len(captions):
+            raise UserError(
+                f"A gallery of images of shape {pixels.shape} has {len(captions)} captions; give images (n, C, H, W) "
+                "and one caption for each."
+            )
+        return cls([(data_uri(image), caption) for image, caption in zip(pixels, captions, strict=True)], title)
+
+
+Part = Text | Table | Chart | Gallery
