@@ -66,12 +66,7 @@ class ConfidentErrors(Section):
         if not mistakes:
             return Findings(
                 numbers={"confident_errors.mistakes": context.number(0.0)},
-                summary=[
-                    (
-                        "Confidently wrong",
-                        f"nowhere: all {len(rows):,} predictions with a confidence above {MIN_CONFIDENCE:.0%} are right",
-                    )
-                ],
+                summary=[("Confidently wrong", f"nowhere: {_how_many(len(rows))} are all right")],
                 view=about | {"mistakes": 0},
             )
         distances = _measured(context, rows, attack)
@@ -209,12 +204,16 @@ def _side(pool: Pool, one: Explanation) -> dict[str, Any]:
     }
 
 
+def _how_many(images: int) -> str:
+    return f"{images:,} predictions with a confidence above {MIN_CONFIDENCE:.0%}"
+
+
 def _words(table: Sequence[Mapping[str, Any]], images: int, mistakes: int) -> str:
     """For a manager: how many there are, and how to get at them."""
     found = {row["name"]: float(row["errors"][BUDGET]["mean"]) for row in table}
     most, best = max(found, key=lambda name: found[name]), table[0]
     words = (
-        f"{mistakes} of {images:,} predictions with a confidence above {MIN_CONFIDENCE:.0%} are wrong; "
+        f"{mistakes} of {_how_many(images)} are wrong; "
         f"{BUDGET} labels find {found[most]:.1f} with {most}, "
         f"{BUDGET * mistakes / images:.1f} at random"  # on average: no need to simulate
     )

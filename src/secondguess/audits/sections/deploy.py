@@ -60,8 +60,8 @@ class Deploy(Section):
         learn, calibrate = np.array_split(order, 2)
         if len(calibrate) < smallest_sample(rate):
             raise NotApplicable(
-                f"{len(context.test)} test images are too few: half of them calibrate the guard, and a false-alarm rate "
-                f"of {rate:g} takes {smallest_sample(rate)}."
+                f"{len(context.test)} test images are too few: half of them calibrate the guard, and a false-alarm "
+                f"rate of {rate:g} takes {smallest_sample(rate)}."
             )
         names = _names(context)
         sets = _sets(context)
