@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from secondguess.errors import UserError
     from secondguess.guard import Guard, Guarded
     from secondguess.images import Dataset, ImageSet, load, load_images
+    from secondguess.labelling import ErrorSearch, find_errors
     from secondguess.model.classifier import Classifier
     from secondguess.model.observation import Needs, Observation, Trace
     from secondguess.stress import StressSet
@@ -26,6 +27,7 @@ __all__ = [
     "AuditResult",
     "Classifier",
     "Dataset",
+    "ErrorSearch",
     "Guard",
     "Guarded",
     "ImageSet",
@@ -38,6 +40,7 @@ __all__ = [
     "__version__",
     "audit",
     "check_supervisor",
+    "find_errors",
     "load",
     "load_images",
     "train",
@@ -48,6 +51,7 @@ _ROOMS = {
     "AuditResult": "audits",
     "Classifier": "model",
     "Dataset": "images",
+    "ErrorSearch": "labelling",
     "Guard": "guard",
     "Guarded": "guard",
     "ImageSet": "images",
@@ -59,6 +63,7 @@ _ROOMS = {
     "UserError": "errors",
     "audit": "audits",
     "check_supervisor": "supervisors",
+    "find_errors": "labelling",
     "load": "images",
     "load_images": "images",
     "train": "training",

@@ -12,7 +12,7 @@ import pytest
 from label_house import NAMES
 
 from secondguess.errors import MissingExtra, UserError
-from secondguess.labelling.export import export, exported, table
+from secondguess.labelling.export import export_labels, exported, table
 from secondguess.labelling.session import LabellingSession
 from secondguess.labelling.store import Event, Seen, Store
 from secondguess.search.pool import Pool
@@ -84,8 +84,9 @@ def test_parquet_round_trip(said: list, store: Store) -> None:
 
 def test_files_lie_in_the_folder_of_the_labels(said: list, store: Store) -> None:
     for kind in ("csv", "npz", "parquet"):
-        path = export(store, kind)
+        path, answers = export_labels(store.folder, kind)
         assert path == store.folder / f"labels.{kind}"
+        assert answers == len(said)
         assert path.stat().st_size > 0
 
 

@@ -226,15 +226,17 @@ def test_an_image_that_the_model_cannot_answer_is_left_out_and_told(
     ("words", "message"),
     [
         ([], "There is nothing to label; say with --model and --images"),
-        (["--classes", "a,b", "--data", "digits"], "--classes or with --data, not both"),
         (["--classes", "a,b"], "gives 10 classes, but 2 class names"),
         (["--min-confidence", "0.999999999"], "None of the 60 images is given any class with a confidence above"),
         (["--critical", "owl"], "There is no class 'owl'"),
         (["--search", "psychic"], "There is no search 'psychic'"),
         (["--budget", "2"], "A budget of 2 queries an image was given"),
         (["--attack", "kindness"], "kindness"),
-        (["--train", "digits"], "--train is what supervisors are fitted on; name them with --supervisors"),
-        (["--supervisors", "entropy"], "the search 'adversarial_distance' does not look at their scores"),
+        (["--train", "digits"], "Training images were given, but no supervisors to fit on them; name supervisors"),
+        (
+            ["--search", "adversarial-distance", "--supervisors", "entropy"],
+            "the search 'adversarial_distance' does not look at their scores",
+        ),
     ],
 )
 def test_mistakes_are_told_before_anything_is_served(
@@ -314,7 +316,7 @@ def test_another_supervisor_is_another_session(watched: Callable[..., Pool], mon
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("fitted before the settings were compared")
 
-    monkeypatch.setattr("secondguess.cli.label_supervisors.with_scores", refuse)
+    monkeypatch.setattr("secondguess.search.find.scored", refuse)
     with pytest.raises(UserError, match=r'were begun with supervisors \["entropy", "knn:k=3"\], not \["entropy"\]'):
         watched("--supervisors", "entropy")
     with pytest.raises(UserError, match=r'were begun with supervisors \["entropy", "knn:k=3"\], not null'):
@@ -358,18 +360,21 @@ def test_supervisors_that_learn_nothing_need_no_training_images(watched: Callabl
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--supervisors", "knn"], "The supervisor 'knn' must be fitted first; give labelled images .* with --train"),
+        (["--supervisors", "knn"], "The supervisor 'knn' must be fitted first; give labelled images .* as train"),
         (["--supervisors", "psychic"], "There is no supervisor 'psychic'"),
-        (["--supervisors", ","], "give names separated by commas"),
+        (["--supervisors", ","], "The list of supervisors is empty; give names"),
         (["--supervisors", "knn:k=2,knn:k=3", "--train", "digits"], "The supervisor 'knn' was given more than once"),
         (["--supervisors", "knn", "--train", "photos"], "photos have no labels; give labelled ones"),
-        (["--supervisors", "knn", "--train", "fashion.npz"], r"and those of --train fashion.npz \(coat, hat"),
+        (
+            ["--supervisors", "knn", "--train", "fashion.npz"],
+            r"and those of the training images fashion.npz \(coat, hat",
+        ),
     ],
 )
 def test_mistakes_about_supervisors_are_told_before_anything_is_measured(
     watched: Callable[..., Pool], words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("secondguess.cli.label._pool", None)
+    monkeypatch.setattr("secondguess.search.find.look_at", None)
     pixels = np.zeros((10, 8, 8), dtype=np.uint8)
     save_npz(ImageSet.from_arrays(pixels, np.arange(10) % 2, class_names=["coat", "hat"]), tmp_path / "fashion.npz")
     with pytest.raises(UserError, match=message):

@@ -20,7 +20,7 @@ from secondguess.errors import UserError, require
 from secondguess.labelling.answers import Answer, consensus, spoken
 from secondguess.labelling.store import Event, Store
 
-__all__ = ["FORMATS", "export", "exported", "table"]
+__all__ = ["FORMATS", "export_labels", "exported", "table"]
 
 Columns = dict[str, NDArray[Any]]
 
@@ -64,12 +64,20 @@ def exported(store: Store, kind: str) -> bytes:
     return FORMATS[kind](table(store))
 
 
-def export(store: Store, kind: str) -> Path:
-    """Write the table into the folder of the labels, as `labels.KIND`, and say where."""
-    content = exported(store, kind)
-    path = store.folder / f"labels.{kind}"
+def export_labels(folder: str | Path, kind: str) -> tuple[Path, int]:
+    """Write the labels of a session into its folder, as `labels.KIND`; a page that is open meanwhile stays open.
+
+    Returns:
+        The file, and how many answers it holds.
+    """
+    store = Store(Path(folder), read_only=True)
+    try:
+        content, answers = exported(store, kind), len(table(store)["index"])
+    finally:
+        store.close()
+    path = Path(folder) / f"labels.{kind}"
     write_bytes(path, content)
-    return path
+    return path, answers
 
 
 def _standing(events: list[Event]) -> list[Event]:

@@ -152,9 +152,22 @@ class LabellingSession:
         """The image that an annotator has before them, or a new one; None when there is nothing left for them."""
         annotator = name_of(annotator)
         with self._lock:
-            mine = self._open.get(annotator)
-            image = mine[-1] if mine else self._hand_out(annotator)
-            return None if image is None else self._question(annotator, image)
+            mine = self._open.get(annotator) or self._hand_out(annotator)
+            return self._question(annotator, mine[-1]) if mine else None
+
+    def ask(self, annotator: str, n: int = 1) -> list[int]:
+        """The next n images for an annotator: those that they have before them already, then new ones."""
+        annotator = name_of(annotator)
+        with self._lock:
+            mine = self._open.get(annotator, [])[:n]
+            return mine + self._hand_out(annotator, n - len(mine))
+
+    def upcoming(self, annotator: str, n: int) -> list[int]:
+        """What `ask` would give, without asking for it."""
+        with self._lock:
+            mine = self._open.get(name_of(annotator), [])[:n]
+            left = n - len(mine)
+            return mine + (self._catch_up(self._start()).ask(left).tolist() if left else [])
 
     def answer(self, annotator: str, image: int, classes: Answer, key: str | None = None) -> Comparison:
         """Take an answer; it is on disk when this returns.
@@ -173,6 +186,30 @@ class LabellingSession:
         """Pass on an image; with overlap, others may still answer it."""
         with self._act("skipped", annotator, image, key):
             pass
+
+    def record(self, annotator: str, image: int, classes: Answer | None) -> None:
+        """Take in what is known of an image, whether anybody was asked about it or not; it replaces an earlier answer.
+
+        Args:
+            annotator: who says so.
+            image: position of the image.
+            classes: as `answer` takes them, or None to skip the image.
+        """
+        annotator = name_of(annotator)
+        answer = None if classes is None else checked(classes, len(self.class_names))
+        with self._lock:
+            again = image in self._done.get(annotator, ())
+            if again:
+                self._apply(self._store.append(Event("undone", image, annotator)))
+            elif image not in self._open.get(annotator, ()):
+                self._begin(annotator, image)
+            self._apply(
+                self._store.append(Event("skipped" if answer is None else "answered", image, annotator, answer))
+            )
+            if again:  # a search cannot forget what it was told
+                self.search = self._catch_up(self._start())
+            else:
+                self._pass_on(image)
 
     def undo(self, annotator: str, key: str | None = None) -> bool:
         """Take back the annotator's last answer or skip, so that the image is before them again.
@@ -281,15 +318,25 @@ class LabellingSession:
         fresh.skip(np.array(unsettled, dtype=np.int64))  # they are with somebody already
         return fresh
 
-    def _hand_out(self, annotator: str) -> int | None:
-        """Begin a new image with this annotator: one that others have begun, if it needs more answers, or a new one."""
-        image = self._unfinished(annotator, self.overlap)
-        if image is None and (self.goal is None or len(self.search.labelled) < self.goal):
-            asked = self.search.ask(1)
-            # Somebody may have left in the middle of an image: when there are no others, it goes to whoever is there.
-            image = int(asked[0]) if len(asked) else self._unfinished(annotator, None)
-        if image is None:
-            return None
+    def _hand_out(self, annotator: str, n: int = 1) -> list[int]:
+        """Begin images with this annotator: those that others have begun, if they need more answers, or new ones."""
+        images: list[int] = []
+        while len(images) < n and (image := self._unfinished(annotator, self.overlap)) is not None:
+            images.append(self._begin(annotator, image))
+        wanted = n - len(images)
+        if self.goal is not None:
+            wanted = min(wanted, self.goal - len(self.search.labelled))
+        if wanted > 0:
+            asked = self.search.ask(wanted).tolist()
+            images += [self._begin(annotator, image) for image in asked]
+            # Somebody may have left in the middle of an image: when there are no others, it goes to anybody.
+            while len(asked) < wanted and (image := self._unfinished(annotator, None)) is not None:
+                asked.append(self._begin(annotator, image))
+                images.append(image)
+        return images
+
+    def _begin(self, annotator: str, image: int) -> int:
+        """Note that this annotator has an image before them now."""
         pool = self.search.pool
         name = pool.images.ids[image] if pool.images.ids else str(image)
         seen = Seen(name, int(pool.predictions[image]), float(pool.confidence[image]))

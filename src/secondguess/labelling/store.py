@@ -88,17 +88,19 @@ class Store:
     """The events of one labelling session, in a folder.
 
     Args:
-        folder: where `labels.sqlite` lies or will lie.
+        folder: where `labels.sqlite` lies or will lie; None keeps events in memory only.
         read_only: look at what is there, even while another process labels; nothing can be added.
     """
 
-    def __init__(self, folder: Path, *, read_only: bool = False) -> None:
+    def __init__(self, folder: Path | None, *, read_only: bool = False) -> None:
         self.folder = folder
-        self.path = folder / FILE
-        if read_only and not self.path.is_file():
-            raise UserError(f"There are no labels in {folder}: {FILE} is missing; name the folder given as --out.")
+        self.path = ":memory:" if folder is None else folder / FILE
+        if read_only and not Path(self.path).is_file():
+            raise UserError(
+                f"There are no labels in {folder}: {FILE} is missing; name the folder of a labelling session."
+            )
         self._turn = threading.RLock()  # one thread of this process at a time
-        self._lock = None if read_only else _locked(make_folder(folder))
+        self._lock = None if read_only or folder is None else _locked(make_folder(folder))
         try:
             self._base = self._open(read_only)
         except BaseException:
@@ -128,7 +130,7 @@ class Store:
             if given.get(key) != known.get(key):
                 raise UserError(
                     f"The labels in {self.folder} were begun with {key} {_short(known.get(key))}, not "
-                    f"{_short(given.get(key))}; go on with that, or name another folder with --out."
+                    f"{_short(given.get(key))}; go on with that, or name another folder."
                 )
 
     def begin(self, settings: Mapping[str, Any]) -> None:
@@ -202,7 +204,7 @@ class Store:
             elif version != VERSION:
                 raise UserError(
                     f"{self.path} has format {version}, but this version of secondguess reads format {VERSION}; "
-                    "use the version that wrote it, or name another folder with --out."
+                    "use the version that wrote it, or name another folder."
                 )
         except sqlite3.DatabaseError as error:
             base.close()

@@ -1,0 +1,322 @@
+"""`find_errors`: which images should somebody look at to find the mistakes that a model makes with confidence?
+
+The search asks, a person or a program answers, and every answer is kept: in memory, or in a folder from which the same
+call goes on later, in code or on the labelling page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from secondguess._files import make_folder, write_bytes, write_json
+from secondguess._versions import versions
+from secondguess.errors import UserError
+from secondguess.labelling.export import exported
+from secondguess.labelling.session import Found, LabellingSession
+from secondguess.labelling.store import Store
+from secondguess.metrics.discovery import discovery_interval
+from secondguess.model.classifier import Classifier
+from secondguess.progress import Progress, Silent
+from secondguess.results import Result
+from secondguess.search import find
+from secondguess.search.pool import MIN_CONFIDENCE, Pool, wrong
+from secondguess.search.registry import get_search, make_search
+
+if TYPE_CHECKING:
+    from secondguess.metrics import Interval
+    from secondguess.supervisors import Supervisor
+
+__all__ = ["ErrorSearch", "find_errors"]
+
+DISTANCES, SCORES = "distances", "scores.npz"  # in the folder of the labels
+ANNOTATOR = "code"  # under which labels are kept that were not given on the page
+PICTURES = 8  # in a notebook
+
+
+def find_errors(
+    model: Any,
+    images: Any,
+    *,
+    search: str = "adaptive",
+    supervisors: str | Iterable[str | Supervisor] | None = None,
+    train: Any = None,
+    critical: int | str | None = None,
+    min_confidence: float = MIN_CONFIDENCE,
+    attack: str | None = "hop_skip_jump",
+    budget: int | None = None,
+    folder: str | Path | None = None,
+    seed: int = 0,
+    loading: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> ErrorSearch:
+    """Search images without labels for confident mistakes of a model.
+
+    Args:
+        model: a `Classifier`, or whatever one is made from.
+        images: an `ImageSet`, a data set, an array, or the path or name of images to load.
+        search: which image comes next, by name; `secondguess.search.search_names()` lists them.
+        supervisors: whose scores the adaptive search learns from, by name or ready-made.
+        train: labelled images the model was trained on, which these supervisors are fitted on.
+        critical: number or name of the class whose predictions are in question; None for all classes.
+        min_confidence: only predictions with a confidence above this may be asked about; 0 admits all.
+        attack: how distances to another decision are measured, for searches that use them: `"hop_skip_jump"`,
+            `"boundary"` or `"gradient"`; None measures none, which the adaptive search can do without.
+        budget: the most questions put to the model for each image; the attack's own number if left out.
+        folder: where labels, scores and distances are kept; the same call goes on where it was. Without it they are
+            kept in memory, and there is no page.
+        seed: of everything random.
+        loading: how paths are loaded, as keyword arguments of `secondguess.load`.
+        progress: where to report to; silent if left out.
+    """
+    name, progress = search.replace("-", "_"), progress or Silent()
+    attack = None if attack is None else attack.replace("-", "_")
+    supervisors = supervisors if supervisors is None or isinstance(supervisors, str) else list(supervisors)
+    needs_distances = get_search(name).needs_distances and attack is not None  # an unknown name is refused at once
+    classifier = model if isinstance(model, Classifier) else Classifier(model)
+    options = _shaped(dict(loading or {}), classifier)
+    found = find.open_images(images, options)
+    asked = find.advisers(classifier, name, supervisors, train)
+    training = find.fitting_images(asked, train, found.shape, options)
+    classifier = find.named(classifier, found, training)
+    find.agreed(classifier, training)
+    store = Store(None if folder is None else Path(folder))
+    try:
+        pool = find.look_at(classifier, found, critical, min_confidence, seed, progress)
+        about: dict[str, Any] = {"model": classifier.fingerprint, "images": found.content_fingerprint}
+        about |= {"search": name, "seed": seed, "critical": critical, "min_confidence": min_confidence}
+        about |= {"classes": list(pool.observation.class_names)}
+        about |= {"attack": attack, "budget": budget} if needs_distances else {}
+        if asked:
+            fingerprint = None if training is None else training.fingerprint
+            given = [supervisors] if isinstance(supervisors, str) else supervisors or ()
+            spelt = sorted(one if isinstance(one, str) else repr(one) for one in given)
+            about |= {"supervisors": spelt, "train": fingerprint}
+        store.agree(about)  # before the long work
+        kept = None if store.folder is None else store.folder / SCORES
+        pool = find.scored(pool, classifier, asked, training, seed, progress, kept=kept, about=about)
+        if needs_distances:
+            place = None if store.folder is None else store.folder / DISTANCES
+            pool = find.measured(pool, classifier, str(attack), budget, seed, progress, kept=place)
+        made = ErrorSearch(classifier, name, pool, store, about)
+        store.begin(about)
+    except BaseException:
+        store.close()
+        raise
+    return made
+
+
+class ErrorSearch(Result):
+    """A search for errors under way: ask, look, tell, and read what has been found. Made by `find_errors`.
+
+    Args:
+        classifier: the model in question.
+        name: of the search.
+        pool: the images, and which of them may be asked about.
+        store: where answers are kept; those already there are taken up.
+        about: what the session is about.
+
+    Attributes:
+        classifier: the model in question.
+        pool: the images, and which of them may be asked about.
+        session: which image comes next, and what was answered.
+    """
+
+    def __init__(self, classifier: Classifier, name: str, pool: Pool, store: Store, about: Mapping[str, Any]) -> None:
+        self.classifier, self.pool = classifier, pool
+        self._name, self._store, self._about = name, store, dict(about)
+        self.session = self._session()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the folder, so that another process can go on."""
+        self._store.close()
+
+    @property
+    def folder(self) -> Path | None:
+        """Where labels are kept, or None."""
+        return self._store.folder
+
+    @property
+    def errors(self) -> list[Found]:
+        """The confirmed errors, latest first: image, what was said, what the model said, its confidence."""
+        return self.session.errors()
+
+    @property
+    def labelled(self) -> NDArray[np.int64]:
+        """(t,) positions of the images whose label is known, in the order of the labels."""
+        return self.session.search.labelled
+
+    @property
+    def ratio(self) -> Interval | None:
+        """Errors found, divided by those that the confidences announce, with a 95 % interval; None without labels."""
+        errors, confidence = self.session.outcomes()
+        return discovery_interval(errors, 1 - confidence) if len(errors) else None
+
+    @property
+    def remarks(self) -> list[str]:
+        """What went wrong with images and their distances, one sentence each."""
+        return find.remarks(self.pool)
+
+    def ask(self, n: int = 1) -> NDArray[np.int64]:
+        """The next images to look at, (n,) positions, or fewer when no more are left.
+
+        Those that were asked for before and have neither a label nor a skip come first.
+        """
+        if n < 1:
+            raise UserError(f"{n} images were asked for; ask for at least 1.")
+        return np.array(self.session.ask(ANNOTATOR, n), dtype=np.int64)
+
+    def tell(self, indices: ArrayLike, labels: ArrayLike) -> None:
+        """Take in labels of images, whether they were asked for or not; a second label replaces the first.
+
+        Args:
+            indices: (m,) positions.
+            labels: (m,) classes, or (m, K) soft labels: a prediction is an error where its class has no share in the
+                label, and a row of zeros says "none of the classes". Of a soft label it is kept which classes have one.
+        """
+        rows, truth = self._positions(indices), np.asarray(labels)
+        wrong(self.pool.predictions[rows], truth, self.pool.observation.num_classes)  # refuses labels that are none
+        for row, label in zip(rows.tolist(), truth, strict=True):
+            classes = np.flatnonzero(label).tolist() if truth.ndim == 2 else [int(label)]
+            self.session.record(ANNOTATOR, row, tuple(classes))
+
+    def skip(self, indices: ArrayLike) -> None:
+        """Never ask about these images (again)."""
+        for row in self._positions(indices).tolist():
+            self.session.record(ANNOTATOR, row, None)
+
+    def why(self, index: int) -> dict[str, float | str]:
+        """What speaks for asking about an image now: finite numbers and texts by name."""
+        return self.session.search.why(index)
+
+    def open(
+        self,
+        port: int = 0,
+        browser: bool = True,
+        *,
+        annotator: str = "",
+        overlap: int = 1,
+        goal: int | None = None,
+        show_answer: bool = False,
+        announce: Callable[[str], None] = print,
+    ) -> None:
+        """Serve the labelling page to this machine until Ctrl-C; needs a `folder`, and the extra `app`.
+
+        Args:
+            port: where to listen; 0 for any free port.
+            browser: whether to open the page in the browser.
+            annotator: the name that the page suggests.
+            overlap: how many annotators each image goes to.
+            goal: end after so many labels; None for no end but the last image.
+            show_answer: whether the model's answer is shown before the annotator's.
+            announce: called with the link once the page can be opened.
+        """
+        if self.folder is None:
+            raise UserError(
+                "Answers on the page are kept in a folder; name one with find_errors(..., folder='labels')."
+            )
+        from secondguess.labelling.page import serve_page
+
+        self.session = self._session(overlap=overlap, goal=goal, show_answer=show_answer)
+        serve_page(self.session, self._store, self.classifier, annotator, port, browser=browser, announce=announce)
+
+    def summary(self) -> str:
+        """What is searched, what has been found, and how to go on."""
+        images, ratio, errors = self.pool.images, self.ratio, self.errors
+        above = f"a confidence above {self._about['min_confidence']}"
+        lines = [
+            f"Search for confident errors of {self.classifier.name} among {len(self.pool):,} images of {images.name}",
+            f"{self.pool.size:,} predictions with {above} may be asked about, by the search {self._name!r}.",
+        ]
+        if ratio is None:
+            lines.append("Nothing is labelled yet.")
+        else:
+            lines.append(
+                f"{len(self.labelled):,} labelled: {len(errors):,} errors, {ratio.value:.1f} times as many as the "
+                f"confidences announce (95 % interval {ratio.low:.1f} to {ratio.high:.1f})."
+            )
+        lines += [f"Image {self._id(one.image)} is {one.said}; {self._guess(one)}." for one in errors[:3]]
+        where = "kept in memory only; save(folder) writes them" if self.folder is None else f"kept in {self.folder}"
+        return "\n".join([*lines, *self.remarks[:3], f"The labels are {where}."])
+
+    def to_dict(self) -> dict[str, Any]:
+        """What the search is about and what has been found, as JSON can hold it."""
+        ratio, images = self.ratio, self.pool.images
+        return {
+            "model": {"name": self.classifier.name, "fingerprint": self.classifier.fingerprint},
+            "images": {"name": images.name, "images": len(images), "fingerprint": images.content_fingerprint},
+            "versions": versions(),
+            "settings": self._about,
+            "may_be_asked_about": self.pool.size,
+            "unanswered": self.pool.unanswered,
+            "remarks": self.remarks,
+            "labelled": len(self.labelled),
+            "errors": [{"id": self._id(one.image)} | asdict(one) for one in self.errors],
+            "discovery_ratio": None if ratio is None else {"value": ratio.value, "low": ratio.low, "high": ratio.high},
+        }
+
+    def save(self, folder: str | Path) -> Path:
+        """Write `errors.json` (all that was found) and `labels.csv` (one row an answer) into a folder."""
+        place = make_folder(folder)
+        write_json(place / "errors.json", self.to_dict())
+        write_bytes(place / "labels.csv", exported(self._store, "csv"))
+        return place
+
+    def _repr_html_(self) -> str:
+        """The summary, the errors found, and the images that come next."""
+        errors = [(one.image, f"{one.said}; {self._guess(one)}") for one in self.errors[:PICTURES]]
+        coming = [(image, self._id(image)) for image in self.session.upcoming(ANNOTATOR, PICTURES)]
+        parts = [
+            super()._repr_html_(),
+            self._gallery("Errors found", errors),
+            self._gallery("Asked about next", coming),
+        ]
+        return "".join(parts)
+
+    def _gallery(self, title: str, cards: list[tuple[int, str]]) -> str:
+        from secondguess.report.pictures import data_uri
+
+        shown = "".join(
+            f'<figure style="display:inline-block;margin:4px"><img src="{data_uri(self.pool.images.images[image])}" '
+            f'alt="" width="96"><figcaption>{escape(text)}</figcaption></figure>'
+            for image, text in cards
+        )
+        return f"<p>{title}</p>{shown}" if cards else ""
+
+    def _session(self, **options: Any) -> LabellingSession:
+        name, pool, seed = self._name, self.pool, self._about["seed"]
+        return LabellingSession(lambda: make_search(name, pool, seed=seed), self._store, **options)
+
+    def _id(self, image: int) -> str:
+        ids = self.pool.images.ids
+        return ids[image] if ids else str(image)
+
+    def _guess(self, one: Found) -> str:
+        return f"the model said {one.model} ({one.confidence:.0%})"
+
+    def _positions(self, indices: ArrayLike) -> NDArray[np.int64]:
+        rows = np.atleast_1d(np.asarray(indices))
+        if rows.ndim != 1 or (
+            rows.size and (rows.dtype.kind not in "iu" or rows.min() < 0 or rows.max() >= len(self.pool))
+        ):
+            raise UserError(f"The positions {indices!r} were given; give integers in 0..{len(self.pool) - 1}.")
+        return rows.astype(np.int64)
+
+
+def _shaped(loading: dict[str, Any], classifier: Classifier) -> dict[str, Any]:
+    """How to load images, in the shape that the model takes where neither the options nor the model leave it open."""
+    shape = classifier.input_shape
+    usual = {} if shape is None else {"size": shape[1:], "channels": shape[0]}
+    return usual | {key: value for key, value in loading.items() if value is not None}

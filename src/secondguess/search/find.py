@@ -1,0 +1,262 @@
+"""What a search for errors is prepared from: the images, what may be asked about, scores of supervisors, distances.
+
+`look_at`, `scored` and `measured` are the three steps, each of which takes long; `advisers` and `fitting_images` find
+out beforehand whether they can be taken. What is kept in a folder is not computed again.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secondguess._files import atomic_path
+from secondguess.errors import UserError
+from secondguess.images import Dataset, ImageSet, load
+from secondguess.search.pool import Pool
+
+if TYPE_CHECKING:
+    from secondguess.model.classifier import Classifier
+    from secondguess.progress import Progress
+    from secondguess.supervisors import Supervisor
+
+__all__ = ["advisers", "fitting_images", "look_at", "measured", "named", "open_images", "remarks", "scored"]
+
+READS_SCORES = "adaptive"  # the search that learns from scores of supervisors
+KEY = "about"  # in the file of scores, beside the names of supervisors
+
+
+def open_images(images: Any, loading: Mapping[str, Any]) -> ImageSet:
+    """The images to search: an `ImageSet`, a data set's test images, a path or a name to load, or an array.
+
+    Folders below a folder are not taken for classes: nobody has sorted images that arrive.
+    """
+    if isinstance(images, ImageSet):
+        return images
+    if isinstance(images, Dataset):
+        return images.test
+    if not isinstance(images, (str, Path)):
+        return ImageSet.from_arrays(images)
+    found = replace(load(images, **loading).test, name=str(images))
+    if Path(images).is_dir():
+        return replace(found, class_names=(), labels=np.full(len(found), -1), soft_labels=None)
+    return found
+
+
+def named(classifier: Classifier, *sets: ImageSet | None) -> Classifier:
+    """A copy of the classifier, which takes its class names from the first set that has some if it has none itself."""
+    copied = copy.copy(classifier)
+    found = (one.class_names for one in sets if one is not None and one.class_names)
+    copied.class_names = copied.class_names or next(found, ())
+    return copied
+
+
+def advisers(
+    classifier: Classifier, search: str, supervisors: str | Iterable[str | Supervisor] | None, train: Any
+) -> list[Supervisor]:
+    """The supervisors whose scores the search learns from; whatever would stop them later is said now."""
+    from secondguess.supervisors import make
+
+    if supervisors is None:
+        if train is not None:
+            raise UserError(
+                "Training images were given, but no supervisors to fit on them; name supervisors, or leave them out."
+            )
+        return []
+    if search != READS_SCORES:
+        raise UserError(
+            f"Supervisors were given, but the search {search!r} does not look at their scores; leave them out, or take "
+            f"the search {READS_SCORES!r}."
+        )
+    made = make(supervisors)
+    if not made:
+        raise UserError("The list of supervisors is empty; give names such as knn and mdsa, or leave it out.")
+    names = [one.name for one in made]
+    for one in made:
+        if names.count(one.name) > 1:
+            raise UserError(f"The supervisor {one.name!r} was given more than once; leave one out.")
+        if one.requires_fit and not one.is_fitted and train is None:
+            raise UserError(
+                f"The supervisor {one.name!r} must be fitted first; give labelled images that the model was trained on "
+                "as train, or leave it out."
+            )
+        classifier.check(one.needs, f"The supervisor {one.name!r}")
+    return made
+
+
+def fitting_images(
+    asked: Sequence[Supervisor], train: Any, shape: tuple[int, int, int], loading: Mapping[str, Any]
+) -> ImageSet | None:
+    """The training images in the shape (C, H, W) of those to search, or None where nothing is fitted on them."""
+    if train is None or all(one.is_fitted or not one.requires_fit for one in asked):
+        return None
+    if isinstance(train, (str, Path)):
+        loaded = load(train, **{**loading, "size": shape[1:], "channels": shape[0]})
+        train = replace(loaded.train or loaded.test, name=str(train))
+    images = (train.train or train.test) if isinstance(train, Dataset) else train
+    if not isinstance(images, ImageSet):
+        raise UserError(f"Training images of the type {type(images).__name__} were given; give an ImageSet or a path.")
+    if not images.is_labelled:
+        raise UserError(f"The training images {images.name} have no labels; give labelled ones.")
+    return images
+
+
+def agreed(classifier: Classifier, training: ImageSet | None) -> None:
+    """Raise a `UserError` unless the training images have the classes of the model."""
+    names = classifier.class_names
+    if training is not None and names != training.class_names:
+        raise UserError(
+            f"The model's classes ({', '.join(names[:5])} ...) and those of the training images {training.name} "
+            f"({', '.join(training.class_names[:5])} ...) differ; they must be the same, in the same order."
+        )
+
+
+def look_at(
+    classifier: Classifier,
+    images: ImageSet,
+    critical: int | str | None,
+    min_confidence: float,
+    seed: int,
+    progress: Progress,
+) -> Pool:
+    """What the classifier says of the images, and which of them may be asked about: at least one."""
+    with progress.task(f"Looking at {images.name}", len(images)) as advance, warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # images without an answer are counted among the remarks
+        pool = Pool.of(
+            classifier, images, critical=critical, min_confidence=min_confidence, seed=seed, progress=advance
+        )
+    if pool.size == 0:
+        what = "any class" if critical is None else critical
+        raise UserError(
+            f"None of the {len(images):,} images is given {what} with a confidence above {min_confidence}; lower "
+            "min_confidence."
+        )
+    return pool
+
+
+def scored(
+    pool: Pool,
+    classifier: Classifier,
+    asked: Sequence[Supervisor],
+    training: ImageSet | None,
+    seed: int,
+    progress: Progress,
+    *,
+    kept: Path | None = None,
+    about: Mapping[str, Any] | None = None,
+) -> Pool:
+    """The pool with the scores of supervisors, of which those that learn are fitted on the training images.
+
+    Args:
+        pool: without scores.
+        classifier: the model.
+        asked: the supervisors; nothing is done where there are none.
+        training: what those that learn are fitted on.
+        seed: of what the supervisors draw.
+        progress: where to report to.
+        kept: a file in which the scores are kept, and found again by the next call.
+        about: what the scores depend on; those of a model without a fingerprint are computed at every call.
+    """
+    if not asked:
+        return pool
+    if kept is None or about is None or not about["model"]:
+        return _scored(pool, classifier, asked, training, seed, progress)
+    key = json.dumps(about, sort_keys=True)
+    if scores := _read_scores(kept, key, len(pool)):
+        return replace(pool, scores=scores)
+    found = _scored(pool, classifier, asked, training, seed, progress)
+    with atomic_path(kept) as temporary, temporary.open("wb") as file:
+        np.savez(file, **cast("Any", {KEY: np.array(key), **found.scores}))
+    return found
+
+
+def measured(
+    pool: Pool,
+    classifier: Classifier,
+    attack: str,
+    budget: int | None,
+    seed: int,
+    progress: Progress,
+    *,
+    kept: Path | None = None,
+) -> Pool:
+    """The pool with the distances of the images that may be asked about; counterexamples stay in the folder `kept`."""
+    from secondguess.search.distance import measure_distances
+
+    found = measure_distances(
+        classifier,
+        pool.images,
+        rows=pool.rows,
+        attack=attack,
+        budget=budget,
+        seed=seed,
+        checkpoint=kept,
+        progress=progress,
+    )
+    return pool.with_distances(found)
+
+
+def remarks(pool: Pool) -> list[str]:
+    """What went wrong with images and their distances, in sentences; nothing where nothing did."""
+    found = []
+    if pool.unanswered:
+        found.append(
+            f"The model had no usable answer (NaN or an error) to {pool.unanswered:,} of {len(pool):,} images; these "
+            "are left out."
+        )
+    if pool.distances is None:
+        return found
+    failed, unusable = int(pool.distances.failed[pool.rows].sum()), pool.distances.unusable[pool.rows]
+    if unusable.any():
+        found.append(
+            f"{int(unusable.sum()):,} questions about {int((unusable > 0).sum()):,} images had no answer that can be "
+            "used (NaN or an error); the distances of these images may be too large."
+        )
+    if failed:
+        found.append(f"No other decision was found near {failed:,} images; they are asked about last.")
+    return found
+
+
+def _scored(
+    pool: Pool,
+    classifier: Classifier,
+    asked: Sequence[Supervisor],
+    training: ImageSet | None,
+    seed: int,
+    progress: Progress,
+) -> Pool:
+    from secondguess.model.observation import Needs
+
+    if training is not None:
+        learners = [one for one in asked if one.requires_fit and not one.is_fitted]
+        needs = reduce(Needs.__or__, (one.needs for one in learners), Needs())
+        with progress.task(f"Looking at {training.name}", len(training)) as advance:
+            seen = classifier.observe(training, needs, seed=seed, progress=advance)
+        for one in learners:
+            with progress.task(f"Fitting {one.name}", 1) as advance:
+                one.fit(seen, training.labels)
+                advance(1, 1)
+    with progress.task(f"Scoring {pool.images.name}", len(pool)) as advance, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The model had no usable answer")  # counted at the first look
+        found = Pool.of(classifier, pool.images, supervisors=asked, features=pool.features, seed=seed, progress=advance)
+    return replace(pool, scores=found.scores)
+
+
+def _read_scores(path: Path, key: str, count: int) -> dict[str, NDArray[np.float64]] | None:
+    """The scores in a file, if they are about the same, and of so many images."""
+    try:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+            found = dict(file)
+    except (OSError, ValueError, EOFError, BadZipFile):
+        return None
+    same = str(found.pop(KEY, "")) == key
+    return found if same and all(values.shape == (count,) for values in found.values()) else None
