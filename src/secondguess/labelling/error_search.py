@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from secondguess._files import make_folder, write_bytes, write_json
 from secondguess._versions import versions
+from secondguess.contracts.registry import snake_case
 from secondguess.errors import UserError
 from secondguess.labelling.export import exported
 from secondguess.labelling.session import Found, LabellingSession
@@ -75,14 +76,16 @@ def find_errors(
         loading: how paths are loaded, as keyword arguments of `secondguess.load`.
         progress: where to report to; silent if left out.
     """
-    name, progress = search.replace("-", "_"), progress or Silent()
-    attack = None if attack is None else attack.replace("-", "_")
+    progress = progress or Silent()
+    kind = get_search(search)  # an unknown name is refused at once
+    name = search if ":" in search else kind.name
+    attack = None if attack is None else snake_case(attack)
     supervisors = supervisors if supervisors is None or isinstance(supervisors, str) else list(supervisors)
-    needs_distances = get_search(name).needs_distances and attack is not None  # an unknown name is refused at once
+    needs_distances = kind.needs_distances and attack is not None
     classifier = model if isinstance(model, Classifier) else Classifier(model)
     options = _shaped(dict(loading or {}), classifier)
     found = find.open_images(images, options)
-    asked = find.advisers(classifier, name, supervisors, train)
+    asked = find.advisers(classifier, kind.name, supervisors, train)
     training = find.fitting_images(asked, train, found.shape, options)
     classifier = find.named(classifier, found, training)
     find.agreed(classifier, training)

@@ -64,7 +64,7 @@ def advisers(
     classifier: Classifier, search: str, supervisors: str | Iterable[str | Supervisor] | None, train: Any
 ) -> list[Supervisor]:
     """The supervisors whose scores the search learns from; whatever would stop them later is said now."""
-    from secondguess.supervisors import make
+    from secondguess.supervisors import make_all
 
     if supervisors is None:
         if train is not None:
@@ -77,7 +77,7 @@ def advisers(
             f"Supervisors were given, but the search {search!r} does not look at their scores; leave them out, or take "
             f"the search {READS_SCORES!r}."
         )
-    made = make(supervisors)
+    made = make_all(supervisors)
     if not made:
         raise UserError("The list of supervisors is empty; give names such as knn and mdsa, or leave it out.")
     names = [one.name for one in made]
