@@ -160,8 +160,8 @@ def label(
         budget=budget,
         folder=out,
         seed=seed,
-        loading=loading_for(classifier.input_shape, size, channels, fit, skip_bad=skip_bad),
         progress=progress_for(quiet=quiet or json),
+        **loading_for(classifier.input_shape, size, channels, fit, skip_bad=skip_bad),
     )
 
     def announce(link: str) -> None:

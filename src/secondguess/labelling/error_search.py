@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from secondguess._files import make_folder, write_bytes, write_json
-from secondguess._versions import versions
 from secondguess.contracts.registry import snake_case
+from secondguess.environment import versions
 from secondguess.errors import UserError
 from secondguess.labelling.export import exported
 from secondguess.labelling.session import Found, LabellingSession
@@ -54,8 +54,8 @@ def find_errors(
     budget: int | None = None,
     folder: str | Path | None = None,
     seed: int = 0,
-    loading: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
+    **loading: Any,
 ) -> ErrorSearch:
     """Search images without labels for confident mistakes of a model.
 
@@ -73,8 +73,8 @@ def find_errors(
         folder: where labels, scores and distances are kept; the same call goes on where it was. Without it they are
             kept in memory, and there is no page.
         seed: of everything random.
-        loading: how paths are loaded, as keyword arguments of `secondguess.load`.
-        progress: where to report to; silent if left out.
+        progress: where to report; silent by default.
+        **loading: options of `load` for images given by name; `size` and `channels` default to what the model takes.
     """
     progress = progress or Silent()
     kind = get_search(search)  # an unknown name is refused at once
@@ -83,7 +83,7 @@ def find_errors(
     supervisors = supervisors if supervisors is None or isinstance(supervisors, str) else list(supervisors)
     needs_distances = kind.needs_distances and attack is not None
     classifier = model if isinstance(model, Classifier) else Classifier(model)
-    options = _shaped(dict(loading or {}), classifier)
+    options = _shaped(loading, classifier)
     found = find.open_images(images, options)
     asked = find.advisers(classifier, kind.name, supervisors, train)
     training = find.fitting_images(asked, train, found.shape, options)
