@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from torch import nn
 
     from secondguess.web.access import Keys
+
+# A suite that is started in the background ignores Ctrl-C, and so would the processes that tests start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 hypothesis.settings.register_profile("secondguess", deadline=None, database=None, print_blob=True)
 hypothesis.settings.load_profile("secondguess")

@@ -188,16 +188,20 @@ def test_auroc_interval_covers_the_truth_about_as_often_as_it_says():
     assert 0.9 < np.mean([i.low <= truth <= i.high for i in intervals]) < 0.985
 
 
-def test_auroc_interval_is_fast():
-    for size, ceiling in [(1000, 0.5), (10_000, 2.0)]:
-        nominal, other = sets(size, size)
-        auroc_interval(nominal, other, resamples=5)
-        best = math.inf
-        for _ in range(3):
-            start = time.perf_counter()
-            auroc_interval(nominal, other)
-            best = min(best, time.perf_counter() - start)
-        assert best < ceiling
+def test_a_resample_costs_less_than_the_metric_itself():
+    nominal, other = sets(10_000, 10_000)
+
+    def least(work, repeats):
+        seconds = []
+        for _ in range(repeats):
+            start = time.process_time()
+            work()
+            seconds.append(time.process_time() - start)
+        return min(seconds)
+
+    once = least(lambda: auroc(nominal, other), 20)
+    many = least(lambda: auroc_interval(nominal, other, resamples=300), 3)
+    assert many < 300 * once
 
 
 @pytest.mark.parametrize(("interval", "metric"), INTERVALS)

@@ -71,7 +71,7 @@ def bind(host: str, port: int, *, exposed: bool = False) -> socket.socket:
         listening = socket.create_server((host, port), family=family, backlog=128)
     except OSError as error:
         raise UserError(f"{host}:{port} cannot be used ({error.strerror or error}); give another address.") from error
-    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # for the reason given in `app.server`
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # for the reason given in `web.server`
     return listening
 
 
