@@ -289,7 +289,7 @@ def _small():
     layers = (torch.nn.Conv2d(1, 4, 5, stride=3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(256, 10))
     model, digits = torch.nn.Sequential(*layers), _digits(2000)
     training.train(model, digits.materialise(), digits.labels, epochs=3, device="cpu")
-    return Classifier(model, device="cpu", output="logits")
+    return Classifier(model, device="cpu", output_kind="logits")
 
 
 def _attack(varied, size):

@@ -177,7 +177,9 @@ def test_many_large_colour_photographs_do_not_make_it_heavy(tmp_path: Path) -> N
         weights = 1 + images.reshape(len(images), 30, -1).mean(axis=2)
         return weights / weights.sum(axis=1, keepdims=True)
 
-    result = sg.audit(Classifier(guess, output="probabilities"), noise, folder=tmp_path, stress=["corrupted:contrast"])
+    result = sg.audit(
+        Classifier(guess, output_kind="probabilities"), noise, folder=tmp_path, stress=["corrupted:contrast"]
+    )
     assert not result.failed
     assert result.report.stat().st_size < 5_000_000
     assert "Confusion matrix" not in result.report.read_text("utf-8")  # thirty classes: the pairs say more

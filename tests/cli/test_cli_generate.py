@@ -126,7 +126,7 @@ def test_mistakes_get_one_sentence(run, tmp_path, words, message):
     assert not (tmp_path / "mine").exists()
 
 
-COMPANION = ["generate", "companion", "--data", "digits", "--classes", "3,8", "--members", "2", "--epochs", "1,1"]
+COMPANION = ["generate", "companion", "--data", "digits", "--between", "3,8", "--members", "2", "--epochs", "1,1"]
 TINY = [*COMPANION, "--estimator-epochs", "1", "--filters", "4", "--no-reject", "--collapse", "0", "--device", "cpu"]
 
 
@@ -175,7 +175,7 @@ def test_what_cannot_be_measured_is_told_before_training(run, tmp_path, words, m
 
 
 def test_corrupted_images_from_the_command_line(run, tmp_path):
-    words = ["generate", "corrupted", "--data", "digits", "--limit", "40", "--out", "mine"]
+    words = ["generate", "corrupted", "--data", "digits", "--max-images", "40", "--out", "mine"]
     card = run(*words, "--corruptions", "rotate, contrast", "--severity", "2", "--json").json()
     assert card["kind"] == "corrupted" and card["images"] == 40
     assert card["counts"] == {"corruption": {"contrast": 20, "rotate": 20}}
@@ -189,7 +189,7 @@ def test_corrupted_images_from_the_command_line(run, tmp_path):
 
 
 def test_a_limit_takes_random_images_by_seed(run, tmp_path):
-    words = ["generate", "corrupted", "--data", "digits", "--limit", "9", "--corruptions", "contrast", "--json"]
+    words = ["generate", "corrupted", "--data", "digits", "--max-images", "9", "--corruptions", "contrast", "--json"]
     one, same, other = (
         run(*words, "--seed", seed, "--out", f"{place}").json()["fingerprint"] for place, seed in enumerate((1, 1, 2))
     )
@@ -197,7 +197,7 @@ def test_a_limit_takes_random_images_by_seed(run, tmp_path):
 
 
 def test_invalid_images_from_the_command_line(run, tmp_path):
-    words = ["generate", "invalid", "--data", "digits", "--limit", "20", "--out", "mine"]
+    words = ["generate", "invalid", "--data", "digits", "--max-images", "20", "--out", "mine"]
     card = run(*words, "--source", "textures", "--json").json()
     assert card["kind"] == "invalid" and card["images"] == 20 and card["unlabelled"] == 20
     assert card["shape"] == [1, 8, 8]
@@ -214,7 +214,7 @@ def test_adversarial_images_from_the_command_line(run, tmp_path, monkeypatch):
         "import torch\n\n\ndef make_model():\n    torch.manual_seed(0)\n"
         "    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))\n"
     )
-    words = ["generate", "adversarial", "--model", "linear_models:make_model", "--data", "digits", "--limit", "12"]
+    words = ["generate", "adversarial", "--model", "linear_models:make_model", "--data", "digits", "--max-images", "12"]
     card = run(*words, "--size", "8", "--attacks", "fgsm, bim", "--device", "cpu", "--out", "mine", "--json").json()
     assert card["kind"] == "adversarial" and card["images"] == 12
     assert set(card["counts"]["attack"]) == {"bim", "fgsm"}

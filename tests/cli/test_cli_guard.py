@@ -72,7 +72,7 @@ def fit(run: Any, house: Path, model: list[str], tmp_path: Path) -> Callable[...
 
     def fitted(*words: str) -> Any:
         return run(
-            "guard", "fit", *model, "--train", house / "train.npz", "--calibration", house / "nominal.npz",
+            "guard", "fit", *model, "--train", house / "train.npz", "--validation", house / "nominal.npz",
             "--supervisors", "entropy,mdsa", "--rule", "bonferroni", "--false-alarms", "0.05", "--size", "8",
             "--out", tmp_path / "guard", "--quiet", *words,
         )  # fmt: skip
@@ -121,21 +121,21 @@ def test_images_are_resized_as_when_the_guard_was_fitted(
         (one,) = run("guard", "judge", "guard", wide, *model, *words, "--json").json()["judgements"]
         return one["p_value"], one["evidence"]
 
-    assert fit("--fit", "crop").code == 0
+    assert fit("--resize", "crop").code == 0
     assert run("guard", "show", "guard", "--json").json()["record"]["resized_by"] == "crop"
     assert "1 x 8 x 8 (crop)" in run("guard", "show", "guard").out
-    assert judged() == judged("--fit", "crop") != judged("--fit", "stretch")
+    assert judged() == judged("--resize", "crop") != judged("--resize", "stretch")
     assert run("guard", "recalibrate", "guard", house / "fresh.npz", *model).code == 0
-    assert judged() == judged("--fit", "crop"), "a guard that was calibrated anew remembers"
-    wrong = run("guard", "judge", "guard", wide, *model, "--fit", "fold")
+    assert judged() == judged("--resize", "crop"), "a guard that was calibrated anew remembers"
+    wrong = run("guard", "judge", "guard", wide, *model, "--resize", "fold")
     assert wrong.code == 2 and "The way of fitting 'fold' is not known" in wrong.err
     card = tmp_path / "guard/guard.json"
     card.write_text(card.read_text().replace('"resized_by": "crop"', '"seed_of_yore": 0'))
-    assert judged() == judged("--fit", "stretch"), "an older guard says nothing"
+    assert judged() == judged("--resize", "stretch"), "an older guard says nothing"
 
 
 def test_actions_of_one_s_own(run: Any, fit: Callable[..., Any], house: Path, model: list[str]) -> None:
-    fitted = fit("--action", "suspicious=alarm", "--sure", "0.9")
+    fitted = fit("--action", "suspicious=alarm", "--min-probability", "0.9")
     assert fitted.code == 0, fitted.err
     card = run("guard", "show", "guard", "--json").json()
     assert card["actions"] == {"suspicious": "alarm"} and card["settings"]["sure"] == 0.9
@@ -170,7 +170,7 @@ def test_what_cannot_be_used_is_one_sentence(
     cases = {
         "There is no guard in nowhere": ("guard", "show", "nowhere"),
         "There is no image nope.png": ("guard", "judge", "guard", "nope.png", *model),
-        "cannot be promised": ("guard", "fit", *model, "--train", house / "train.npz", "--calibration",
+        "cannot be promised": ("guard", "fit", *model, "--train", house / "train.npz", "--validation",
                                house / "fresh.npz", "--supervisors", "entropy", "--rule", "bonferroni", "--size", "8",
                                "--false-alarms", "0.001", "--out", "g", "--quiet"),
         "There is no action 'dance' for 'invalid'": ("guard", "fit", *model, "--train", house / "train.npz",
@@ -181,7 +181,7 @@ def test_what_cannot_be_used_is_one_sentence(
         "There is no file of records nope.sqlite": ("guard", "watch", "nope.sqlite"),
         "give both, or neither": ("guard", "watch", "guard", "--validation", house / "nominal.npz"),
         "The limit 'body' is 0": ("guard", "serve", "guard", *model, "--max-body", "0"),
-        "'zoom' is not known": ("guard", "serve", "guard", *model, "--fit", "zoom"),
+        "'zoom' is not known": ("guard", "serve", "guard", *model, "--resize", "zoom"),
     }  # fmt: skip
     for sentence, words in cases.items():
         outcome = run(*words)

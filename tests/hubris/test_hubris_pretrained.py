@@ -50,7 +50,7 @@ def test_they_learn(build: Callable[..., nn.Module]) -> None:
     model = build(num_classes=2, input_shape=two.shape, seed=0)
     history = train(model, two.images, two.labels, epochs=3, batch_size=16, lr=1e-3, device="cpu")
     assert history.column("loss")[-1] < 0.5 * history.column("loss")[0]
-    observed = Classifier(model, device="cpu", output="logits").predict(two)
+    observed = Classifier(model, device="cpu", output_kind="logits").predict(two)
     assert (observed.argmax(axis=1) == two.labels).mean() > 0.9
 
 

@@ -128,7 +128,9 @@ def test_rows_are_multiplied_at_the_first_dropout_where_the_model_allows(name: s
 @pytest.mark.parametrize("name", MULTIPLIES | REPEATS)
 def test_few_samples_are_the_first_of_many(name: str, images: np.ndarray) -> None:
     model, _ = made((MULTIPLIES | REPEATS)[name])
-    few, many = (Classifier(model, output="logits").observe(images, Needs(samples=count)).samples for count in (3, 11))
+    few, many = (
+        Classifier(model, output_kind="logits").observe(images, Needs(samples=count)).samples for count in (3, 11)
+    )
     assert few is not None and many is not None
     np.testing.assert_allclose(few, many[:, :3], rtol=1e-4, atol=1e-6)
     assert np.abs(many[:, 3:] - many[:, :1]).max() > 1e-3
@@ -189,7 +191,7 @@ def test_what_comes_before_the_first_dropout_runs_once() -> None:
     rows: dict[str, list[int]] = {"conv1": [], "logits": []}
     for name, seen in rows.items():
         model.get_submodule(name).register_forward_pre_hook(lambda _m, args, seen=seen: seen.append(len(args[0])))
-    classifier = Classifier(model, output="logits")
+    classifier = Classifier(model, output_kind="logits")
     shown = np.random.default_rng(0).random((130, 1, 28, 28), dtype=np.float32)
     classifier.observe(shown[:4], Needs(samples=1))  # tries it on a probe
     rows["conv1"].clear(), rows["logits"].clear()
@@ -211,7 +213,7 @@ def test_nothing_is_left_behind(images: np.ndarray) -> None:
     model, passes = made(Around)
     model.drop.train()
     flags = [part.training for part in model.modules()]
-    Classifier(model, output="logits").observe(images, Needs(samples=2))
+    Classifier(model, output_kind="logits").observe(images, Needs(samples=2))
     assert [part.training for part in model.modules()] == flags
     assert all(not part._forward_hooks for part in model.modules())
     model.eval()
@@ -226,7 +228,7 @@ def test_dropout_that_no_pass_goes_through_is_an_error(images: np.ndarray) -> No
             return self.mix(x)
 
     with pytest.raises(UserError, match="a forward pass goes through none of them"):
-        Classifier(Unused(), output="logits").observe(images, Needs(samples=2))
+        Classifier(Unused(), output_kind="logits").observe(images, Needs(samples=2))
 
 
 def test_dropouts_of_every_kind_are_found() -> None:

@@ -52,7 +52,7 @@ def test_networks_of_the_zoo_are_opened(tmp_path: Path, name: str) -> None:
     images = np.random.default_rng(0).random((3, *shape), dtype=np.float32)
     path = save(model, torch.from_numpy(images), tmp_path / "m.pt2", dynamic_shapes=({0: torch.export.Dim("n")},))
     needs = Needs(traces=[Trace()])
-    ours, theirs = (Classifier(one, output="logits").observe(images, needs) for one in (path, model))
+    ours, theirs = (Classifier(one, output_kind="logits").observe(images, needs) for one in (path, model))
     assert_close(ours.probabilities, theirs.probabilities)
     assert_close(ours.trace("penultimate"), theirs.trace("penultimate"))
 
@@ -87,7 +87,7 @@ def test_a_frozen_part_and_a_transformer_are_ordinary(tmp_path: Path, images: np
     dynamic = ({0: torch.export.Dim("n")},)
     path = save(model, torch.from_numpy(images), tmp_path / "m.pt2", dynamic_shapes=dynamic)
     needs = Needs(traces=[Trace()])
-    ours, theirs = (Classifier(one, output="logits").observe(images, needs) for one in (path, model))
+    ours, theirs = (Classifier(one, output_kind="logits").observe(images, needs) for one in (path, model))
     assert_close(ours.probabilities, theirs.probabilities)
     assert_close(ours.trace("penultimate"), theirs.trace("penultimate"))
 
@@ -173,7 +173,7 @@ def test_a_program_whose_head_is_fed_the_image(tmp_path: Path) -> None:
     model = nn.Conv2d(1, 3, 8)
     path = save(model, torch.rand(2, 1, 8, 8), tmp_path / "m.pt2")
     with pytest.raises(UserError, match="no layer before its last layer with weights"):
-        Classifier(path, output="logits").observe(np.zeros((2, 1, 8, 8), np.float32), Needs(traces=[Trace()]))
+        Classifier(path, output_kind="logits").observe(np.zeros((2, 1, 8, 8), np.float32), Needs(traces=[Trace()]))
 
 
 def test_programs_that_are_no_classifiers(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_programs_that_are_no_classifiers(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="has 2 axes; images have four"):
         Classifier(save(nn.Linear(4, 2), torch.rand(3, 4), tmp_path / "flat.pt2"))
     pair = Classifier(save(Pair(), torch.rand(2, 1, 8, 8), tmp_path / "pair.pt2"))
-    with pytest.raises(UserError, match=r"pair.pt2 returns tuple; a classifier returns one tensor"):
+    with pytest.raises(UserError, match=r"pair.pt2 returned tuple \(outputs 0, 1\) where one tensor"):
         pair.observe(np.zeros((2, 1, 8, 8), np.float32))
 
 

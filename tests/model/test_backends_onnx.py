@@ -146,7 +146,7 @@ def test_images_with_their_channels_last(tmp_path: Path) -> None:
     ]
     path = save_graph(tmp_path / "nhwc.onnx", nodes, weights, ["n", 8, 6, 3])
     images = rng.random((5, 3, 8, 6), dtype=np.float32)
-    classifier = Classifier(path, output="logits")
+    classifier = Classifier(path, output_kind="logits")
     assert classifier.input_shape == (3, 8, 6)
     seen = classifier.observe(images, Needs(logits=True, traces=[Trace()]))
     flat = images.transpose(0, 2, 3, 1).reshape(5, -1)
@@ -162,7 +162,7 @@ def test_other_floats_are_fed_as_they_are_wanted(tmp_path: Path, kind: str) -> N
     ]
     path = save_graph(tmp_path / "m.onnx", nodes, {}, ["n", 1, 2, 2], dtype=getattr(onnx.TensorProto, kind))
     images = np.random.default_rng(0).random((3, 1, 2, 2), dtype=np.float32)
-    seen = Classifier(path, output="logits").observe(images, Needs(logits=True))
+    seen = Classifier(path, output_kind="logits").observe(images, Needs(logits=True))
     np.testing.assert_allclose(seen.logits, images.reshape(3, 4), rtol=1e-3)
 
 
@@ -182,7 +182,7 @@ def test_what_has_no_row_for_each_image_is_no_layer(tmp_path: Path) -> None:
     }
     path = save_graph(tmp_path / "m.onnx", nodes, weights, ["n", 1, 2, 2])
     images = np.random.default_rng(0).random((3, 1, 2, 2), dtype=np.float32)
-    classifier = Classifier(path, output="logits")
+    classifier = Classifier(path, output_kind="logits")
     assert [layer.name for layer in classifier.layers()] == ["scaled", "flat", "scores"]
     assert_close(
         classifier.observe(images, Needs(traces=[Trace()])).trace("penultimate"), (images / images.max()).reshape(3, 4)
@@ -195,7 +195,7 @@ def test_what_has_no_row_for_each_image_is_no_layer(tmp_path: Path) -> None:
 def test_a_graph_without_a_layer_before_its_weights(tmp_path: Path) -> None:
     node = onnx.helper.make_node("Conv", ["image", "w"], ["scores"])
     weights = {"w": np.ones((2, 1, 2, 2), np.float32)}
-    classifier = Classifier(save_graph(tmp_path / "m.onnx", [node], weights, ["n", 1, 2, 2]), output="logits")
+    classifier = Classifier(save_graph(tmp_path / "m.onnx", [node], weights, ["n", 1, 2, 2]), output_kind="logits")
     with pytest.raises(UserError, match="no layer before its last layer with weights"):
         classifier.observe(np.zeros((2, 1, 2, 2), np.float32), Needs(traces=[Trace()]))
 
@@ -210,7 +210,7 @@ def test_the_layer_before_is_found_across_branches(tmp_path: Path) -> None:
     ]
     path = save_graph(tmp_path / "m.onnx", nodes, {"w": np.eye(4, dtype=np.float32)}, ["n", 1, 2, 2])
     images = np.random.default_rng(0).random((3, 1, 2, 2), dtype=np.float32)
-    seen = Classifier(path, output="logits").observe(images, Needs(traces=[Trace()]))
+    seen = Classifier(path, output_kind="logits").observe(images, Needs(traces=[Trace()]))
     assert_close(seen.trace("penultimate"), images.reshape(3, 4))
 
 
@@ -236,7 +236,7 @@ def test_what_is_gathered_from_a_shape_is_no_layer(tmp_path: Path) -> None:
         "rest": np.array([-1], np.int64),
         "w": np.eye(4, dtype=np.float32),
     }
-    classifier = Classifier(save_graph(tmp_path / "m.onnx", nodes, weights, ["n", 1, 2, 2]), output="logits")
+    classifier = Classifier(save_graph(tmp_path / "m.onnx", nodes, weights, ["n", 1, 2, 2]), output_kind="logits")
     assert [layer.name for layer in classifier.layers()] == ["flat", "scores"]
 
 

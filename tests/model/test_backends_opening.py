@@ -55,7 +55,7 @@ def user_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str
 
 def test_a_network_of_the_zoo() -> None:
     images = np.random.default_rng(0).random((3, 1, 28, 28), dtype=np.float32)
-    classifier = Classifier("zoo:lenet", output="logits")
+    classifier = Classifier("zoo:lenet", output_kind="logits")
     assert classifier.predict(images).shape == (3, 10)
     with pytest.raises(UserError, match="no architecture 'lennet' in the zoo; did you mean 'lenet'"):
         Classifier("zoo:lennet")
@@ -63,7 +63,7 @@ def test_a_network_of_the_zoo() -> None:
 
 @pytest.mark.parametrize("name", ["make_model", "Net", "ready", "make_endpoint"])
 def test_a_name_in_a_python_module(user_module: str, images: np.ndarray, name: str) -> None:
-    found = Classifier(f"{user_module}:{name}", output="probabilities" if name == "make_endpoint" else "logits")
+    found = Classifier(f"{user_module}:{name}", output_kind="probabilities" if name == "make_endpoint" else "logits")
     assert found.predict(images).shape == (19, 2 if name == "make_endpoint" else 3)
 
 
@@ -86,7 +86,10 @@ def test_names_that_give_no_model(user_module: str, name: str, message: str) -> 
     [
         ("no_such_package.models:make", "No Python module 'no_such_package.models' was found from the folder"),
         (".models:make", "No Python module '.models' was found"),
-        ("resnet", "'resnet' is not a model: give an .onnx or .pt2 file, zoo:NAME, or package.module:make_model"),
+        (
+            "resnet",
+            "'resnet' is not a model: give a model.toml, an .onnx or .pt2 file, zoo:NAME, or package.module:make_model",
+        ),
         ("zoo:", "'zoo:' is not a model"),
         (":make", "':make' is not a model"),
         ("missing.onnx", "There is no model file at missing.onnx"),
@@ -157,8 +160,8 @@ def test_weights_of_the_zoo(tmp_path: Path) -> None:
     images = np.random.default_rng(0).random((3, 1, 28, 28), dtype=np.float32)
     model = zoo.make("lenet", seed=3)
     save_file(model.state_dict(), tmp_path / "w.safetensors")
-    ours = Classifier("zoo:lenet", weights=tmp_path / "w.safetensors", output="logits").predict(images)
-    np.testing.assert_array_equal(ours, Classifier(model, output="logits").predict(images))
+    ours = Classifier("zoo:lenet", weights=tmp_path / "w.safetensors", output_kind="logits").predict(images)
+    np.testing.assert_array_equal(ours, Classifier(model, output_kind="logits").predict(images))
 
 
 def test_weights_that_do_not_fit(tmp_path: Path, cnn: nn.Module) -> None:

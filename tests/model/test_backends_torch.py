@@ -52,7 +52,7 @@ def test_penultimate_of_the_zoo_is_fed_to_its_last_linear_layer(name: str) -> No
     model = zoo.make(name, input_shape=shape, seed=0).eval()
     heads = [module for module in model.modules() if isinstance(module, nn.Linear)]
     images = np.random.default_rng(0).random((3, *shape), dtype=np.float32)
-    seen = Classifier(model, output="logits").observe(images, PENULTIMATE)
+    seen = Classifier(model, output_kind="logits").observe(images, PENULTIMATE)
     np.testing.assert_allclose(seen.trace("penultimate"), fed_to(heads[-1], model, images), rtol=1e-4, atol=1e-5)
 
 
@@ -68,7 +68,7 @@ def test_a_head_that_is_fed_the_image_has_nothing_before_it(images: np.ndarray) 
 
 def test_a_module_without_parts_is_one_layer(images: np.ndarray) -> None:
     model = nn.Flatten()
-    seen = Classifier(model, output="logits").observe(images, Needs(traces=[Trace("(model)")]))
+    seen = Classifier(model, output_kind="logits").observe(images, Needs(traces=[Trace("(model)")]))
     np.testing.assert_array_equal(seen.trace("(model)"), images.reshape(19, -1))
 
 

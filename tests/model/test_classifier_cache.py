@@ -124,7 +124,7 @@ def test_whatever_matters_makes_it_a_miss(misses: Callable[..., int], images: np
     assert misses(change=lambda model: setattr(model, "relu", nn.ReLU6())) == 19
     assert misses(mean=0.1) == 19
     assert misses(std=2.0) == 19
-    assert misses(output="logits") == 0  # what was found out is what is said here
+    assert misses(output_kind="logits") == 0  # what was found out is what is said here
     assert misses(shown=changed) == 19
     assert misses(shown=images[::-1]) == 19
     assert misses(shown=images[:18]) == 18 - 1  # one canary fewer, too

@@ -59,7 +59,7 @@ def test_layers_without_one_row_an_image_are_not_listed(images: NDArray[np.float
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.head(self.window(x.reshape(-1, 16)).reshape(len(x), -1))
 
-    classifier = Classifier(Windows(), output="logits", input_shape=(1, 8, 8))
+    classifier = Classifier(Windows(), output_kind="logits", input_shape=(1, 8, 8))
     assert [layer.name for layer in classifier.layers()] == ["head"]
     assert seen(classifier, images, Trace("10%"))[Trace("10%")].shape == (19, 3)
 

@@ -116,7 +116,7 @@ def test_a_single_score_is_the_second_of_two_classes(
     end: Callable[[torch.Tensor], torch.Tensor], images: Floats
 ) -> None:
     output = "logits" if isinstance(end, nn.Identity) else "probabilities"
-    classifier = Classifier(Ending(end, outputs=1), output=output)
+    classifier = Classifier(Ending(end, outputs=1), output_kind=output)
     logits = classifier.differentiable()(torch.from_numpy(images))
     assert logits.shape == (len(images), 2)
     np.testing.assert_allclose(logits.softmax(1).detach().numpy(), classifier.predict(images), atol=1e-5)
@@ -125,7 +125,7 @@ def test_a_single_score_is_the_second_of_two_classes(
 def test_what_is_declared_as_logits_is_taken_at_its_word(images: Floats) -> None:
     model = Ending(nn.Softmax(dim=1))
     given = torch.from_numpy(images)
-    torch.testing.assert_close(Classifier(model, output="logits").differentiable()(given), model(given))
+    torch.testing.assert_close(Classifier(model, output_kind="logits").differentiable()(given), model(given))
 
 
 @pytest.mark.parametrize("batch", [None, 4], ids=["any batch", "batches of 4"])

@@ -64,7 +64,7 @@ def test_the_mean_is_taken_over_positions() -> None:
 
 def test_a_torch_module_gives_what_it_has(cnn: nn.Module) -> None:
     assert Classifier(cnn).gives == {"probabilities", "logits", "traces", "gradients", "dropout"}
-    plain = Classifier(nn.Linear(2, 2), output="probabilities")
+    plain = Classifier(nn.Linear(2, 2), output_kind="probabilities")
     assert plain.gives == {"probabilities", "traces", "gradients"}
     assert repr(plain) == "Classifier(Linear: a torch module, gives gradients, probabilities, traces)"
 

@@ -219,7 +219,7 @@ def test_an_empty_source_is_refused(cnn: nn.Module, images: np.ndarray) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"output": "odds"}, "output must be 'auto', 'logits' or 'probabilities', not 'odds'"),
+        ({"output_kind": "odds"}, "kind is 'odds'; one of auto, logits, probabilities is expected"),
         ({"batch_size": 0}, "batch size is 0; it must be at least 1"),
         ({"std": 0.0}, "std must not be 0"),
         ({"mean": float("nan")}, "mean and std must be finite"),
@@ -283,7 +283,7 @@ def test_a_model_that_returns_no_tensor_is_named(images: np.ndarray) -> None:
         def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
             return x, x
 
-    with pytest.raises(UserError, match="returned tuple where one tensor"):
+    with pytest.raises(UserError, match=r"returned tuple \(outputs 0, 1\) where one tensor"):
         Classifier(Pair()).observe(images)
 
 

@@ -70,15 +70,20 @@ def test_double_probabilities_near_one_stay_apart() -> None:
 def test_what_is_promised_is_believed() -> None:
     # Logits that happen to look like probabilities.
     np.testing.assert_allclose(
-        predicted(PROBABILITIES, output="logits"), scipy.special.softmax(np.float32(PROBABILITIES), axis=1), rtol=1e-6
+        predicted(PROBABILITIES, output_kind="logits"),
+        scipy.special.softmax(np.float32(PROBABILITIES), axis=1),
+        rtol=1e-6,
     )
-    np.testing.assert_allclose(predicted(PROBABILITIES, output="probabilities"), PROBABILITIES, rtol=1e-12)
+    np.testing.assert_allclose(predicted(PROBABILITIES, output_kind="probabilities"), PROBABILITIES, rtol=1e-12)
 
 
 @pytest.mark.parametrize("output", [LOGITS, np.float32(SCORES), PROBABILITIES * 2, np.abs(LOGITS)])
 def test_logits_where_probabilities_are_promised(output: np.ndarray) -> None:
-    with pytest.raises(UserError, match=r"Probabilities were expected.*say output='logits' if these are logits"):
-        predicted(output, output="probabilities")
+    with pytest.raises(
+        UserError,
+        match=r"Probabilities were expected.*say output_kind='logits' .--output-kind logits. if these are logits",
+    ):
+        predicted(output, output_kind="probabilities")
 
 
 def test_independent_sigmoids_are_neither() -> None:
@@ -99,7 +104,7 @@ def test_logits_of_a_model_that_gives_probabilities() -> None:
         classifier.observe(BLANK, Needs(logits=True))
     assert classifier.gives == {"probabilities"}
     with pytest.raises(UserError, match=message):
-        Classifier(lambda images: PROBABILITIES, output="probabilities").observe(BLANK, Needs(logits=True))
+        Classifier(lambda images: PROBABILITIES, output_kind="probabilities").observe(BLANK, Needs(logits=True))
     assert Classifier(lambda images: LOGITS).gives == {"probabilities", "logits"}
 
 

@@ -48,7 +48,7 @@ def rowwise(linear: Linear) -> Classifier:
     """The same plane; a sum of one row is the same in every batch, unlike a matrix product's."""
     return Classifier(
         lambda x: np.array([[-s, s] for s in (float(linear.w @ i.ravel()) + linear.b for i in x)]),
-        output="logits",
+        output_kind="logits",
         version="1",
     )
 
@@ -71,7 +71,7 @@ def assert_sound(found: Distances, classifier: Classifier, images: np.ndarray) -
 
 
 def test_the_distance_from_a_plane_is_found(linear: Linear) -> None:
-    classifier = Classifier(linear, output="logits")
+    classifier = Classifier(linear, output_kind="logits")
     found = measure_distances(classifier, linear.images)
     assert (found.l2 >= linear.distances * (1 - 1e-5)).all()
     assert (found.l2 <= linear.distances * 1.06).all()
@@ -83,7 +83,7 @@ def test_the_distance_from_a_plane_is_found(linear: Linear) -> None:
 
 
 def test_the_boundary_attack_comes_near_the_plane_too(linear: Linear) -> None:
-    classifier = Classifier(linear, output="logits")
+    classifier = Classifier(linear, output_kind="logits")
     found = measure_distances(classifier, linear.images[:5], attack=Boundary(iterations=300), starts=linear.images)
     ratio = found.l2 / linear.distances[:5]
     assert ratio.min() >= 1 - 1e-5
@@ -98,7 +98,7 @@ def test_the_gradient_attack_is_exact_on_a_plane(linear: Linear) -> None:
     with torch.no_grad():
         plane[1].weight.copy_(torch.from_numpy(linear.w))
         plane[1].bias.fill_(linear.b)
-    found = measure_distances(Classifier(plane, output="logits"), linear.images, attack="gradient")
+    found = measure_distances(Classifier(plane, output_kind="logits"), linear.images, attack="gradient")
     np.testing.assert_allclose(found.l2, linear.distances, rtol=0.01, atol=2e-3)
 
 
@@ -107,7 +107,7 @@ def test_the_gradient_attack_is_exact_on_a_plane(linear: Linear) -> None:
 def test_every_query_is_in_the_ledger_and_within_the_budget(
     linear: Linear, attack: HopSkipJump | Boundary, budget: int
 ) -> None:
-    found = measure_distances(Classifier(linear, output="logits"), linear.images, attack=attack, budget=budget)
+    found = measure_distances(Classifier(linear, output_kind="logits"), linear.images, attack=attack, budget=budget)
     assert found.queries.sum() == linear.asked
     assert found.queries.max() <= budget
     assert found.start_queries == 0
@@ -120,7 +120,7 @@ def test_the_gradient_attack_counts_its_forward_passes(digits) -> None:
     asked = []
     handle = model.register_forward_hook(lambda _module, inputs, _output: asked.append(len(inputs[0])))
     try:
-        found = measure_distances(Classifier(model, output="logits"), images, attack="gradient", budget=80)
+        found = measure_distances(Classifier(model, output_kind="logits"), images, attack="gradient", budget=80)
     finally:
         handle.remove()
     assert found.queries.sum() == sum(asked)
@@ -139,7 +139,7 @@ def test_neither_batches_nor_blocks_nor_other_images_change_a_result(
 
 
 def test_a_seed_is_a_result_and_another_seed_another(linear: Linear) -> None:
-    classifier = Classifier(linear, output="logits")
+    classifier = Classifier(linear, output_kind="logits")
     runs = [measure_distances(classifier, linear.images, budget=200, seed=seed) for seed in (1, 1, 2)]
     assert_same(runs[0], runs[1])
     assert (runs[0].l2 != runs[2].l2).any()
@@ -155,7 +155,7 @@ def test_a_torch_model_and_the_same_model_as_a_callable_agree(digits) -> None:
             return model(torch.from_numpy(batch)).numpy()
 
     fast, slow = (
-        measure_distances(Classifier(which, output="logits"), images[:20], attack=QUICK, budget=200)
+        measure_distances(Classifier(which, output_kind="logits"), images[:20], attack=QUICK, budget=200)
         for which in (model, run)
     )
     np.testing.assert_array_equal(fast.queries, slow.queries)
@@ -165,7 +165,7 @@ def test_a_torch_model_and_the_same_model_as_a_callable_agree(digits) -> None:
 @pytest.mark.parametrize("attack", ["hop_skip_jump", "gradient", Boundary(iterations=30)])
 def test_counterexamples_of_a_network_are_decided_otherwise(digits, attack: str | Boundary) -> None:
     model, images = digits
-    classifier = Classifier(model, output="logits")
+    classifier = Classifier(model, output_kind="logits")
     found = measure_distances(classifier, images, attack=attack)
     assert not found.failed.any()
     assert_sound(found, classifier, images)
@@ -175,7 +175,7 @@ def test_distances_rank_images_as_the_gradient_does(digits) -> None:
     from scipy.stats import spearmanr
 
     model, images = digits
-    classifier = Classifier(model, output="logits")
+    classifier = Classifier(model, output_kind="logits")
     black, white = (measure_distances(classifier, images, attack=name) for name in ("hop_skip_jump", "gradient"))
     assert spearmanr(black.mae, white.mae).statistic > 0.9
     assert np.median(black.l2 / white.l2) < 1.25
@@ -199,7 +199,7 @@ def test_distances_are_smaller_than_foolbox_finds_with_as_many_queries(digits) -
         theirs = foolbox.attacks.HopSkipJumpAttack(steps=5).run(target, pixels, criterion)
     handle.remove()
     budget = sum(asked) // 20
-    ours = measure_distances(Classifier(model, output="logits"), images, budget=budget)
+    ours = measure_distances(Classifier(model, output_kind="logits"), images, budget=budget)
     lengths = np.linalg.norm((theirs - pixels).numpy().reshape(20, -1), axis=1)
     assert 500 < budget < 2000
     assert np.median(ours.l2[:20]) <= np.median(lengths)
@@ -218,7 +218,7 @@ def test_the_gradient_attack_finds_less_than_foolbox_deepfool(digits) -> None:
     peer = foolbox.attacks.L2DeepFoolAttack()
     theirs = peer.run(foolbox.PyTorchModel(model, bounds=(0, 1)), pixels, foolbox.criteria.Misclassification(labels))
     lengths = np.linalg.norm((theirs - pixels).detach().numpy().reshape(60, -1), axis=1)
-    ours = measure_distances(Classifier(model, output="logits"), images, attack=Gradient())
+    ours = measure_distances(Classifier(model, output_kind="logits"), images, attack=Gradient())
     assert np.median(ours.l2 / lengths) < 1
     assert (ours.l2 < 1.1 * lengths).all()
 
@@ -234,17 +234,17 @@ def test_an_onnx_file_is_measured_without_gradients(digits, tmp_path: Path) -> N
     torch.onnx.export(
         model, (torch.from_numpy(images[:2]),), path, dynamo=True, dynamic_shapes=({0: batch},), verbose=False
     )
-    classifier = Classifier(path, output="logits")
+    classifier = Classifier(path, output_kind="logits")
     found = measure_distances(classifier, images[:20], budget=300)
     assert_sound(found, classifier, images[:20])
-    same = measure_distances(Classifier(model, output="logits"), images[:20], budget=300)
+    same = measure_distances(Classifier(model, output_kind="logits"), images[:20], budget=300)
     np.testing.assert_allclose(np.median(found.l2 / same.l2), 1, atol=0.02)
     with pytest.raises(UserError, match=r"gradient attack needs gradients, but model.onnx gives decisions only"):
         measure_distances(classifier, images[:20], attack="gradient")
 
 
 def test_without_any_other_decision_all_images_fail_after_fifty_tries(linear: Linear) -> None:
-    stubborn = Classifier(lambda images: np.tile([3.0, -1.0], (len(images), 1)), output="logits")
+    stubborn = Classifier(lambda images: np.tile([3.0, -1.0], (len(images), 1)), output_kind="logits")
     found = measure_distances(stubborn, linear.images)
     assert found.failed.all()
     assert (found.queries == 1 + 50).all()
@@ -261,7 +261,7 @@ def test_an_image_that_cannot_be_moved_fails_alone(linear: Linear) -> None:
             return torch.where(images.mean(dim=(1, 2, 3)) > 0.9, 5 + 0 * lead, lead)[:, None]
 
     mixed = np.concatenate([linear.images[:4], np.full((2, 1, 8, 8), 0.95, dtype=np.float32), linear.images[4:]])
-    classifier = Classifier(Plane(), output="logits", device="cpu")
+    classifier = Classifier(Plane(), output_kind="logits", device="cpu")
     found = measure_distances(classifier, mixed, attack="gradient")
     np.testing.assert_array_equal(np.flatnonzero(found.failed), [4, 5])
     np.testing.assert_allclose(found.l2[~found.failed], linear.distances, rtol=0.01, atol=2e-3)
@@ -276,7 +276,7 @@ def test_a_boundary_far_away_is_found_too(linear: Linear) -> None:
         near = np.abs(images - anchor).mean(axis=(1, 2, 3)) < 0.08
         return np.where(near[:, None], linear(anchor[None]), linear(images))
 
-    classifier = Classifier(answer, output="logits")
+    classifier = Classifier(answer, output_kind="logits")
     found = measure_distances(classifier, linear.images, budget=300)
     assert not found.failed.any()
     assert found.mae[3] >= 0.08
@@ -290,14 +290,14 @@ def test_noise_stands_in_where_all_images_have_one_decision() -> None:
     def brightness(batch: np.ndarray) -> np.ndarray:
         return np.stack([np.zeros(len(batch)), 50 * (batch.mean((1, 2, 3)) - 0.4)], axis=1)
 
-    classifier = Classifier(brightness, output="logits")
+    classifier = Classifier(brightness, output_kind="logits")
     found = measure_distances(classifier, images)
     assert not found.failed.any()
     np.testing.assert_allclose(found.mae, 0.4 - images[:, 0, 0, 0], rtol=0.05)
 
 
 def test_starts_are_paid_for_by_nobody_but_counted(linear: Linear) -> None:
-    classifier = Classifier(linear, output="logits")
+    classifier = Classifier(linear, output_kind="logits")
     found = measure_distances(classifier, linear.images[:3], starts=ImageSet.from_arrays(linear.images), budget=150)
     assert found.start_queries == 17
     assert found.queries.sum() + 17 == linear.asked
@@ -342,7 +342,7 @@ def test_a_run_broken_off_anywhere_ends_as_if_it_had_not_been(
     monkeypatch.setattr(engine, "BLOCK_IMAGES", 6)
     monkeypatch.setattr(checkpoint, "SECONDS", 0.0)
     model = Interrupted()
-    classifier = Classifier(model, output="logits", version="1")
+    classifier = Classifier(model, output_kind="logits", version="1")
     options = {"attack": attack, "budget": 300, "batch_size": 64}
     whole = measure_distances(classifier, model.images, **options)
     once, breaks = model.asked, 0
@@ -363,7 +363,7 @@ def test_a_run_broken_off_anywhere_ends_as_if_it_had_not_been(
 
 
 def test_a_checkpoint_of_another_measurement_is_refused(linear: Linear, tmp_path: Path) -> None:
-    classifier = Classifier(linear, output="logits", version="1")
+    classifier = Classifier(linear, output_kind="logits", version="1")
     measure_distances(classifier, linear.images, budget=150, checkpoint=tmp_path)
     with pytest.raises(UserError, match=r"belongs to another measurement \(other budget, seed\); name another folder"):
         measure_distances(classifier, linear.images, budget=160, seed=1, checkpoint=tmp_path)
@@ -375,7 +375,7 @@ def test_a_checkpoint_of_another_measurement_is_refused(linear: Linear, tmp_path
 
 
 def test_distances_are_saved_and_loaded(linear: Linear, tmp_path: Path) -> None:
-    found = measure_distances(Classifier(linear, output="logits"), linear.images, budget=150)
+    found = measure_distances(Classifier(linear, output_kind="logits"), linear.images, budget=150)
     found.save(tmp_path / "distances.npz")
     assert_same(Distances.load(tmp_path / "distances.npz"), found)
     with pytest.raises(UserError, match="There are no distances at"):
@@ -398,12 +398,12 @@ def test_distances_are_saved_and_loaded(linear: Linear, tmp_path: Path) -> None:
 )
 def test_a_mistake_is_explained(linear: Linear, change: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        measure_distances(Classifier(linear, output="logits"), linear.images, **change)
+        measure_distances(Classifier(linear, output_kind="logits"), linear.images, **change)
 
 
 def test_a_measurement_that_cannot_begin_leaves_no_checkpoint_in_the_way(linear: Linear, tmp_path: Path) -> None:
     classifier, options = (
-        Classifier(linear, output="logits", version="1"),
+        Classifier(linear, output_kind="logits", version="1"),
         {"budget": 200, "checkpoint": tmp_path / "d"},
     )
     with pytest.raises(UserError, match=r"The gradient attack needs gradients, but .* take the attack hop_skip_jump"):
@@ -418,7 +418,7 @@ def test_an_attack_that_cannot_work_is_refused() -> None:
 
 
 def test_the_cache_of_a_classifier_is_left_alone(linear: Linear, tmp_path: Path) -> None:
-    classifier = Classifier(linear, output="logits", version="1", cache=tmp_path)
+    classifier = Classifier(linear, output_kind="logits", version="1", cache=tmp_path)
     measure_distances(classifier, linear.images, budget=150)
     assert not list(tmp_path.rglob("*.npy"))
 
@@ -434,6 +434,6 @@ def test_progress_ends_at_its_total(linear: Linear) -> None:
             assert label == "Measuring distances"
             yield lambda done, total: told.append((done, total))
 
-    measure_distances(Classifier(linear, output="logits"), linear.images, budget=200, progress=Notes())
+    measure_distances(Classifier(linear, output_kind="logits"), linear.images, budget=200, progress=Notes())
     assert told[-1] == (17 * 200, 17 * 200)
     assert told == sorted(told)

@@ -46,7 +46,7 @@ class Refusing(Linear):
                 return torch.from_numpy(answer(images.numpy())).float()
 
         model = answer if kind == "function" else Module()
-        return Classifier(model, output="logits", device="cpu", version="1" if kind == "function" else None)
+        return Classifier(model, output_kind="logits", device="cpu", version="1" if kind == "function" else None)
 
 
 WALK = Boundary(iterations=20)
@@ -96,7 +96,7 @@ def test_gradients_that_are_not_numbers_concern_their_image_alone() -> None:
             return torch.where(bad, torch.nan, lead)[:, None]
 
     found, sound = (
-        measure_distances(Classifier(Plane(well), output="logits", device="cpu"), model.images, attack="gradient")
+        measure_distances(Classifier(Plane(well), output_kind="logits", device="cpu"), model.images, attack="gradient")
         for well in (False, True)
     )
     others = np.arange(17) != model.SICK

@@ -29,7 +29,7 @@ def textured(images: np.ndarray) -> np.ndarray:
 @pytest.fixture
 def classifier() -> Classifier:
     """A black box: a function from images to probabilities."""
-    return Classifier(textured, output="probabilities", batch_size=7)
+    return Classifier(textured, output_kind="probabilities", batch_size=7)
 
 
 def test_superpixels_cut_the_image_into_parts() -> None:
@@ -75,7 +75,7 @@ def test_it_is_the_weighted_ridge_of_the_paper(monkeypatch: pytest.MonkeyPatch) 
         asked.append(images.copy())
         return textured(images)
 
-    found = explain(Classifier(answer, output="probabilities"), image, 0, segments=QUARTERS, samples=60, seed=5)
+    found = explain(Classifier(answer, output_kind="probabilities"), image, 0, segments=QUARTERS, samples=60, seed=5)
     shown = np.concatenate(asked)[-60:]
     z = np.stack([[(one[0] == image[0])[s == QUARTERS].all() for s in range(4)] for one in shown]).astype(float)
     assert 0.3 < z.mean() < 0.7
@@ -90,12 +90,12 @@ def test_it_is_the_weighted_ridge_of_the_paper(monkeypatch: pytest.MonkeyPatch) 
 def test_same_seed_same_explanation_whatever_the_batch_size() -> None:
     image = striped(1)
     found = [
-        explain(Classifier(textured, output="probabilities", batch_size=size), image, samples=50, seed=4).weights
+        explain(Classifier(textured, output_kind="probabilities", batch_size=size), image, samples=50, seed=4).weights
         for size in (1, 7, 256)
     ]
     np.testing.assert_allclose(found[0], found[1], atol=1e-6)
     np.testing.assert_allclose(found[0], found[2], atol=1e-6)
-    other = explain(Classifier(textured, output="probabilities"), image, samples=50, seed=5)
+    other = explain(Classifier(textured, output_kind="probabilities"), image, samples=50, seed=5)
     assert other.weights.shape != found[0].shape or not np.allclose(other.weights, found[0])
 
 

@@ -29,7 +29,7 @@ def classifier():
         dog = 1 / (1 + np.exp(-20 * (x.mean(axis=(1, 2, 3)) - 0.5)))
         return np.stack([1 - dog, dog], axis=1)
 
-    return Classifier(model, class_names=["cat", "dog"], version="1", output="probabilities")
+    return Classifier(model, class_names=["cat", "dog"], version="1", output_kind="probabilities")
 
 
 def test_features_are_principal_components_of_standardised_pixels(images):
@@ -63,7 +63,7 @@ def test_the_threshold_itself_is_excluded(images):
     def model(x):
         return np.tile([0.35, 0.65], (len(x), 1))
 
-    classifier = Classifier(model, version="2", output="probabilities")
+    classifier = Classifier(model, version="2", output_kind="probabilities")
     assert Pool.of(classifier, images, min_confidence=0.65).size == 0
     assert Pool.of(classifier, images, min_confidence=0.6499).size == 60
 
@@ -81,7 +81,7 @@ def test_penultimate_features():
     model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(25, 6), torch.nn.ReLU(), torch.nn.Linear(6, 2))
     pixels = np.random.default_rng(1).random((9, 1, 5, 5)).astype(np.float32)
     pool = Pool.of(
-        Classifier(model, output="logits"), ImageSet.from_arrays(pixels, layout="NCHW"), features="penultimate"
+        Classifier(model, output_kind="logits"), ImageSet.from_arrays(pixels, layout="NCHW"), features="penultimate"
     )
     with torch.no_grad():
         referee = model[:3](torch.from_numpy(pixels)).numpy()
@@ -178,7 +178,7 @@ def sick_at(bad, images, fault):
         answers[at_fault] = np.nan
         return answers
 
-    return Classifier(model, class_names=["cat", "dog"], version="sick", output="probabilities", batch_size=16)
+    return Classifier(model, class_names=["cat", "dog"], version="sick", output_kind="probabilities", batch_size=16)
 
 
 @pytest.mark.parametrize("fault", ["nan", "error"])
@@ -213,7 +213,7 @@ def test_activations_of_an_image_without_an_answer_are_left_out_too(images):
             return self.head(torch.relu(self.body(flat))).masked_fill(odd[:, None], float("nan"))
 
     model = Sick()
-    classifier = Classifier(model, output="logits")
+    classifier = Classifier(model, output_kind="logits")
     with pytest.warns(UserWarning, match="to 1 of 60 images"):
         pool = Pool.of(classifier, images, min_confidence=0.0, features="penultimate")
     assert np.flatnonzero(~pool.eligible).tolist() == [7]
@@ -243,5 +243,5 @@ def test_a_model_that_is_down_in_the_middle_ends_with_its_own_error(images):
         return np.full((len(x), 2), 0.5)
 
     with pytest.raises(ConnectionError, match="the line is dead"):
-        Pool.of(Classifier(model, version="down", output="probabilities", batch_size=16), images)
+        Pool.of(Classifier(model, version="down", output_kind="probabilities", batch_size=16), images)
     assert len(calls) < 20

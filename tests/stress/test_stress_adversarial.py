@@ -356,7 +356,7 @@ def black_box(net: nn.Module) -> Classifier:
         with torch.no_grad():
             return net(torch.from_numpy(images)).softmax(1).numpy()
 
-    return Classifier(answer, name="endpoint", output="probabilities")
+    return Classifier(answer, name="endpoint", output_kind="probabilities")
 
 
 def noise(count: int) -> ImageSet:
@@ -417,7 +417,7 @@ def test_where_no_surrogate_is_possible_the_message_says_what_to_do(nominal: Ima
 
 
 def test_a_surrogate_that_does_not_fit_is_refused(net: nn.Module, nominal: ImageSet) -> None:
-    two = Classifier(nn.Sequential(nn.Flatten(), nn.Linear(36, 2)), name="two", output="logits")
+    two = Classifier(nn.Sequential(nn.Flatten(), nn.Linear(36, 2)), name="two", output_kind="logits")
     with pytest.raises(UserError, match="The surrogate two tells 2 classes apart, but the images have 3"):
         Adversarial(surrogate=two).make(nominal, classifier=Classifier(net))
     with pytest.raises(UserError, match="Following gradients needs gradients, but endpoint"):

@@ -225,7 +225,7 @@ def test_saved_and_loaded_as_plain_arrays(tmp_path: Path) -> None:
 
 
 def test_layers_of_a_real_model_by_depth_and_memory_that_stays_small() -> None:
-    classifier = Classifier(zoo.make("simple_cnn", seed=0), output="logits")
+    classifier = Classifier(zoo.make("simple_cnn", seed=0), output_kind="logits")
     images = np.random.default_rng(0).random((64, 1, 28, 28), dtype=np.float32)
     dissector = Dissector(epochs=2)
     seen = classifier.observe(images, dissector.needs)

@@ -128,8 +128,8 @@ def test_company_that_wants_more_samples_changes_no_score(
 ) -> None:
     nn.init.zeros_(cnn.head.bias)  # else one class always wins
     supervisor = kind(8)
-    alone = Classifier(cnn, output="logits").observe(images, supervisor.needs, seed=3)
-    beside = Classifier(cnn, batch_size=5, output="logits").observe(
+    alone = Classifier(cnn, output_kind="logits").observe(images, supervisor.needs, seed=3)
+    beside = Classifier(cnn, batch_size=5, output_kind="logits").observe(
         images, supervisor.needs | Needs(samples=50), seed=3
     )
     assert beside.samples is not None and beside.samples.shape[1] == 50
@@ -138,7 +138,7 @@ def test_company_that_wants_more_samples_changes_no_score(
 
 
 def test_a_model_without_dropout_is_told_so() -> None:
-    classifier = Classifier(nn.Sequential(nn.Flatten(), nn.Linear(64, 3)), output="logits")
+    classifier = Classifier(nn.Sequential(nn.Flatten(), nn.Linear(64, 3)), output_kind="logits")
     needs = DropoutMutualInformation().needs
     with pytest.raises(UserError, match=r"'mc_dropout_mi' needs dropout, but .* use a torch module with torch.nn.Drop"):
         classifier.check(needs, "The supervisor 'mc_dropout_mi'")

@@ -126,7 +126,7 @@ def classifier() -> Classifier:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         net = nn.Sequential(nn.Flatten(), nn.Linear(16, 12), nn.ReLU(), nn.Linear(12, 4)).eval()
-    return Classifier(net, device="cpu", output="logits")
+    return Classifier(net, device="cpu", output_kind="logits")
 
 
 @pytest.fixture

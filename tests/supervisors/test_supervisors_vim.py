@@ -68,7 +68,7 @@ def test_the_origin_comes_out_of_a_real_network() -> None:
         last = nn.Linear(6, 4)
         net = nn.Sequential(nn.Flatten(), nn.Linear(16, 6), nn.Tanh(), last).eval()
     images = np.random.default_rng(0).random((400, 1, 4, 4), dtype=np.float32)
-    observation = Classifier(net, device="cpu", output="logits").observe(images, ViM().needs)
+    observation = Classifier(net, device="cpu", output_kind="logits").observe(images, ViM().needs)
     weight, bias = last.weight.detach().double().numpy(), last.bias.detach().double().numpy()
     np.testing.assert_allclose(ViM().fit(observation).origin_, -np.linalg.pinv(weight) @ bias, rtol=1e-3, atol=1e-4)
 

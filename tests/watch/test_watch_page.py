@@ -100,7 +100,9 @@ def test_estimates_see_confidence_fall(tmp_path: Path) -> None:
     labels = np.array([rng.choice(3, p=row) for row in table])
     pixels = rng.random((400, 1, 4, 4), dtype=np.float32)
     known = {image.tobytes(): row for image, row in zip(pixels, table, strict=True)}
-    model = Classifier(lambda images: np.stack([known[image.tobytes()] for image in images]), output="probabilities")
+    model = Classifier(
+        lambda images: np.stack([known[image.tobytes()] for image in images]), output_kind="probabilities"
+    )
     validation = ImageSet.from_arrays(pixels, labels)
     estimate = estimator_for(model, validation)
     accuracy = float((table.argmax(axis=1) == labels).mean())

@@ -72,7 +72,7 @@ class Choices:
     realism: bool
     collapse: float
     resume: bool
-    size: int | None
+    loading: dict[str, Any]
     seed: int
     device: str
 
@@ -86,7 +86,7 @@ def make_companion(choices: Choices, count: int, out: Path, progress: Progress) 
     from secondguess.stress.ambiguous.gan_training import sample_sheet
     from secondguess.stress.saving import save_stress_set
 
-    dataset = load(choices.data, size=choices.size)
+    dataset = load(choices.data, **choices.loading)
     train = dataset.train or dataset.test
     kept = out / "training"
     if not choices.resume:

@@ -7,21 +7,23 @@ from typing import Annotated, Any
 
 import typer
 
-from secondguess.cli.options import Debug, Json, print_json, say
+from secondguess.cli.groups import grouped
+from secondguess.cli.options import Common, LoadingOptions, print_json, say
 from secondguess.errors import UserError
 
 __all__ = ["data"]
 
 
+@grouped
 def data(
+    *,
     name: Annotated[
         str | None, typer.Argument(help="An embedded name, a folder, an .npz or Parquet file, or hub:OWNER/NAME.")
     ] = None,
     split: Annotated[str | None, typer.Option(help="The split to describe and export. [default: test]")] = None,
     export: Annotated[Path | None, typer.Option(help="Write the split to this .npz or .parquet file.")] = None,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave unreadable images out and name them.")] = False,
-    json: Json = False,
-    debug: Debug = False,
+    loading: LoadingOptions,
+    common: Common,
 ) -> None:
     """Describe a data set, or export it.
 
@@ -37,13 +39,13 @@ def data(
 
     if name is None:
         listed = [load(known).describe() for known in names()]
-        print_json({"datasets": listed}) if json else _list(listed)
+        print_json({"datasets": listed}) if common.json else _list(listed)
         return
-    dataset = load(name, split=split, skip_bad=skip_bad)
+    dataset = load(name, split=split, **loading.arguments())
     card = dataset.describe()
     if export is not None:
         card["exported"] = str(_export(dataset.test, export))
-    print_json(card) if json else _describe(card)
+    print_json(card) if common.json else _describe(card)
 
 
 def _export(images: Any, path: Path) -> Path:

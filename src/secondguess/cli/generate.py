@@ -7,7 +7,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from secondguess.cli.options import Debug, Device, Json, Quiet, Seed, print_json, progress_for, say
+from secondguess.cli.generate_options import CompanionOptions
+from secondguess.cli.groups import grouped
+from secondguess.cli.options import (
+    COUNT,
+    DATA,
+    MAX_IMAGES,
+    Common,
+    Device,
+    LoadingOptions,
+    ModelOptions,
+    Seed,
+    listed,
+    open_classifier,
+    plain,
+    print_json,
+    say,
+)
 from secondguess.errors import UserError
 
 if TYPE_CHECKING:
@@ -20,17 +36,18 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-Data = Annotated[str, typer.Option(help="The images to start from: a name, a folder or a file.")]
-Size = Annotated[int | None, typer.Option(min=1, help="Resize the images to so many pixels a side.")]
-Limit = Annotated[int | None, typer.Option(min=1, help="Start from at most so many images.")]
+Data = Annotated[str, DATA]
+MaxImages = Annotated[int | None, MAX_IMAGES]
 Folder = Annotated[Path, typer.Option("--out", "-o", help="Folder for the set; nothing is written anywhere else.")]
 
 
 @app.command("ambiguous")
+@grouped
 def ambiguous(
+    *,
     out: Folder,
     data: Data = "mnist5k",
-    count: Annotated[int, typer.Option(min=1, help="How many images.")] = 1000,
+    count: Annotated[int, COUNT] = 1000,
     generator: Annotated[str, typer.Option(help="ambiguess, blend, or one that another package adds.")] = "ambiguess",
     pairs: Annotated[str, typer.Option(help="all, confused, or class names such as 3-8,4-9.")] = "confused",
     autoencoders: Annotated[int, typer.Option(min=1, help="For each pair; the paper trains 20.")] = 4,
@@ -38,12 +55,10 @@ def ambiguous(
     epochs: Annotated[int, typer.Option(min=1, help="Of each autoencoder.")] = 80,
     mode: Annotated[str, typer.Option(help="paper, or legacy: as the authors' code does it.")] = "paper",
     realism: Annotated[bool, typer.Option(help="Reject images that nobody would call either class.")] = True,
-    size: Size = None,
+    loading: LoadingOptions,
     seed: Seed = 0,
     device: Device = "auto",
-    quiet: Quiet = False,
-    json: Json = False,
-    debug: Debug = False,
+    common: Common,
 ) -> None:
     """Images to which two classes are right, with soft labels.
 
@@ -59,68 +74,39 @@ def ambiguous(
     from secondguess.images import load
     from secondguess.stress.registry import make_generator
 
-    dataset = load(data, size=size)
+    dataset = load(data, **loading.arguments())
     train = dataset.train or dataset.test
-    chosen = _pairs(pairs, train)
     maker = make_generator(
         generator,
-        pairs=chosen,
+        pairs=_pairs(pairs, train),
         autoencoders=autoencoders,
         delta_max=delta_max,
         epochs=epochs,
-        mode=mode,
+        mode=plain(mode),
         realism=realism,
         device=device,
         folder=out / "autoencoders",
     )
-    made = maker.generate(train, count, seed=seed, progress=progress_for(quiet=quiet or json))
+    made = maker.generate(train, count, seed=seed, progress=common.progress)
     made.save(out)
-    _report(made.card, out, as_json=json)
+    _report(made.card, out, as_json=common.json)
 
 
 @app.command("companion")
+@grouped
 def companion(
+    *,
     out: Folder,
-    data: Annotated[
-        str, typer.Option("--dataset", "--data", help="The images to start from: a name, a folder or a file.")
-    ] = "mnist5k",
-    classes: Annotated[str, typer.Option(help="Class names such as 9,8; the first is the one r speaks of.")] = "9,8",
-    method: Annotated[str, typer.Option(help="agreement, ambigan, gasten or gasten2.")] = "agreement",
-    count: Annotated[int, typer.Option(min=1, help="How many images.")] = 5000,
-    r: Annotated[str, typer.Option("--r", help="Target probability of the first class, or dial.")] = "0.5",
-    combine: Annotated[
-        str, typer.Option(help="guarded (ours), sum (the paper), alternate (its authors' code), or auto.")
-    ] = "auto",
-    alpha: Annotated[
-        float | None, typer.Option(help="How much ambiguity counts; see the documentation. [default: the method's]")
-    ] = None,
-    variance: Annotated[float | None, typer.Option(help="Of the Gaussian likelihood. [default: the method's]")] = None,
-    grid: Annotated[bool, typer.Option("--grid", help="Try the paper's alphas and variances, choose one.")] = False,
-    preset: Annotated[str, typer.Option(help="paper, small, or auto: paper on a GPU, small elsewhere.")] = "auto",
-    epochs: Annotated[str | None, typer.Option(help="Of stage 1 and stage 2, e.g. 100,50. [default: preset]")] = None,
-    filters: Annotated[int | None, typer.Option(min=1, help="Of the GAN. [default: preset]")] = None,
-    batch_size: Annotated[int, typer.Option(min=2, help="Of the GAN.")] = 32,
-    lr: Annotated[float, typer.Option(help="Learning rate of the GAN.")] = 2e-4,
-    members: Annotated[int, typer.Option(min=1, help="Networks of the ambiguity estimator.")] = 50,
-    estimator_epochs: Annotated[int | None, typer.Option(min=1, help="[default: preset]")] = None,
-    subsets: Annotated[str, typer.Option(help="What its members see: disjoint, batch, or auto.")] = "auto",
-    tolerance: Annotated[float, typer.Option(help="Reject images farther than this from the target.")] = 0.1,
-    disagreement: Annotated[float, typer.Option(help="Reject above this mutual information, in nats.")] = 0.2,
-    realism: Annotated[bool, typer.Option(help="Reject images that nobody would call either class.")] = True,
-    reject: Annotated[bool, typer.Option(help="Reject images at all.")] = True,
-    collapse: Annotated[
-        float, typer.Option(help="Begin anew if images vary less than this share of real ones.")
-    ] = 0.25,
-    resume: Annotated[bool, typer.Option(help="Go on where an interrupted run in this folder stopped.")] = True,
+    data: Data = "mnist5k",
+    count: Annotated[int, COUNT] = 5000,
+    options: CompanionOptions,
     measure: Annotated[
         bool, typer.Option("--measure", help="Measure how real the images are, against real ones of their classes.")
     ] = False,
-    size: Size = None,
+    loading: LoadingOptions,
     seed: Seed = 0,
     device: Device = "auto",
-    quiet: Quiet = False,
-    json: Json = False,
-    debug: Debug = False,
+    common: Common,
 ) -> None:
     """Images that many small classifiers find ambiguous, with their judgement of each.
 
@@ -129,62 +115,37 @@ def companion(
 
     **Examples**
 
-    `secondguess generate companion --dataset mnist.npz --classes 9,8 --out out/nine_or_eight`
+    `secondguess generate companion --data mnist.npz --between 9,8 --out out/nine_or_eight`
 
-    `secondguess generate companion --dataset xrays/ --classes pneumonia,normal --r dial --out out/dial`
+    `secondguess generate companion --data xrays/ --between pneumonia,normal --r dial --out out/dial`
 
-    `secondguess generate companion --dataset photos/ --size 64 --classes cat,dog --measure --out out/cat_or_dog`
+    `secondguess generate companion --data photos/ --size 64 --between cat,dog --measure --out out/cat_or_dog`
     """
-    from secondguess.cli.companion import Choices, make_companion
+    from secondguess.cli.companion import make_companion
     from secondguess.cli.generate_realism import with_realism, yardstick
 
-    choices = Choices(
-        data=data,
-        classes=classes,
-        method=method,
-        r=r,
-        combine=combine,
-        alpha=alpha,
-        variance=variance,
-        grid=grid,
-        preset=preset,
-        epochs=epochs,
-        filters=filters,
-        batch_size=batch_size,
-        lr=lr,
-        members=members,
-        estimator_epochs=estimator_epochs,
-        subsets=subsets,
-        tolerance=tolerance if reject else None,
-        disagreement=disagreement if reject else None,
-        realism=realism and reject,
-        collapse=collapse,
-        resume=resume,
-        size=size,
-        seed=seed,
-        device=device,
-    )
-    progress = progress_for(quiet=quiet or json)
+    choices = options.choices(data=data, loading=loading.arguments(), seed=seed, device=device)
+    progress = common.progress
     real = yardstick(choices, count) if measure else None  # whose mistakes are told before the long work
     card = make_companion(choices, count, out, progress)
     if real is not None:
         card = with_realism(out, real, choices, progress)
-    _report(card, out, as_json=json)
+    _report(card, out, as_json=common.json)
 
 
 @app.command("corrupted")
+@grouped
 def corrupted(
+    *,
     out: Folder,
     data: Data = "mnist5k",
     corruptions: Annotated[str | None, typer.Option(help="Names separated by commas. [default: a mix of 15]")] = None,
     mix: Annotated[str | None, typer.Option(help="A published mix: mnist_c or fashion_mnist_c.")] = None,
     severity: Annotated[int | None, typer.Option(min=1, max=5, help="1 mild to 5. [default: as published]")] = None,
-    size: Size = None,
-    limit: Limit = None,
+    max_images: MaxImages = None,
+    loading: LoadingOptions,
     seed: Seed = 0,
-    quiet: Quiet = False,
-    json: Json = False,
-    debug: Debug = False,
+    common: Common,
 ) -> None:
     """Spoilt images whose class is still what it was.
 
@@ -196,61 +157,60 @@ def corrupted(
     """
     from secondguess.stress import Corrupted
 
-    names = [name.strip() for name in corruptions.split(",")] if corruptions else None
+    names = [plain(name) for name in listed(corruptions)] if corruptions else None
+    mix = mix and plain(mix)
     maker = Corrupted(names, mix=mix, severity=severity)  # type: ignore[arg-type]
-    images = maker.make(_nominal(data, size, limit, seed), seed=seed, progress=progress_for(quiet=quiet or json))
+    images = maker.make(_nominal(data, loading.arguments(), max_images, seed), seed=seed, progress=common.progress)
     settings = {"corruptions": names, "mix": mix, "severity": severity, "seed": seed}
-    _save(images, "corrupted", settings, out, by=("corruption",), as_json=json)
+    _save(images, "corrupted", settings, out, by=("corruption",), as_json=common.json)
 
 
 @app.command("adversarial")
+@grouped
 def adversarial(
+    *,
     out: Folder,
-    model: Annotated[str, typer.Option(help="An .onnx or .pt2 file, zoo:NAME, or package.module:make_model.")],
-    weights: Annotated[Path | None, typer.Option(help="A .safetensors file for a torch module.")] = None,
+    model: ModelOptions,
     data: Data = "mnist5k",
     attacks: Annotated[str, typer.Option(help="Names separated by commas.")] = "fgsm,pgd,bim,deepfool",
-    size: Size = None,
-    limit: Limit = None,
+    max_images: MaxImages = None,
+    loading: LoadingOptions,
     seed: Seed = 0,
-    device: Device = "auto",
-    quiet: Quiet = False,
-    json: Json = False,
-    debug: Debug = False,
+    common: Common,
 ) -> None:
     """The smallest perturbations of a grid that fool a model; through a surrogate where it gives no gradients.
 
     **Examples**
 
-    `secondguess generate adversarial --model m.pt2 --data photos/test --limit 500 --out out/attacked`
+    `secondguess generate adversarial --model m.pt2 --data photos/test --max-images 500 --out out/attacked`
 
     `secondguess generate adversarial --model m.onnx --data test.npz --attacks fgsm --out out/fgsm`
     """
-    from secondguess.model.classifier import Classifier
+    from secondguess.model.agreement import agree
     from secondguess.stress import Adversarial
 
-    classifier = Classifier(model, weights=weights, device=device)
-    shape = classifier.input_shape
-    nominal = _nominal(data, size, limit, seed, shape)
-    maker = Adversarial([name.strip() for name in attacks.split(",")])
-    images = maker.make(nominal, classifier=classifier, seed=seed, progress=progress_for(quiet=quiet or json))
+    classifier = open_classifier(model, loading)
+    nominal = _nominal(data, loading.arguments(classifier), max_images, seed)
+    classifier, nominal, _ = agree(classifier, nominal)
+    maker = Adversarial([plain(name) for name in listed(attacks)])
+    images = maker.make(nominal, classifier=classifier, seed=seed, progress=common.progress)
     settings = {"model": classifier.fingerprint, "attacks": list(maker.attacks), "seed": seed}
-    _save(images, "adversarial", settings, out, by=("attack",), as_json=json)
+    _save(images, "adversarial", settings, out, by=("attack",), as_json=common.json)
 
 
 @app.command("invalid")
+@grouped
 def invalid(
+    *,
     out: Folder,
     data: Data = "mnist5k",
     source: Annotated[
         str, typer.Option(help="mixed, textures, shuffled, inverted, a data set, or a folder.")
     ] = "mixed",
-    size: Size = None,
-    limit: Limit = None,
+    max_images: MaxImages = None,
+    loading: LoadingOptions,
     seed: Seed = 0,
-    quiet: Quiet = False,
-    json: Json = False,
-    debug: Debug = False,
+    common: Common,
 ) -> None:
     """Images that belong to no class, in the shape of yours.
 
@@ -262,21 +222,16 @@ def invalid(
     """
     from secondguess.stress import Invalid
 
-    nominal = _nominal(data, size, limit, seed)
-    images = Invalid(source).make(nominal, seed=seed, progress=progress_for(quiet=quiet or json))
-    _save(images, "invalid", {"source": source, "seed": seed}, out, by=("source",), as_json=json)
+    nominal = _nominal(data, loading.arguments(), max_images, seed)
+    images = Invalid(source).make(nominal, seed=seed, progress=common.progress)
+    _save(images, "invalid", {"source": source, "seed": seed}, out, by=("source",), as_json=common.json)
 
 
-def _nominal(
-    data: str, size: int | None, limit: int | None, seed: int, shape: tuple[int, int, int] | None = None
-) -> ImageSet:
+def _nominal(data: str, loading: dict[str, Any], max_images: int | None, seed: int) -> ImageSet:
     from secondguess.images import load_images
 
-    options: dict[str, Any] = {"size": size}
-    if shape is not None:
-        options = {"size": shape[1:], "channels": shape[0]}
-    images = load_images(data, **options)
-    return images.head(limit, seed=seed) if limit and limit < len(images) else images
+    images = load_images(data, **loading)
+    return images.head(max_images, seed=seed) if max_images and max_images < len(images) else images
 
 
 def _pairs(text: str, train: ImageSet) -> str | list[tuple[int, int]]:

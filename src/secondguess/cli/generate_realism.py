@@ -25,7 +25,7 @@ def yardstick(choices: Choices, count: int) -> Yardstick:
 
     if count < LEAST:
         raise UserError(f"--measure was given for {count} images; at least {LEAST} are needed, give a larger --count.")
-    dataset = load(choices.data, size=choices.size)
+    dataset = load(choices.data, **choices.loading)
     classes = class_numbers(choices.classes, dataset.train or dataset.test)
     return Yardstick.of(dataset, classes, seed=choices.seed)
 

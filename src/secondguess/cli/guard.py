@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from secondguess.cli import guard_service
-from secondguess.cli.guard_options import RESIZED_BY, Folder, Model, OwnFit, note_resizing, open_guard, resizing
+from secondguess.cli.groups import grouped
+from secondguess.cli.guard_options import (
+    RESIZED_BY,
+    Folder,
+    GuardOptions,
+    Resize,
+    note_resizing,
+    open_guard,
+    resizing,
+)
 from secondguess.cli.options import (
-    BatchSize,
-    Channels,
-    Debug,
-    Device,
-    Fit,
-    Json,
-    Mean,
-    Output,
-    Quiet,
+    TRAIN,
+    VALIDATION,
+    Common,
+    LoadingOptions,
+    ModelOptions,
     Seed,
-    Size,
     SkipBad,
-    Std,
-    Weights,
-    listed,
-    loading_for,
     open_classifier,
     print_json,
-    progress_for,
     say,
     training_images,
 )
@@ -36,7 +36,7 @@ from secondguess.errors import UserError
 
 if TYPE_CHECKING:
     from secondguess.images import ImageSource
-    from secondguess.images.fitting import Fit as FitName
+    from secondguess.images.fitting import Fit
 
 __all__ = ["app"]
 
@@ -47,127 +47,55 @@ app = typer.Typer(
 
 
 @app.command("fit")
+@grouped
 def fit(
-    model: Model,
-    train: Annotated[str, typer.Option(help="Labelled images the model was trained on.", rich_help_panel="Data")],
+    *,
+    model: ModelOptions,
+    train: Annotated[str, TRAIN],
+    validation: Annotated[str | None, VALIDATION] = None,
+    loading: LoadingOptions,
+    guard: GuardOptions,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the guard, and for nothing else.")],
-    calibration: Annotated[
-        str | None,
-        typer.Option(
-            help="Nominal images it was not trained on, hundreds or better thousands. [default: a third of --train]",
-            rich_help_panel="Data",
-        ),
-    ] = None,
-    false_alarms: Annotated[
-        float, typer.Option(help="The share of nominal images that may raise an alarm.", rich_help_panel="Guard")
-    ] = 0.01,
-    supervisors: Annotated[
-        str,
-        typer.Option(
-            help="recommended, or names separated by commas, with parameters after colons: dsa:subsampling=0.3.",
-            rich_help_panel="Guard",
-        ),
-    ] = "recommended",
-    rule: Annotated[
-        str,
-        typer.Option(
-            help="learnt (from generated stress images), or without these: bonferroni, harmonic, cauchy.",
-            rich_help_panel="Guard",
-        ),
-    ] = "learnt",
-    per_class: Annotated[
-        bool, typer.Option("--per-class", help="Keep the share within every predicted class.", rich_help_panel="Guard")
-    ] = False,
-    latency: Annotated[
-        float | None,
-        typer.Option(
-            help="Milliseconds an image that supervisors may take; default: all are asked.", rich_help_panel="Guard"
-        ),
-    ] = None,
-    action: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KIND=ACTION",
-            help="What to do about a kind of trouble, such as adversarial=ask; may be given several times.",
-            rich_help_panel="Guard",
-        ),
-    ] = None,
-    sure: Annotated[
-        float,
-        typer.Option(help="The probability from which one kind of trouble is named alone.", rich_help_panel="Guard"),
-    ] = 0.7,
-    size: Size = None,
-    channels: Channels = None,
-    fit: Fit = "stretch",
-    skip_bad: SkipBad = False,
-    weights: Weights = None,
-    mean: Mean = "0",
-    std: Std = "1",
-    output: Output = "auto",
-    batch_size: BatchSize = 256,
     seed: Seed = 0,
-    device: Device = "auto",
-    quiet: Quiet = False,
-    json: Json = False,
-    debug: Debug = False,
+    common: Common,
 ) -> None:
-    """Learn what is nominal and what trouble looks like, and calibrate the threshold of alarms.
+    """Learn what is nominal and what anomalies look like, and calibrate the threshold of alarms.
 
-    The folder holds all that is needed at run time; training images are not.
+    `--validation` are nominal images, hundreds or better thousands; without them a third of `--train` is held out. The
+    folder holds all that is needed at run time; training images are not.
 
     **Examples**
 
-    `secondguess guard fit --model m.onnx --train photos/train --calibration photos/val --out guard/`
+    `secondguess guard fit --model m.onnx --train photos/train --validation photos/val --out guard/`
 
     `secondguess guard fit --model m.onnx --train train.npz --false-alarms 0.05 --supervisors entropy,mdsa --out guard/`
     """
-    from secondguess.guard import Guard
     from secondguess.images import load_images
+    from secondguess.model.agreement import agree
 
-    chosen = supervisors if supervisors == "recommended" else listed(supervisors)
-    guard = Guard(
-        chosen,
-        false_alarms=false_alarms,
-        per_class=per_class,
-        rule=rule,  # type: ignore[arg-type]
-        actions=_actions(action or []),  # type: ignore[arg-type]
-        sure=sure,
-        latency_ms=latency,
-    )
-    classifier = open_classifier(model, weights, mean, std, output, batch_size, device)
-    loading = loading_for(classifier.input_shape, size, channels, fit, skip_bad=skip_bad)
-    images = training_images(train, loading)
-    nominal = None if calibration is None else load_images(calibration, **loading)
-    classifier.class_names = classifier.class_names or images.class_names
-    guard.fit(classifier, images, nominal, seed=seed, progress=progress_for(quiet=quiet or json))
-    note_resizing(guard, fit)
-    guard.save(out)
-    if json:
-        print_json({"guard": str(out), "report": guard.report.to_json(), "record": guard.record})
+    made, classifier = guard.make(), open_classifier(model, loading)
+    how = loading.arguments(classifier)
+    images = training_images(train, how)
+    nominal = None if validation is None else load_images(validation, **how)
+    classifier, images, nominal = agree(classifier, images, nominal)
+    made.fit(classifier, images, nominal, seed=seed, progress=common.progress)
+    note_resizing(made, how["fit"])
+    made.save(out)
+    if common.json:
+        print_json({"guard": str(out), "report": made.report.to_json(), "record": made.record})
         return
-    say(str(guard.report))
-    say(f"The guard is in {out}; serve it: secondguess guard serve {out} --model {model}")
-
-
-def _actions(given: list[str]) -> dict[str, str]:
-    """Actions by the kind of trouble, of words KIND=ACTION."""
-    for word in given:
-        if not all(word.partition("=")[::2]):
-            raise UserError(f"--action {word!r} is no KIND=ACTION; give one such as adversarial=ask.")
-    return {kind: action for kind, _, action in (word.partition("=") for word in given)}
+    say(str(made.report))
+    say(f"The guard is in {out}; serve it: secondguess guard serve {out} --model {model.model}")
 
 
 @app.command("export")
+@grouped
 def export(
+    *,
     guard: Folder,
-    model: Model,
+    model: ModelOptions,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for model and scores as ONNX.")],
-    weights: Weights = None,
-    mean: Mean = "0",
-    std: Std = "1",
-    output: Output = "auto",
-    json: Json = False,
-    debug: Debug = False,
+    common: Common,
 ) -> None:
     """Write a guard with its model for ONNX Runtime, to be used without torch.
 
@@ -179,30 +107,24 @@ def export(
     """
     from secondguess.guard.onnx_export import export_onnx
 
-    classifier = open_classifier(model, weights, mean, std, output, 256, "cpu")
-    folder = export_onnx(open_guard(guard, classifier), out)
-    if json:
+    folder = export_onnx(open_guard(guard, replace(model, device="cpu")), out)
+    if common.json:
         print_json({"guard": str(guard), "exported": str(folder)})
         return
     say(f"Exported to {folder}; it needs onnxruntime and NumPy only: secondguess.guard.runtime.Runtime('{folder}').")
 
 
 @app.command("judge")
+@grouped
 def judge(
+    *,
     guard: Folder,
     images: Annotated[
         list[str], typer.Argument(metavar="IMAGES...", help="Image files, folders or .npz files.", show_default=False)
     ],
-    model: Model,
-    fit: OwnFit = None,
-    weights: Weights = None,
-    mean: Mean = "0",
-    std: Std = "1",
-    output: Output = "auto",
-    batch_size: BatchSize = 256,
-    device: Device = "auto",
-    json: Json = False,
-    debug: Debug = False,
+    model: ModelOptions,
+    resize: Resize = None,
+    common: Common,
 ) -> None:
     """Judge images: the prediction, how unusual the image is, what may be wrong with it, and what to do.
 
@@ -212,34 +134,29 @@ def judge(
 
     `secondguess guard judge guard/ --model m.onnx incoming/ --json`
     """
-    loaded = open_guard(guard, open_classifier(model, weights, mean, std, output, batch_size, device))
+    loaded = open_guard(guard, model)
     rows: list[dict[str, Any]] = []
-    for names, source in _named(images, loaded.shape, resizing(loaded, fit)):
-        for start in range(0, len(source), batch_size):
-            part = slice(start, min(start + batch_size, len(source)))
+    for names, source in _named(images, loaded.shape, resizing(loaded, resize)):
+        for start in range(0, len(source), model.batch_size):
+            part = slice(start, min(start + model.batch_size, len(source)))
             for name, judgement in zip(names[part], loaded.judge(source[part]), strict=True):
                 rows += [{"image": name, **judgement.to_json()}]
-                if not json:
+                if not common.json:
                     say(f"{name}: {judgement}")
-    if json:
+    if common.json:
         print_json({"guard": str(guard), "judgements": rows})
 
 
 @app.command("recalibrate")
+@grouped
 def recalibrate(
+    *,
     guard: Folder,
     nominal: Annotated[str, typer.Argument(metavar="IMAGES", help="Fresh nominal images.", show_default=False)],
-    model: Model,
-    fit: OwnFit = None,
+    model: ModelOptions,
+    resize: Resize = None,
     skip_bad: SkipBad = False,
-    weights: Weights = None,
-    mean: Mean = "0",
-    std: Std = "1",
-    output: Output = "auto",
-    batch_size: BatchSize = 256,
-    device: Device = "auto",
-    json: Json = False,
-    debug: Debug = False,
+    common: Common,
 ) -> None:
     """Draw the line of alarms anew from fresh nominal images; nothing else of the guard changes.
 
@@ -249,19 +166,20 @@ def recalibrate(
     """
     from secondguess.images import load_images
 
-    loaded = open_guard(guard, open_classifier(model, weights, mean, std, output, batch_size, device))
+    loaded = open_guard(guard, model)
     channels, *sides = loaded.shape
-    loading: dict[str, Any] = {"size": tuple(sides), "channels": channels, "fit": resizing(loaded, fit)}
+    loading: dict[str, Any] = {"size": tuple(sides), "channels": channels, "fit": resizing(loaded, resize)}
     images = load_images(nominal, **loading, skip_bad=skip_bad)
     loaded.recalibrate(images).save(guard)
-    if json:
+    if common.json:
         print_json({"guard": str(guard), "report": loaded.report.to_json(), "record": loaded.record})
     else:
         say(str(loaded.report))
 
 
 @app.command("show")
-def show(guard: Folder, json: Json = False, debug: Debug = False) -> None:
+@grouped
+def show(*, guard: Folder, common: Common) -> None:
     """Show what a guard promises, what it sees and what it will miss; the model is not needed.
 
     **Example**
@@ -272,7 +190,7 @@ def show(guard: Folder, json: Json = False, debug: Debug = False) -> None:
     from secondguess.guard.report import GuardReport
 
     card = read_card(guard)
-    if json:
+    if common.json:
         print_json(card)
         return
     names = [Path(name).name.rpartition("-")[0] or Path(name).stem for name in card["supervisors"]]
@@ -289,7 +207,7 @@ app.command("serve")(guard_service.serve)
 app.command("watch")(guard_service.watch)
 
 
-def _named(places: list[str], shape: tuple[int, int, int], fit: FitName) -> list[tuple[list[str], ImageSource]]:
+def _named(places: list[str], shape: tuple[int, int, int], fit: Fit) -> list[tuple[list[str], ImageSource]]:
     """What is to be judged: the names of images, and where they are read from."""
     from secondguess.images import load_images
     from secondguess.images.decode import EXTENSIONS

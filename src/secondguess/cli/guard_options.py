@@ -1,4 +1,4 @@
-"""What the commands of `secondguess guard` share: the model, and how images are loaded for it.
+"""What the commands of `secondguess guard` share: the guard to fit, the one in a folder, how images are loaded for it.
 
 A guard notes how the images that it was fitted on were resized, and those that come later are resized alike: stretched
 where they were cropped before, nominal images would look unusual.
@@ -6,42 +6,101 @@ where they were cropped before, nominal images would look unusual.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from secondguess.cli.options import ModelOptions, listed, open_classifier, plain
+from secondguess.errors import UserError
 
 if TYPE_CHECKING:
     from secondguess.guard.guard import Guard
     from secondguess.images.fitting import Fit
-    from secondguess.model.classifier import Classifier
 
-__all__ = ["RESIZED_BY", "Folder", "Model", "OwnFit", "note_resizing", "open_guard", "resizing"]
+__all__ = ["RESIZED_BY", "Folder", "GuardOptions", "Resize", "note_resizing", "open_guard", "resizing"]
 
 RESIZED_BY = "resized_by"  # in the record of a guard that was fitted by command
 
-Model = Annotated[
-    str,
-    typer.Option(
-        "--model", help="An .onnx or .pt2 file, zoo:NAME, or package.module:make_model.", rich_help_panel="Model"
-    ),
-]
 Folder = Annotated[Path, typer.Argument(metavar="GUARD", help="The folder of a guard.", show_default=False)]
-OwnFit = Annotated[
+Resize = Annotated[
     str | None,
     typer.Option(
-        "--fit",
+        "--resize",
         help="How to resize: stretch, crop or pad. [default: as when the guard was fitted]",
         rich_help_panel="Data",
     ),
 ]
 
 
-def open_guard(folder: Path, classifier: Classifier) -> Guard:
-    """The guard in a folder, if it is the classifier's."""
+def _guard(*names: str, help: str, **more: Any) -> Any:
+    return typer.Option(*names, help=help, rich_help_panel="Guard", **more)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuardOptions:
+    """What a guard is to be; `make` makes it."""
+
+    false_alarms: Annotated[
+        float, _guard("--false-alarms", help="The share of nominal images that may raise an alarm.")
+    ] = 0.01
+    supervisors: Annotated[
+        str,
+        _guard(
+            "--supervisors",
+            help="recommended, or names separated by commas, with parameters after colons: dsa:subsampling=0.3.",
+        ),
+    ] = "recommended"
+    rule: Annotated[
+        str,
+        _guard("--rule", help="learnt (from generated stress images), or without these: bonferroni, harmonic, cauchy."),
+    ] = "learnt"
+    per_class: Annotated[bool, _guard("--per-class", help="Keep the share within every predicted class.")] = False
+    latency: Annotated[
+        float | None,
+        _guard("--latency", help="Milliseconds per image that supervisors may take. [default: all are asked]"),
+    ] = None
+    action: Annotated[
+        list[str] | None,
+        _guard(
+            "--action",
+            metavar="KIND=ACTION",
+            help="What to do about a kind of anomaly, such as adversarial=ask; may be given several times.",
+        ),
+    ] = None
+    min_probability: Annotated[
+        float, _guard("--min-probability", help="The probability from which one kind of anomaly is named alone.")
+    ] = 0.7
+
+    def make(self) -> Guard:
+        """The guard, not yet fitted."""
+        from secondguess.guard import Guard
+
+        return Guard(
+            self.supervisors if self.supervisors == "recommended" else listed(self.supervisors),
+            false_alarms=self.false_alarms,
+            per_class=self.per_class,
+            rule=plain(self.rule),  # type: ignore[arg-type]
+            actions=_actions(self.action or []),  # type: ignore[arg-type]
+            sure=self.min_probability,
+            latency_ms=self.latency,
+        )
+
+
+def _actions(given: list[str]) -> dict[str, str]:
+    """Actions by the kind of anomaly, of words KIND=ACTION."""
+    for word in given:
+        if not all(word.partition("=")[::2]):
+            raise UserError(f"--action {word!r} is no KIND=ACTION; give one such as adversarial=ask.")
+    return {kind: action for kind, _, action in (word.partition("=") for word in given)}
+
+
+def open_guard(folder: Path, model: ModelOptions) -> Guard:
+    """The guard in a folder, if it is the model's."""
     from secondguess.guard import Guard
 
-    return Guard.load(folder, classifier)
+    return Guard.load(folder, open_classifier(model))
 
 
 def note_resizing(guard: Guard, fit: str) -> None:

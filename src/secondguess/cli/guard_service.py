@@ -8,17 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from secondguess.cli.guard_options import Folder, Model, OwnFit, open_guard, resizing
+from secondguess.cli.groups import grouped
+from secondguess.cli.guard_options import Folder, Resize, open_guard, resizing
 from secondguess.cli.options import (
-    BatchSize,
-    Debug,
-    Device,
-    Json,
-    Mean,
-    Output,
-    Std,
-    Weights,
-    loading_for,
+    VALIDATION,
+    Common,
+    LoadingOptions,
+    ModelOptions,
+    OptionalModel,
     open_classifier,
     print_json,
     say,
@@ -33,9 +30,11 @@ __all__ = ["serve", "watch"]
 RECORDS = "records.sqlite"  # in the folder of the guard
 
 
+@grouped
 def serve(
+    *,
     guard: Folder,
-    model: Model,
+    model: ModelOptions,
     host: Annotated[str, typer.Option(help="Where to listen.", rich_help_panel="Service")] = "127.0.0.1",
     exposed: Annotated[
         bool, typer.Option("--exposed", help="Allow another host than this machine.", rich_help_panel="Service")
@@ -62,15 +61,8 @@ def serve(
     max_wait: Annotated[
         float, typer.Option(min=0, help="Milliseconds that a request waits for company.", rich_help_panel="Limits")
     ] = 2,
-    fit: OwnFit = None,
-    weights: Weights = None,
-    mean: Mean = "0",
-    std: Std = "1",
-    output: Output = "auto",
-    batch_size: BatchSize = 256,
-    device: Device = "auto",
-    json: Json = False,
-    debug: Debug = False,
+    resize: Resize = None,
+    common: Common,
 ) -> None:
     """Serve guarded predictions over HTTP: POST /predict, GET /healthz, GET /metrics.
 
@@ -93,8 +85,8 @@ def serve(
     from secondguess.service.records import Records
     from secondguess.service.server import bind, read_token, run
 
-    if fit is not None:
-        check_fit(fit)
+    if resize is not None:
+        check_fit(resize)
     body = int(max_body * 1e6)
     limits = Limits(body=body, bodies=max(body, Limits.bodies), pixels=max_pixels, images=max_images)
     token = read_token(token_file)
@@ -102,15 +94,15 @@ def serve(
     options: dict[str, Any] = {"limits": limits, "thumbnails": thumbnails, "wait": max_wait / 1000}
     listening = bind(host, port, exposed=exposed)
     try:
-        loaded = open_guard(guard, open_classifier(model, weights, mean, std, output, batch_size, device))
-        service = Service(Subject.of(loaded), Records(kept), token, fit=resizing(loaded, fit), **options)
+        loaded = open_guard(guard, model)
+        service = Service(Subject.of(loaded), Records(kept), token, fit=resizing(loaded, resize), **options)
     except BaseException:
         listening.close()
         raise
 
     def announce(address: str) -> None:
         shown = token if token_file is None else None
-        if json:
+        if common.json:
             print_json({"address": address, "token": shown, "records": public_name(kept)})
         else:
             say(f"Predictions at {address}/predict; how to ask: {address}/")
@@ -122,7 +114,9 @@ def serve(
     run(service, listening, announce=announce)
 
 
+@grouped
 def watch(
+    *,
     records: Annotated[
         str,
         typer.Argument(
@@ -134,22 +128,12 @@ def watch(
     guard: Annotated[
         Path | None, typer.Option(help="The folder of the guard, to show what it is known to miss.")
     ] = None,
-    validation: Annotated[
-        str | None,
-        typer.Option(
-            help="Labelled images, for an estimate of the accuracy; needs --model.", rich_help_panel="Accuracy"
-        ),
-    ] = None,
-    model: Annotated[str | None, typer.Option(help="The model that is served.", rich_help_panel="Accuracy")] = None,
+    model: OptionalModel,
+    validation: Annotated[str | None, VALIDATION] = None,
+    loading: LoadingOptions,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Where to listen; 0: any free port.")] = 0,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page.")] = True,
-    weights: Weights = None,
-    mean: Mean = "0",
-    std: Std = "1",
-    output: Output = "auto",
-    device: Device = "auto",
-    json: Json = False,
-    debug: Debug = False,
+    common: Common,
 ) -> None:
     """Watch the records of a service on a local page: has something changed, and what do the alarms look like?
 
@@ -157,7 +141,7 @@ def watch(
 
     `secondguess guard watch guard/records.sqlite --guard guard/`
 
-    `secondguess guard watch guard/ --model m.onnx --validation photos/val`
+    `secondguess guard watch guard/ --model m.onnx --validation photos/val`: with an estimate of the accuracy
     """
     for module in ("fastapi", "uvicorn"):
         require(module, "app")
@@ -176,15 +160,14 @@ def watch(
         missed = list(read_card(guard)["report"]["missed"])
     estimate = None
     if validation is not None:
-        if model is None:
+        if model.model is None:
             raise UserError("The accuracy is estimated with --validation and --model; give both, or neither.")
-        classifier = open_classifier(model, weights, mean, std, output, 256, device)
-        estimate = _estimator(classifier, validation)
+        estimate = _estimator(open_classifier(model, loading), validation, loading)
     opened = Records(where, read_only=True)
     keys = Keys.new()
 
     def announce(link: str) -> None:
-        if json:
+        if common.json:
             print_json({"link": link})
         else:
             say("Open this link; Ctrl-C ends it:")
@@ -198,11 +181,10 @@ def watch(
         opened.close()
 
 
-def _estimator(classifier: Classifier, validation: str) -> Any:
+def _estimator(classifier: Classifier, validation: str, loading: LoadingOptions) -> Any:
     from secondguess.images import load_images
+    from secondguess.model.agreement import agree
     from secondguess.watch.estimates import estimator_for
 
-    return estimator_for(
-        classifier,
-        load_images(validation, **loading_for(classifier.input_shape, None, None, "stretch", skip_bad=False)),
-    )
+    classifier, images, _ = agree(classifier, load_images(validation, **loading.arguments(classifier)))
+    return estimator_for(classifier, images)

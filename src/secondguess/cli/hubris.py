@@ -138,7 +138,7 @@ def hubris(
     if votes or smoothing is not None or compat:
         raise UserError("--votes, --smoothing and --compat are for a file of predictions, not for --models.")
     progress = progress_for(quiet=quiet or json)
-    options = {"output": output, "batch_size": batch_size, "device": device}
+    options = {"output_kind": output, "batch_size": batch_size, "device": device}
     opened = _opened(listed(models or ""), options | {"mean": numbers(mean), "std": numbers(std)})
     shape = next((one.input_shape for one in opened if one.input_shape), None)
     loading = loading_for(shape, size, channels, fit, skip_bad=skip_bad)

@@ -1,10 +1,16 @@
-"""Options that several commands share, so that they mean the same everywhere."""
+"""The options of the command line, each defined once: the same word means the same thing in every command.
+
+A command takes groups (`ModelOptions`, `LoadingOptions`, `Common`; see `groups`) and the data options it needs:
+
+    train: Annotated[str, TRAIN]
+    validation: Annotated[str | None, VALIDATION] = None
+"""
 
 from __future__ import annotations
 
-import json
+import json as json_format
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,74 +22,176 @@ from secondguess.progress import Progress, for_terminal
 if TYPE_CHECKING:
     from secondguess.images import ImageSet
     from secondguess.model.classifier import Classifier
+    from secondguess.results import Result
 
 __all__ = [
-    "BatchSize",
-    "Channels",
+    "BETWEEN",
+    "COUNT",
+    "DATA",
+    "IMAGES",
+    "MAX_IMAGES",
+    "MAX_TEST",
+    "MAX_TRAIN",
+    "TEST",
+    "TRAIN",
+    "VALIDATION",
+    "Common",
     "Debug",
     "Device",
-    "Fit",
     "Json",
-    "Mean",
+    "LoadingOptions",
+    "ModelOptions",
+    "OptionalModel",
     "Out",
-    "Output",
     "Quiet",
     "Seed",
-    "Size",
     "SkipBad",
-    "Std",
-    "Weights",
     "listed",
-    "loading_for",
     "numbers",
     "open_classifier",
     "pixels",
+    "plain",
     "print_json",
     "progress_for",
     "say",
     "training_images",
 ]
 
+
+def _model(*names: str, help: str, **options: Any) -> Any:
+    return typer.Option(*names, help=help, rich_help_panel="Model", **options)
+
+
+def _data(*names: str, help: str, **options: Any) -> Any:
+    return typer.Option(*names, help=help, rich_help_panel="Data", **options)
+
+
+# Data. How they are loaded is in `LoadingOptions`.
+DATA = _data("--data", help="A data set with splits: a name, a folder or a file.")
+TRAIN = _data("--train", help="Labelled images the model was trained on.")
+VALIDATION = _data("--validation", help="Images the model was not trained on, to learn and calibrate with.")
+TEST = _data("--test", help="Labelled images to test on.")
+IMAGES = _data("--images", help="The images to work on, which need no labels: a folder, a file or a name.")
+MAX_TRAIN = _data("--max-train", min=1, help="Use at most so many training images.")
+MAX_TEST = _data("--max-test", min=1, help="Use at most so many test images.")
+MAX_IMAGES = _data("--max-images", min=1, help="Use at most so many of the images.")
+COUNT = typer.Option("--count", min=1, help="How many images to make.")
+BETWEEN = typer.Option("--between", help="Classes that the ambiguous images lie between, such as 9,8.")
+
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Same seed, same result.")]
+Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:N or mps.")]
+SkipBad = Annotated[bool, _data("--skip-bad", help="Leave unreadable images out and name them.")]
+Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for the results; nothing is written anywhere else.")]
+
 Json = Annotated[
     bool, typer.Option("--json", help="Print exactly one JSON object on standard output and nothing else there.")
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, results only.")]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Same seed, same result.")]
-Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:N or mps.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
-Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for the results; nothing is written anywhere else.")]
 
-Weights = Annotated[
-    Path | None, typer.Option("--weights", help="A .safetensors file for a torch module.", rich_help_panel="Model")
-]
-Mean = Annotated[
-    str,
-    typer.Option(
-        "--mean", help="Subtracted from pixels in [0, 1]; one number or one a channel.", rich_help_panel="Model"
-    ),
-]
-Std = Annotated[
-    str,
-    typer.Option(
-        "--std", help="Divides what is left; 1/255 as 0.00392157 for pixels from 0 to 255.", rich_help_panel="Model"
-    ),
-]
-Output = Annotated[
-    str,
-    typer.Option("--output", help="What the model returns: auto, logits or probabilities.", rich_help_panel="Model"),
-]
-BatchSize = Annotated[int, typer.Option("--batch-size", min=1, help="Images a forward pass.", rich_help_panel="Model")]
-Size = Annotated[
-    str | None,
-    typer.Option("--size", help="Height and width, e.g. 32 or 60x73. [default: the model's]", rich_help_panel="Data"),
-]
-Channels = Annotated[
-    int | None, typer.Option("--channels", help="1 grey, 3 colour. [default: the model's]", rich_help_panel="Data")
-]
-Fit = Annotated[str, typer.Option("--fit", help="How to resize: stretch, crop or pad.", rich_help_panel="Data")]
-SkipBad = Annotated[
-    bool, typer.Option("--skip-bad", help="Leave unreadable images out and name them.", rich_help_panel="Data")
-]
+MODEL = "A model.toml, an .onnx or .pt2 file, zoo:NAME, or package.module:make_model."
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """The model, and what a `model.toml` says of it where an option says otherwise."""
+
+    model: Annotated[str | None, _model("--model", help=MODEL)]
+    weights: Annotated[Path | None, _model("--weights", help="A .safetensors file for a torch module.")] = None
+    classes: Annotated[
+        str | None, _model("--classes", help="Names of the model's classes in its order, separated by commas.")
+    ] = None
+    mean: Annotated[
+        str | None, _model("--mean", help="Subtracted from pixels in [0, 1]; one number, or one per channel.")
+    ] = None
+    std: Annotated[
+        str | None, _model("--std", help="Divides the difference; 0.00392157 (1/255) for pixels from 0 to 255.")
+    ] = None
+    output_kind: Annotated[
+        str | None, _model("--output-kind", help="What the model returns: auto, logits or probabilities.")
+    ] = None
+    batch_size: Annotated[int, _model("--batch-size", min=1, help="Images per forward pass.")] = 256
+    device: Annotated[str, _model("--device", help="auto, cpu, cuda, cuda:N or mps.")] = "auto"
+
+    def changes(self) -> dict[str, Any]:
+        """The options that were given, as `Classifier.open` takes them."""
+        given = {
+            "weights": self.weights,
+            "classes": None if self.classes is None else listed(self.classes),
+            "mean": None if self.mean is None else numbers(self.mean),
+            "std": None if self.std is None else numbers(self.std),
+            "output_kind": self.output_kind,
+        }
+        return {name: value for name, value in given.items() if value is not None} | {
+            "batch_size": self.batch_size,
+            "device": self.device,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptionalModel(ModelOptions):
+    """The same for a command that can do without a model, or knows another one."""
+
+    model: Annotated[str | None, _model("--model", help=MODEL)] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadingOptions:
+    """How images are loaded, where it differs from what the model takes."""
+
+    size: Annotated[
+        str | None, _data("--size", help="Height and width, e.g. 32 or 60x73. [default: the model's, or their own]")
+    ] = None
+    channels: Annotated[
+        int | None, _data("--channels", help="1 grey, 3 colour. [default: the model's, or their own]")
+    ] = None
+    resize: Annotated[
+        str | None, _data("--resize", help="How to resize: stretch, crop or pad. [default: the model's, or stretch]")
+    ] = None
+    skip_bad: SkipBad = False
+
+    def changes(self) -> dict[str, Any]:
+        """The options that were given, as `Classifier.open` takes them."""
+        given = {"size": pixels(self.size), "channels": self.channels, "resize": self.resize}
+        return {name: value for name, value in given.items() if value is not None}
+
+    def arguments(self, classifier: Classifier | None = None) -> dict[str, Any]:
+        """The arguments of `load`: as the options say, else as the model wants its images."""
+        changes = self.changes()
+        if "resize" in changes:
+            changes["fit"] = changes.pop("resize")
+        return (classifier.loading if classifier is not None else {}) | changes | {"skip_bad": self.skip_bad}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Common:
+    """What every command takes."""
+
+    quiet: Quiet = False
+    json: Json = False
+    debug: Debug = False
+
+    @property
+    def progress(self) -> Progress:
+        """Progress on standard error, unless the user wants quiet or JSON."""
+        return for_terminal(quiet=self.quiet or self.json)
+
+    def show(self, result: Result) -> None:
+        """Print a result: one JSON object, or its summary."""
+        print_json(result.to_dict()) if self.json else say(result.summary())
+
+
+def open_classifier(options: ModelOptions | Any, loading: LoadingOptions | Any = None, *old: Any) -> Classifier:
+    """The model that the options describe; what they say goes before what a `model.toml` says."""
+    from secondguess.model.classifier import Classifier
+
+    if not isinstance(options, ModelOptions):  # audit, hubris, estimate, label until they take groups
+        mean, std, output, batch_size, device = old
+        more: Any = {"output_kind": output, "batch_size": batch_size, "device": device, "weights": loading}
+        return Classifier(options, mean=numbers(mean), std=numbers(std), **more)
+    if options.model is None:
+        raise UserError(f"No model was given; say which with --model. {MODEL}")
+    return Classifier.open(options.model, **options.changes(), **(loading.changes() if loading else {}))
 
 
 def pixels(text: str | None) -> tuple[int, int] | None:
@@ -109,22 +217,9 @@ def listed(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def open_classifier(
-    model: str, weights: Path | None, mean: str, std: str, output: str, batch_size: int, device: str
-) -> Classifier:
-    """The model that the options describe."""
-    from secondguess.model.classifier import Classifier
-
-    options: dict[str, Any] = {"output": output, "batch_size": batch_size, "device": device}
-    return Classifier(model, weights=weights, mean=numbers(mean), std=numbers(std), **options)
-
-
-def loading_for(
-    shape: tuple[int, int, int] | None, size: str | None, channels: int | None, fit: str, *, skip_bad: bool
-) -> dict[str, Any]:
-    """How images are loaded: as the options say, else in the shape (C, H, W) that the model takes, where it tells."""
-    sides = pixels(size) or (shape and shape[1:])
-    return {"fit": fit, "skip_bad": skip_bad, "size": sides, "channels": channels or (shape and shape[0])}
+def plain(name: str) -> str:
+    """A name as it is registered: `hop-skip-jump` and `hop_skip_jump` are the same."""
+    return name.strip().replace("-", "_")
 
 
 def training_images(train: str, loading: dict[str, Any]) -> ImageSet:
@@ -137,7 +232,7 @@ def training_images(train: str, loading: dict[str, Any]) -> ImageSet:
 
 def print_json(value: Any) -> None:
     """The one object of `--json`."""
-    sys.stdout.write(json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+    sys.stdout.write(json_format.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
 
 
 def say(text: str = "") -> None:
@@ -148,3 +243,22 @@ def say(text: str = "") -> None:
 def progress_for(*, quiet: bool) -> Progress:
     """Progress on standard error, unless the user wants quiet."""
     return for_terminal(quiet=quiet)
+
+
+# Until audit, hubris, estimate and label take groups.
+Weights = Annotated[Path | None, _model("--weights", help="A .safetensors file for a torch module.")]
+Mean = Annotated[str, _model("--mean", help="Subtracted from pixels in [0, 1]; one number, or one per channel.")]
+Std = Annotated[str, _model("--std", help="Divides the difference; 0.00392157 (1/255) for pixels from 0 to 255.")]
+Output = Annotated[str, _model("--output", help="What the model returns: auto, logits or probabilities.")]
+BatchSize = Annotated[int, _model("--batch-size", min=1, help="Images per forward pass.")]
+Size = Annotated[str | None, _data("--size", help="Height and width, e.g. 32 or 60x73. [default: the model's]")]
+Channels = Annotated[int | None, _data("--channels", help="1 grey, 3 colour. [default: the model's]")]
+Fit = Annotated[str, _data("--fit", help="How to resize: stretch, crop or pad.")]
+
+
+def loading_for(
+    shape: tuple[int, int, int] | None, size: str | None, channels: int | None, fit: str, *, skip_bad: bool
+) -> dict[str, Any]:
+    """How images are loaded: as the options say, else in the shape (C, H, W) that the model takes, where it tells."""
+    sides = pixels(size) or (shape and shape[1:])
+    return {"fit": fit, "skip_bad": skip_bad, "size": sides, "channels": channels or (shape and shape[0])}

@@ -8,15 +8,15 @@ from typing import Annotated, Any
 
 import typer
 
-from secondguess.cli.options import Debug, Json, print_json, say
+from secondguess.cli.groups import grouped
+from secondguess.cli.options import Common, plain, print_json, say
 
 __all__ = ["supervisors"]
 
 
+@grouped
 def supervisors(
-    name: Annotated[str | None, typer.Argument(help="Describe this one.")] = None,
-    json: Json = False,
-    debug: Debug = False,
+    *, name: Annotated[str | None, typer.Argument(help="Describe this one.")] = None, common: Common
 ) -> None:
     """List the supervisors, ours and those of installed packages, or describe one.
 
@@ -28,8 +28,9 @@ def supervisors(
     """
     from secondguess.supervisors import get, names
 
+    name = name and plain(name)
     cards = [_card(get(one)) for one in ([name] if name else names())]
-    if json:
+    if common.json:
         print_json(cards[0] if name else {"supervisors": cards})
     elif name:
         _describe(cards[0], inspect.getdoc(get(name)) or "")

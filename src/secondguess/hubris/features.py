@@ -113,7 +113,9 @@ def train_extractor(
             device=device,
             progress=lambda done, total, _row: advance(done, total),
         )
-    return Classifier(model, class_names=train.class_names, name="feature extractor", device=device, output="logits")
+    return Classifier(
+        model, class_names=train.class_names, name="feature extractor", device=device, output_kind="logits"
+    )
 
 
 def _inception(weights: str, device: str) -> Callable[[NDArray[np.float32]], Floats]:

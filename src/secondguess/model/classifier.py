@@ -6,9 +6,11 @@ probabilities. `observe()` makes one pass over a set of images and returns an `O
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +19,8 @@ from secondguess.errors import UserError
 from secondguess.model.backends import Layer, open_backend
 from secondguess.model.backends.base import digest
 from secondguess.model.cache import Cache
+from secondguess.model.description import Description
+from secondguess.model.description_fields import OutputKind
 from secondguess.model.observation import PENULTIMATE, Needs, Observation, Trace
 from secondguess.model.outputs import Convention, as_matrix, detect, to_probabilities
 from secondguess.model.recording import Item, Sinks, sample_chunk
@@ -50,8 +54,11 @@ class Classifier:
         input_shape: (C, H, W), where the model does not tell and `layers()` is wanted before any image was seen.
         mean: subtracted from the images in [0, 1], one number or one a channel; the model's own normalisation.
         std: what the difference is divided by; `std=1/255` feeds a model that wants pixels from 0 to 255.
-        output: `"logits"`, `"probabilities"`, or `"auto"`: found out on the first batch and checked on all others.
-        batch_size: images a forward pass.
+        output_kind: `"logits"`, `"probabilities"`, or `"auto"`: found out on the first batch and checked on all others.
+        output: name or number of the output with the class scores, where the model has several.
+        layers: layers that traces mean, by the name of the trace, such as `{"penultimate": "avgpool"}`.
+        resize: how images of other proportions are to be loaded: `"stretch"`, `"crop"` or `"pad"`.
+        batch_size: images per forward pass.
         device: `"auto"`, `"cpu"`, `"cuda"`, `"cuda:N"` or `"mps"`.
         cache: a folder in which what was seen is kept; a second run with the same model and images is then free.
         name: for reports.
@@ -62,6 +69,7 @@ class Classifier:
         gives: what can be asked for: a subset of probabilities, logits, traces, dropout, gradients.
         mean: (1,) or (C,), subtracted from the images.
         std: (1,) or (C,), what the difference is divided by.
+        description: what a `model.toml` says of it.
     """
 
     def __init__(
@@ -73,7 +81,10 @@ class Classifier:
         input_shape: tuple[int, int, int] | None = None,
         mean: float | Sequence[float] = 0.0,
         std: float | Sequence[float] = 1.0,
-        output: Literal["auto", "logits", "probabilities"] = "auto",
+        output_kind: OutputKind = "auto",
+        output: int | str | None = None,
+        layers: Mapping[str, str] | None = None,
+        resize: str = "stretch",
         batch_size: int = 256,
         device: str = "auto",
         cache: str | Path | None = None,
@@ -81,24 +92,66 @@ class Classifier:
         version: str | None = None,
         memory_limit: int = 4 << 30,
     ) -> None:
-        if output not in ("auto", "logits", "probabilities"):
-            raise UserError(f"output must be 'auto', 'logits' or 'probabilities', not {output!r}.")
         if batch_size < 1:
             raise UserError(f"The batch size is {batch_size}; it must be at least 1.")
         self.device = device
-        self.backend = open_backend(model, weights=weights, device=device, identity=version)
+        self.mean, self.std = _per_channel(mean, "mean"), _per_channel(std, "std")
+        if not (np.isfinite(self.mean).all() and np.isfinite(self.std).all() and (self.std != 0).all()):
+            raise UserError("mean and std must be finite and std must not be 0.")
+        self.description = Description.of(
+            model,
+            weights=weights,
+            classes=tuple(class_names or ()),
+            size=input_shape and input_shape[1:],
+            channels=input_shape and input_shape[0],
+            mean=mean,
+            std=std,
+            resize=resize,
+            output_kind=output_kind,
+            output=output,
+            layers=layers or {},
+        )
+        self.backend = open_backend(model, weights=weights, device=device, identity=version, output=output)
         self.name = name or (Path(model).name if isinstance(model, (str, Path)) else _name_of(model))
         self.class_names = tuple(class_names) if class_names else ()
         self.input_shape = input_shape or self.backend.input_shape
         self.batch_size = batch_size
         self.cache = Cache(cache) if cache is not None else None
         self.memory_limit = memory_limit
-        self.mean, self.std = _per_channel(mean, "mean"), _per_channel(std, "std")
-        if not (np.isfinite(self.mean).all() and np.isfinite(self.std).all() and (self.std != 0).all()):
-            raise UserError("mean and std must be finite and std must not be 0.")
-        self._convention: Convention | None = None if output == "auto" else output
+        self._convention: Convention | None = None if output_kind == "auto" else output_kind
         self._seen_shape: tuple[int, int, int] | None = None
         self._resolved: dict[tuple[str, tuple[int, ...]], str] = {}
+
+    @classmethod
+    def open(cls, what: Any, **changes: Any) -> Classifier:
+        """Open a model by anything that describes it.
+
+        Args:
+            what: a `model.toml`, an `.onnx` or `.pt2` file, `zoo:NAME`, `package.module:make_model`, a torch module, a
+                callable, a `Description`, or a `Classifier`, which is returned as it is.
+            changes: what differs from the description, by the names of its fields (`mean`, `classes`, ...), and how to
+                run the model: `batch_size`, `device`, `cache`, `version`, `memory_limit`.
+        """
+        from secondguess.model.opening import open_classifier
+
+        return open_classifier(what, **changes)
+
+    def with_classes(self, names: Sequence[str]) -> Classifier:
+        """The same classifier whose classes have these names; this one stays as it is."""
+        named = copy.copy(self)
+        named.description = self.description.changed(classes=tuple(names))
+        named.class_names = named.description.classes
+        return named
+
+    @property
+    def loading(self) -> dict[str, Any]:
+        """How images are loaded for this model: the arguments `size`, `channels` and `fit` of `secondguess.load`."""
+        known, shape = self.description, self.input_shape
+        return {
+            "size": known.size or (shape and shape[1:]),
+            "channels": known.channels or (shape and shape[0]),
+            "fit": known.resize,
+        }
 
     def __repr__(self) -> str:
         return f"Classifier({self.name}: {self.backend.kind.lower()}, gives {', '.join(sorted(self.gives))})"
@@ -115,7 +168,9 @@ class Classifier:
         identity = self.backend.identity()
         if identity is None:
             return None
-        return digest(identity, repr(self.mean.tolist()), repr(self.std.tolist()))
+        known = self.description
+        rest = [repr((known.output, sorted(known.layers.items())))] if known.output is not None or known.layers else []
+        return digest(identity, repr(self.mean.tolist()), repr(self.std.tolist()), *rest)
 
     def layers(self) -> list[Layer]:
         """The layers that can be traced, in the order in which they run, with their shapes."""
@@ -326,6 +381,7 @@ class Classifier:
 
     def _resolve(self, trace: Trace, shape: tuple[int, ...]) -> str:
         """The name under which the backend knows the layer of a trace."""
+        trace = replace(trace, layer=self.description.layers.get(trace.layer, trace.layer))
         if trace.layer != PENULTIMATE and not trace.layer.endswith("%"):
             return trace.layer
         if (trace.layer, shape) not in self._resolved:

@@ -58,7 +58,7 @@ def detect(raw: NDArray[Any]) -> Convention:
     raise UserError(
         f"The model's outputs lie between {low:.3g} and {high:.3g} but its rows sum to {sums.min():.3g} to "
         f"{sums.max():.3g}: neither probabilities of exclusive classes nor, it seems, logits; "
-        "say output='logits' if they are logits."
+        "say output_kind='logits' (--output-kind logits) if they are logits."
     )
 
 
@@ -81,7 +81,8 @@ def to_probabilities(
     if values.min() < -TOLERANCE or np.abs(sums - 1).max() > TOLERANCE:
         raise UserError(
             f"Probabilities were expected, but the model returned values from {values.min():.3g} to {values.max():.3g} "
-            f"with rows that sum to {sums.min():.3g} to {sums.max():.3g}; say output='logits' if these are logits."
+            f"with rows that sum to {sums.min():.3g} to {sums.max():.3g}; say output_kind='logits' "
+            "(--output-kind logits) if these are logits."
         )
     values = values.clip(0, None)
     return values / values.sum(axis=1, keepdims=True), None

@@ -45,11 +45,11 @@ def test_verdicts_name_the_majority_and_count_ties_apart(evidence: Make) -> None
 
 def test_classifiers_can_be_referees(evidence: Make) -> None:
     seen = evidence([0, 1, 2])
-    always_two = Classifier(lambda images: np.eye(3)[np.full(len(images), 2)], output="probabilities")
+    always_two = Classifier(lambda images: np.eye(3)[np.full(len(images), 2)], output_kind="probabilities")
     verdicts = CrossReference([always_two, always_two]).judge(seen)
     assert verdicts.wrong.tolist() == [1, 1, 0]
     assert verdicts.advice.tolist() == [2, 2, -1]
-    of_two = Classifier(lambda images: np.full((len(images), 2), 0.5), output="probabilities", name="small")
+    of_two = Classifier(lambda images: np.full((len(images), 2), 0.5), output_kind="probabilities", name="small")
     with pytest.raises(UserError, match="The referee small knows 2 classes, but the classifier under test 3"):
         CrossReference([always_two, of_two]).judge(seen)
     with pytest.raises(UserError, match="A Classifier cannot be saved with an oracle"):

@@ -51,7 +51,7 @@ def run(
     target = pick_device(device)
     model = zoo.make(ARCHITECTURE, input_shape=SHAPE, seed=0).eval().to(target)
     pixels = np.random.default_rng(0).random((images, *SHAPE), dtype=np.float32)
-    classifier = Classifier(model, device=device, batch_size=batch_size, output="logits")
+    classifier = Classifier(model, device=device, batch_size=batch_size, output_kind="logits")
     _balance(model, classifier.predict(pixels))
     resident = torch.from_numpy(pixels[:1]).to(target).repeat(batch_size, 1, 1, 1)
     queries: dict[str, int] = {}

@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,7 @@ from secondguess.errors import UserError
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Backend", "Layer", "Recorder", "digest", "without_padding"]
+__all__ = ["Backend", "Layer", "Recorder", "chosen_output", "digest", "without_padding"]
 
 Array = NDArray[np.float32]
 
@@ -48,10 +49,12 @@ class Backend(ABC):
     Attributes:
         kind: what it wraps, in words, for messages.
         input_shape: (C, H, W) if the model itself tells, else None.
+        outputs: the names of what the model returns; empty where it does not tell.
     """
 
     kind: ClassVar[str]
     input_shape: tuple[int, int, int] | None = None
+    outputs: tuple[str, ...] = ()
 
     @property
     @abstractmethod
@@ -129,6 +132,37 @@ class Recorder:
 
     def close(self) -> None:
         """Release what was prepared."""
+
+
+def chosen_output(output: Any, which: int | str | None, kind: str) -> Any:
+    """The class scores among what a model returned: a tensor, several of them, or several by name.
+
+    Args:
+        output: what the model returned.
+        which: the name or the number of the class scores; None where there is only one, or where it is `logits`.
+        kind: the model in words, for the message.
+    """
+    several = isinstance(output, (tuple, list, dict))
+    if which is None:
+        if hasattr(output, "logits"):  # what Hugging Face models return
+            return output.logits
+        if not several:
+            return output
+        if len(output) == 1 and not isinstance(output, dict):
+            return output[0]
+        names = ", ".join(map(str, output if isinstance(output, dict) else range(len(output))))
+        raise UserError(
+            f"{kind} returned {type(output).__name__} (outputs {names}) where one tensor (n, K) was expected; say "
+            "which has the class scores with output= (`use` under [output] in a model.toml)."
+        )
+    if several:
+        with suppress(KeyError, IndexError, TypeError):
+            return output[which]
+    if isinstance(which, str) and hasattr(output, which):
+        return getattr(output, which)
+    if which == 0 and not several:
+        return output
+    raise UserError(f"{kind} has no output {which!r}; it returned {type(output).__name__}.")
 
 
 def digest(*parts: bytes | memoryview | str) -> str:

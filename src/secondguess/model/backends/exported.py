@@ -13,7 +13,7 @@ from torch import fx
 
 from secondguess._device import pick_device
 from secondguess.errors import UserError
-from secondguess.model.backends.base import Array, Backend, Layer, digest, without_padding
+from secondguess.model.backends.base import Array, Backend, Layer, chosen_output, digest, without_padding
 from secondguess.model.backends.differentiable import frozen
 from secondguess.model.backends.pt2_check import checked_archive, opening_safely
 from secondguess.model.backends.torch_module import to_numpy
@@ -28,8 +28,8 @@ class ExportedBackend(Backend):
 
     kind = "An exported program"
 
-    def __init__(self, path: str | Path, *, device: str = "auto") -> None:
-        self.path = Path(path)
+    def __init__(self, path: str | Path, *, device: str = "auto", output: int | str | None = None) -> None:
+        self.path, self.output = Path(path), output
         self.device = pick_device(device)
         archive = checked_archive(self.path)
         self._identity = digest(archive.getbuffer())
@@ -106,8 +106,7 @@ class ExportedBackend(Backend):
         except (RuntimeError, ValueError, AssertionError) as error:
             reason = str(error).strip().splitlines()[0]
             raise UserError(f"{self.path} cannot take images of shape {tuple(rows.shape[1:])}: {reason}") from error
-        if isinstance(output, (tuple, list)) and len(output) == 1:
-            output = output[0]
+        output = chosen_output(output, self.output, str(self.path))
         if not isinstance(output, torch.Tensor):
             raise UserError(f"{self.path} returns {type(output).__name__}; a classifier returns one tensor (n, K).")
         return output

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from secondguess.errors import UserError
-from secondguess.model.backends.base import Array, Backend
+from secondguess.model.backends.base import Array, Backend, chosen_output
 
 __all__ = ["FunctionBackend"]
 
@@ -18,8 +18,10 @@ class FunctionBackend(Backend):
 
     kind = "A callable"
 
-    def __init__(self, function: Callable[[Array], Any], *, identity: str | None = None) -> None:
-        self.function = function
+    def __init__(
+        self, function: Callable[[Array], Any], *, identity: str | None = None, output: int | str | None = None
+    ) -> None:
+        self.function, self.output = function, output
         self._identity = identity
 
     @property
@@ -32,6 +34,8 @@ class FunctionBackend(Backend):
         if layers:
             raise UserError("A callable has no layers to look into; wrap the torch module or the ONNX file itself.")
         output = self.function(images)
+        if self.output is not None:
+            output = chosen_output(output, self.output, self.kind)
         if hasattr(output, "detach"):
             output = output.detach().cpu()
         try:

@@ -28,7 +28,7 @@ class _Node(NamedTuple):
 
 
 class OnnxBackend(Backend):
-    """Runs one ONNX graph with one image input and the class scores as its first output.
+    """Runs one ONNX graph with one image input and the class scores as its first output, unless another is named.
 
     A layer is a node; its name is the name of the tensor it writes. Inputs in (n, H, W, C) order, as TensorFlow exports
     them, are recognised by their last axis and fed accordingly.
@@ -42,7 +42,7 @@ class OnnxBackend(Backend):
 
     kind = "An ONNX model"
 
-    def __init__(self, path: str | Path, *, device: str = "auto") -> None:
+    def __init__(self, path: str | Path, *, device: str = "auto", output: int | str | None = None) -> None:
         self.path = Path(path)
         self._runtime = require("onnxruntime", "onnx")
         self._providers = _providers(self._runtime, device)
@@ -57,7 +57,8 @@ class OnnxBackend(Backend):
         if self._input.type not in FLOATS:
             raise UserError(f"The input of {self.path} is {self._input.type}; an image classifier takes floats.")
         self._dtype = FLOATS[self._input.type]
-        self.output = session.get_outputs()[0].name
+        self.outputs = tuple(one.name for one in session.get_outputs())
+        self.output = self._chosen(0 if output is None else output)
         self.channels_last, self.input_shape = _layout(self.path, self._input.shape)
         batch = self._input.shape[0]
         self.fixed_batch = batch if isinstance(batch, int) and batch > 0 else None
@@ -102,6 +103,14 @@ class OnnxBackend(Backend):
     def identity(self) -> str:
         """A digest of the file, of the files with external weights beside it, and of the runtime's version."""
         return self._identity
+
+    def _chosen(self, which: int | str) -> str:
+        """The name of an output, given by name or number."""
+        if isinstance(which, int) and which < len(self.outputs):
+            return self.outputs[which]
+        if which not in self.outputs:
+            raise UserError(f"{self.path} has no output {which!r}; its outputs are {', '.join(self.outputs)}.")
+        return str(which)
 
     def _run(self, session: Any, rows: np.ndarray[Any, Any], names: list[str]) -> list[Array]:
         try:

@@ -27,7 +27,13 @@ OTHERS = {
 
 
 def open_backend(
-    model: Any, *, weights: str | Path | None = None, device: str = "auto", identity: str | None = None
+    model: Any,
+    *,
+    weights: str | Path | None = None,
+    device: str = "auto",
+    identity: str | None = None,
+    output: int | str | None = None,
+    folder: Path | None = None,
 ) -> Backend:
     """Wrap a model.
 
@@ -37,9 +43,11 @@ def open_backend(
         weights: a `.safetensors` file for a torch module.
         device: `auto`, `cpu`, `cuda`, `cuda:N` or `mps`.
         identity: the version of a callable, which allows what it said to be cached.
+        output: name or number of the output with the class scores, where there are several.
+        folder: where a Python module is looked up first; by default the working directory.
     """
     if isinstance(model, (str, Path)):
-        model = _from_text(str(model), device)
+        model = _from_text(str(model), device, output, folder or Path.cwd())
     if isinstance(model, Backend):
         backend = model
     elif _is_module(model):
@@ -47,9 +55,9 @@ def open_backend(
 
         if weights is not None:
             load_weights(model, weights)
-        return TorchBackend(model, device=device)
+        return TorchBackend(model, device=device, output=output)
     elif callable(model):
-        backend = FunctionBackend(model, identity=identity)
+        backend = FunctionBackend(model, identity=identity, output=output)
     else:
         raise UserError(
             f"A model was expected (a torch module, a callable, or the path of an .onnx or .pt2 file), "
@@ -85,7 +93,7 @@ def load_weights(module: nn.Module, path: str | Path) -> None:
         raise UserError(f"The weights in {path} do not fit the model: {' and '.join(problems)}.")
 
 
-def _from_text(text: str, device: str) -> Any:
+def _from_text(text: str, device: str, output: int | str | None, folder: Path) -> Any:
     path = Path(text)
     suffix = path.suffix.lower()
     if suffix in PICKLES:
@@ -98,23 +106,26 @@ def _from_text(text: str, device: str) -> Any:
         if suffix == ".onnx":
             from secondguess.model.backends.onnx_graph import OnnxBackend
 
-            return OnnxBackend(path, device=device)
+            return OnnxBackend(path, device=device, output=output)
         from secondguess.model.backends.exported import ExportedBackend
 
-        return ExportedBackend(path, device=device)
+        return ExportedBackend(path, device=device, output=output)
     where, colon, name = text.partition(":")
     if not colon or not where or not name:
-        raise UserError(f"{text!r} is not a model: give an .onnx or .pt2 file, zoo:NAME, or package.module:make_model.")
+        raise UserError(
+            f"{text!r} is not a model: give a model.toml, an .onnx or .pt2 file, zoo:NAME, or "
+            "package.module:make_model."
+        )
     if where == "zoo":
         from secondguess import zoo
 
         return zoo.make(name)
-    return _imported(where, name)
+    return _imported(where, name, folder)
 
 
-def _imported(where: str, name: str) -> Any:
+def _imported(where: str, name: str, folder: Path) -> Any:
     """`package.module:name`: the thing itself if it is a torch module, else what it makes when called."""
-    here = str(Path.cwd())
+    here = str(folder.resolve())
     if here not in sys.path:
         sys.path.insert(0, here)  # a user's own file beside the command is what they expect to be found
     try:

@@ -13,7 +13,7 @@ from torch import nn
 
 from secondguess._device import pick_device
 from secondguess.errors import UserError
-from secondguess.model.backends.base import Array, Backend, Layer, Recorder, digest
+from secondguess.model.backends.base import Array, Backend, Layer, Recorder, chosen_output, digest
 from secondguess.model.backends.differentiable import frozen
 from secondguess.model.backends.dropout_passes import DropoutPasses, dropouts
 
@@ -33,7 +33,8 @@ class TorchBackend(Backend):
 
     kind = "A torch module"
 
-    def __init__(self, module: nn.Module, *, device: str = "auto") -> None:
+    def __init__(self, module: nn.Module, *, device: str = "auto", output: int | str | None = None) -> None:
+        self.output = output
         self.device = pick_device(device)
         self.module = module.to(self.device)
         self._passes = DropoutPasses(self.module, self.run, self.device)
@@ -139,8 +140,7 @@ class TorchBackend(Backend):
             raise UserError(
                 f"The model cannot take images of shape {tuple(inputs.shape[1:])} (channels, height, width): {reason}"
             ) from error
-        if hasattr(output, "logits"):  # what Hugging Face models return
-            output = output.logits
+        output = chosen_output(output, self.output, "The model")
         if not isinstance(output, torch.Tensor):
             raise UserError(
                 f"The model returned {type(output).__name__} where one tensor (n, K) was expected; "

@@ -37,7 +37,7 @@ def train_surrogate(classifier: Classifier, images: ImageSet, *, seed: int, chun
         network = _network(images.shape, probabilities.shape[1])
     pixels = images.take(rows).materialise()  # once: image files would be decoded again in every epoch
     train(network, pixels, probabilities, epochs=EPOCHS, batch_size=BATCH_SIZE, seed=seed)
-    return Classifier(network, output="logits", name=f"surrogate of {classifier.name}")
+    return Classifier(network, output_kind="logits", name=f"surrogate of {classifier.name}")
 
 
 def _answers(classifier: Classifier, images: ImageSet, chunk: int) -> tuple[Ints, NDArray[np.float64]]:
