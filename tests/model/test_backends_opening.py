@@ -57,7 +57,7 @@ def test_a_network_of_the_zoo() -> None:
     images = np.random.default_rng(0).random((3, 1, 28, 28), dtype=np.float32)
     classifier = Classifier("zoo:lenet", output_kind="logits")
     assert classifier.predict(images).shape == (3, 10)
-    with pytest.raises(UserError, match="no architecture 'lennet' in the zoo; did you mean 'lenet'"):
+    with pytest.raises(UserError, match="no architecture 'lennet'; did you mean 'lenet'"):
         Classifier("zoo:lennet")
 
 
