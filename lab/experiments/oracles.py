@@ -26,7 +26,7 @@ from safetensors.torch import load_model, save_model
 
 from secondguess import ImageSet, Needs, Observation, load, zoo
 from secondguess.accuracy import AverageConfidence, OraclePasses, RulesAndConfidence, standard_estimators
-from secondguess.accuracy.oracles import Evidence, Oracle, Verdicts
+from secondguess.accuracy.oracles import Oracle, Verdicts
 from secondguess.accuracy.oracles.cross_reference import CrossReference
 from secondguess.accuracy.oracles.icos import Icos, InputRules
 from secondguess.accuracy.oracles.icos.forest import grow_forest, votes
@@ -102,23 +102,23 @@ def looked_at(name, seed, sets, work):
     clock("training")
     classifier = classifier_of(model, sets["training"])
     checker = selfchecker_of(classifier, device="cpu")
-    seen = {key: Evidence.of(classifier, images, checker.needs | Needs(logits=True)) for key, images in sets.items()}
-    training, validation = seen.pop("training"), seen["validation"]
+    sights = {key: classifier.observe(images, checker.needs | Needs(logits=True)) for key, images in sets.items()}
+    training, validation = sights.pop("training"), sights["validation"]
     clock()
     icos = Icos(seed=seed).fit(training, validation)
     clock("icos_fit")
-    icos.judge(seen["nominal"].take(slice(DRAWN)))
+    icos.judge(sights["nominal"].take(slice(DRAWN)))
     clock("icos_judge_20000")
     checker.fit(training, validation)
     clock("selfchecker_fit")
     found = {}
-    for key, evidence in seen.items():
-        found[f"{key}/logits"] = evidence.observation.logits
-        found[f"{key}/probabilities"] = evidence.observation.probabilities
-        found |= {f"{key}/{what}": mask for what, mask in objections_of(icos, evidence).items()}
+    for key, seen in sights.items():
+        found[f"{key}/logits"] = seen.logits
+        found[f"{key}/probabilities"] = seen.probabilities
+        found |= {f"{key}/{what}": mask for what, mask in objections_of(icos, seen).items()}
         clock()
-        found[f"{key}/selfchecker"] = checker.judge(evidence).judged_wrong
-        clock(f"selfchecker_judge_{len(evidence)}")
+        found[f"{key}/selfchecker"] = checker.judge(seen).judged_wrong
+        clock(f"selfchecker_judge_{len(seen)}")
     found["validation/forest"] = held_out_forest(icos, validation)
     found["validation/selfchecker"] = held_out_alarms(checker, validation)
     found["rules"] = np.array([len(icos.pixel_rules), icos.support_])
@@ -135,7 +135,7 @@ def folds(n):
 
 def held_out_forest(icos, validation):
     """What the forest says about validation images that it has not seen; the tree has not seen any."""
-    fold, wrong, probabilities = folds(len(validation)), ~validation.correct, validation.observation.probabilities
+    fold, wrong, probabilities = folds(len(validation)), ~validation.correct, validation.probabilities
     alarm = np.zeros(len(validation), dtype=bool)
     for k in range(FOLDS):
         forest = grow_forest(probabilities[fold != k], wrong[fold != k], trees=icos.trees, seed=icos.seed)
@@ -163,10 +163,10 @@ class Recorded(Oracle):
         self.name = name
 
     def _judge(self, operation):
-        return Verdicts.make(operation.images.columns[self.name])
+        return Verdicts.make(operation.columns[self.name])
 
 
-def evidence_on(names, name, looks, labels):
+def observed_on(names, name, looks, labels):
     """What a network said about some sets, in one: the pixels play no part any more."""
     found = {
         key: np.concatenate([looks[name][f"{one}/{key}"] for one in names])
@@ -181,29 +181,29 @@ def evidence_on(names, name, looks, labels):
     )
     for rules in RULES.values():
         images = rules.simulate(images)
-    return judged(Evidence(Observation(found["probabilities"], found["logits"]), images))
+    return judged(Observation(found["probabilities"], found["logits"], images=images))
 
 
-def judged(evidence):
-    """The evidence with everybody's verdicts, of which some depend on labels or on what other networks predict."""
-    columns = evidence.images.columns
+def judged(seen):
+    """The observation with everybody's verdicts, of which some depend on labels or on what other networks predict."""
+    columns = seen.images.columns
     others = [columns[name] for name in NETWORKS if name in columns]
-    found = verdicts(evidence.labels, evidence.predictions, columns, others)
-    return Evidence(evidence.observation, replace(evidence.images, columns=columns | found))
+    found = verdicts(seen.labels, seen.predictions, columns, others)
+    return seen.replace(images=replace(seen.images, columns=columns | found))
 
 
-def exchanged(evidence, pair, labels=False):
-    """The evidence on networks with two outputs exchanged; the labels with them where those were swapped too."""
+def exchanged(seen, pair, labels=False):
+    """The observation of networks with two outputs exchanged; the labels with them where those were swapped too."""
     order = swapped(pair)
-    seen, images = evidence.observation, evidence.images
+    images = seen.images
     columns = {key: order[values] if key in NETWORKS else values for key, values in images.columns.items()}
     images = replace(images, columns=columns)
     if labels:  # whoever swapped them believes them, also when telling partitions
         images = replace(images, labels=order[images.labels])
         for rules in RULES.values():
             images = rules.simulate(images)
-    seen = replace(seen, probabilities=seen.probabilities[:, order], logits=seen.logits[:, order])
-    return judged(Evidence(seen, images))
+    outputs = {"probabilities": seen.probabilities[:, order], "logits": seen.logits[:, order]}
+    return judged(seen.replace(images=images, **outputs))
 
 
 def drawn(column, sizes, labels, rng):
@@ -238,9 +238,9 @@ def detection(draws):
     table = {}
     for name in JUDGES:
         rows = []
-        for evidence in draws:
-            found = verdict_confusion(evidence.images.columns[name].astype(int), evidence.correct)
-            off = found.estimated_accuracy - evidence.correct.mean()
+        for seen in draws:
+            found = verdict_confusion(seen.images.columns[name].astype(int), seen.correct)
+            off = found.estimated_accuracy - seen.correct.mean()
             rows.append((found.tpr, found.fpr, found.f1, off, abs(off), found.undecided / found.n))
         keys = ("tpr", "fpr", "f1", "bias", "mae", "undecided")
         table[name] = dict(zip(keys, np.mean(rows, axis=0).round(5).tolist(), strict=True))
@@ -249,8 +249,8 @@ def detection(draws):
 
 def one_network(name, looks, labels, arguments):
     """Detection without shift, and the errors of all estimators in every column."""
-    everything = evidence_on(SETS, name, looks, labels)
-    validation = evidence_on(("validation",), name, looks, labels)
+    everything = observed_on(SETS, name, looks, labels)
+    validation = observed_on(("validation",), name, looks, labels)
     sizes = [len(labels[one]) for one in SETS]
     rows, table = [], {}
     for place, column in enumerate(COLUMNS):
@@ -265,7 +265,7 @@ def one_network(name, looks, labels, arguments):
             # Swaps judge the draws of "no shift"; the networks share all draws.
             rng = np.random.default_rng([0 if pair else place, repetition])
             draws.append(pool.take(drawn(column, sizes, pool.labels, rng)))
-        truth = np.array([evidence.correct.mean() for evidence in draws])
+        truth = np.array([seen.correct.mean() for seen in draws])
         errors = {one.name: np.array([one.estimate(each).value for each in draws]) - truth for one in estimators}
         rows.append({"network": name, "column": column, "truth": truth, "errors": errors})
         if column == "no shift":

@@ -17,7 +17,6 @@ import numpy as np
 import torch
 
 from secondguess import training, zoo
-from secondguess.accuracy.oracles import Evidence
 from secondguess.accuracy.oracles.icos.oracle import Icos
 from secondguess.accuracy.recommended import RulesAndConfidence
 from secondguess.guard.panel import fit_panel
@@ -234,17 +233,17 @@ def _fleet(varied, size):
     )
 
 
-def _evidence(images, seed):
+def _digits_seen(images, seed):
     """Digits with made-up answers: right nine times in ten, and mostly sure."""
     rng = np.random.default_rng(seed)
     said = np.where(rng.random(len(images)) < 0.9, images.labels, rng.integers(10, size=len(images)))
     logits = rng.standard_normal((len(images), 10)) + 4 * np.eye(10)[said]
-    return Evidence(Observation(_softmax(logits)[0]), images)
+    return Observation(_softmax(logits)[0], images=images)
 
 
 def _icos_fit(count):
-    validation = _evidence(_dataset().test.take(np.arange(HELD["icos"]["validation images"])), 1)
-    return partial(Icos().fit, _evidence(_digits(count), 0), validation)
+    validation = _digits_seen(_dataset().test.take(np.arange(HELD["icos"]["validation images"])), 1)
+    return partial(Icos().fit, _digits_seen(_digits(count), 0), validation)
 
 
 @cache
@@ -253,19 +252,18 @@ def _icos():
 
 
 def _icos_judge(count):
-    return partial(_icos().judge, _evidence(_digits(count), 2))
+    return partial(_icos().judge, _digits_seen(_digits(count), 2))
 
 
 def _estimate(varied, size):
     held = HELD["estimate"] | {varied: size}
 
-    def evidence(count, seed):
+    def known(count, seed):
         seen = _seen(count, LOGIT_DIMENSIONS, held["classes"], seed)
-        blank = np.zeros((count, 1, 1, 1), dtype=np.uint8)
-        return Evidence(seen, ImageSet.from_arrays(blank, seen.predictions, layout="NCHW"))
+        return seen.replace(labels=seen.predictions)
 
-    estimator = RulesAndConfidence().fit(evidence(held["validation images"], 3))
-    return partial(estimator.estimate, evidence(held["images"], 4))
+    estimator = RulesAndConfidence().fit(known(held["validation images"], 3))
+    return partial(estimator.estimate, known(held["images"], 4))
 
 
 def _panel(varied, size):

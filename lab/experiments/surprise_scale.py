@@ -31,26 +31,8 @@ def observation(count, dimension, classes, seed, spread):
         chosen = labels[start : start + 100_000]
         noise = torch.randn(len(chosen), dimension, generator=generator, device=device)
         traces[start : start + len(chosen)] = (centres[chosen] + spread * noise).cpu().numpy()
-    return _seen(labels.cpu().numpy(), traces, classes)
-
-
-class _Seen(Observation):
-    """An observation whose predictions are given: 1,281,167 x 1,000 probabilities would take 10 GB for nothing."""
-
-    @property
-    def predictions(self):
-        return self.given
-
-    @property
-    def num_classes(self):
-        return self.classes
-
-
-def _seen(labels, traces, classes):
-    made = _Seen(probabilities=np.ones((len(labels), 1)), traces={Trace(): traces})
-    object.__setattr__(made, "given", labels)
-    object.__setattr__(made, "classes", classes)
-    return made
+    names = [str(k) for k in range(classes)]
+    return Observation(predictions=labels.cpu(), traces={Trace(): traces}, class_names=names)
 
 
 def main():

@@ -5,7 +5,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from secondguess.accuracy.oracles import Evidence
 from secondguess.accuracy.oracles.icos.input_rules import InputRules, Partition
 from secondguess.images import ImageSet
 from secondguess.model.observation import Observation
@@ -16,28 +15,28 @@ NAMES = tuple("abcdef")
 
 
 @pytest.fixture(scope="session")
-def see() -> Callable[..., Evidence]:
+def see() -> Callable[..., Observation]:
     """`see(logits, labels, logits_given=True)`: evidence with exactly these outputs, the image's side in a column."""
 
-    def make(logits: np.ndarray, labels: np.ndarray, logits_given: bool = True) -> Evidence:
+    def make(logits: np.ndarray, labels: np.ndarray, logits_given: bool = True) -> Observation:
         side = np.where(np.asarray(labels) < CLASSES // 2, "left", "right")
         images = ImageSet.from_arrays(
             np.zeros((len(labels), 2, 2), dtype=np.uint8), labels, class_names=NAMES, columns={"side": side}
         )
         given = logits.astype(np.float32) if logits_given else None
-        return Evidence(Observation(softmax(logits), logits=given, class_names=NAMES), images)
+        return Observation(softmax(logits), logits=given, class_names=NAMES, images=images)
 
     return make
 
 
 @pytest.fixture(scope="session")
-def world(see: Callable[..., Evidence]) -> Callable[..., Evidence]:
+def world(see: Callable[..., Observation]) -> Callable[..., Observation]:
     """`world(n, seed, exaggeration=1, spread=3)`: a model that says p and is right with p, or exaggerates its logits.
 
     The larger `spread`, the easier the images.
     """
 
-    def make(n: int, seed: int, exaggeration: float = 1.0, spread: float = 3.0) -> Evidence:
+    def make(n: int, seed: int, exaggeration: float = 1.0, spread: float = 3.0) -> Observation:
         rng = np.random.default_rng(seed)
         logits = spread * rng.normal(size=(n, CLASSES))
         labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)

@@ -21,16 +21,14 @@ def test_isotonic_calibration_is_scikit_learns(world) -> None:
 
     validation, operation = world(500, 0, 2.0), world(500, 1, 2.0)
     curve = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
-    curve.fit(validation.observation.confidences, validation.correct)
-    expected = curve.predict(operation.observation.confidences).mean()
+    curve.fit(validation.confidences, validation.correct)
+    expected = curve.predict(operation.confidences).mean()
     assert AverageConfidence("isotonic").fit(validation).estimate(operation).value == pytest.approx(expected, abs=1e-6)
 
 
 def test_difference_of_confidences(world) -> None:
     validation, operation = world(200, 0), world(300, 1, spread=1.0)
-    expected = (
-        validation.correct.mean() + operation.observation.confidences.mean() - validation.observation.confidences.mean()
-    )
+    expected = validation.correct.mean() + operation.confidences.mean() - validation.confidences.mean()
     assert DifferenceOfConfidences().fit(validation).estimate(operation).value == pytest.approx(expected)
 
 
@@ -39,7 +37,7 @@ def test_the_threshold_leaves_as_many_below_as_there_are_errors(score, world) ->
     validation = world(500, 0)
     estimator = ThresholdedConfidence(score).fit(validation)
     assert estimator.estimate(validation).value == pytest.approx(validation.correct.mean())
-    p = world(300, 1).observation.probabilities
+    p = world(300, 1).probabilities
     scores = p.max(axis=1) if score == "confidence" else (p * np.log(p)).sum(axis=1)
     assert estimator.estimate(world(300, 1)).value == pytest.approx((scores >= estimator._learnt).mean())
 

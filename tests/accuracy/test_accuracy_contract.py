@@ -15,7 +15,7 @@ from secondguess.accuracy import (
     ValidationAccuracy,
     standard_estimators,
 )
-from secondguess.accuracy.oracles import Evidence, Oracle, Verdicts
+from secondguess.accuracy.oracles import Oracle, Verdicts
 from secondguess.errors import UserError
 from secondguess.metrics import wilson
 from secondguess.model.observation import Observation
@@ -27,8 +27,8 @@ class Doubter(Oracle):
     name = "doubter"
     requires_fit = False
 
-    def _judge(self, operation: Evidence) -> Verdicts:
-        return Verdicts.make(operation.observation.confidences < 0.5)
+    def _judge(self, operation: Observation) -> Verdicts:
+        return Verdicts.make(operation.confidences < 0.5)
 
 
 ALL = [*standard_estimators(oracles=[Doubter()]), AverageConfidence("isotonic"), AverageConfidence(None)]
@@ -52,7 +52,7 @@ def test_without_shift_every_estimator_is_close(estimator: Estimator, world) -> 
 
 def test_labels_of_operation_are_not_looked_at(estimator: Estimator, world) -> None:
     operation = world(400, 1)
-    blind = Evidence(operation.observation, replace(operation.images, labels=np.full(400, -1)))
+    blind = operation.replace(images=replace(operation.images, labels=np.full(400, -1)))
     estimator.fit(world(400, 0))
     assert estimator.estimate(operation) == estimator.estimate(blind)
 
@@ -69,12 +69,12 @@ def test_what_cannot_be_estimated_says_so(estimator: Estimator, world) -> None:
     validation = world(50, 0)
     with pytest.raises(UserError, match=r"must see labelled images first; call fit\(validation\)"):
         estimator.clone().estimate(validation)
-    unknown = Evidence(validation.observation, replace(validation.images, labels=np.full(50, -1)))
+    unknown = validation.replace(images=replace(validation.images, labels=np.full(50, -1)))
     with pytest.raises(UserError, match="50 of the 50 in 'images' are unknown"):
         estimator.fit(unknown)
-    fewer = Evidence(
-        Observation(validation.observation.probabilities[:, :4]),
-        replace(validation.images, labels=validation.labels % 4, class_names=tuple("0123")),
+    fewer = Observation(
+        validation.probabilities[:, :4],
+        images=replace(validation.images, labels=validation.labels % 4, class_names=tuple("0123")),
     )
     with pytest.raises(UserError, match="fitted on 6 classes, but this observation has 4"):
         estimator.fit(validation).estimate(fewer)
@@ -83,8 +83,8 @@ def test_what_cannot_be_estimated_says_so(estimator: Estimator, world) -> None:
 def test_logits_and_their_probabilities_are_the_same_to_every_estimator(estimator: Estimator, world) -> None:
     validation, operation = world(300, 0), world(300, 1)
 
-    def bare(evidence: Evidence) -> Evidence:
-        return Evidence(replace(evidence.observation, logits=None), evidence.images)
+    def bare(evidence: Observation) -> Observation:
+        return evidence.replace(logits=None)
 
     with_logits = estimator.fit(validation).estimate(operation)
     without = estimator.fit(bare(validation)).estimate(bare(operation))

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from secondguess.accuracy import OraclePasses, cross_judged
-from secondguess.accuracy.oracles import Evidence, Oracle, Verdicts
+from secondguess.accuracy.oracles import Oracle, Verdicts
 from secondguess.accuracy.passes import rogan_gladen
 from secondguess.errors import UserError
+from secondguess.model.observation import Observation
 
 
 class Noisy(Oracle):
@@ -20,7 +21,7 @@ class Noisy(Oracle):
         self.doubted = doubted
         self.undecided = undecided
 
-    def _judge(self, operation: Evidence) -> Verdicts:
+    def _judge(self, operation: Observation) -> Verdicts:
         rng = np.random.default_rng(len(operation))
         wrong = rng.random(len(operation)) < np.where(operation.correct, self.doubted, self.found)
         return Verdicts.make(np.where(rng.random(len(operation)) < self.undecided, -1, wrong))
@@ -31,11 +32,11 @@ class Memory(Oracle):
 
     name = "memory"
 
-    def _fit(self, training: Evidence, validation: Evidence) -> None:
-        self.seen_ = validation.observation.confidences[~validation.correct]
+    def _fit(self, training: Observation, validation: Observation) -> None:
+        self.seen_ = validation.confidences[~validation.correct]
 
-    def _judge(self, operation: Evidence) -> Verdicts:
-        return Verdicts.make(np.isin(operation.observation.confidences, self.seen_))
+    def _judge(self, operation: Observation) -> Verdicts:
+        return Verdicts.make(np.isin(operation.confidences, self.seen_))
 
 
 def test_the_correction_solves_its_equation() -> None:

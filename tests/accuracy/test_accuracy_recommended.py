@@ -8,19 +8,16 @@ from scipy.optimize import minimize
 
 from secondguess.accuracy import AverageConfidence, RulesAndConfidence
 from secondguess.accuracy._set_labels import Channel, fit_channel, probability_right
-from secondguess.accuracy.oracles import Evidence
 from secondguess.accuracy.oracles.icos.input_rules import InputRules, Partition
 from secondguess.accuracy.recommended import allowed_labels
 from secondguess.errors import UserError
+from secondguess.model.observation import Observation
 
 
-def exchanged(evidence: Evidence, first: int, second: int) -> Evidence:
+def exchanged(evidence: Observation, first: int, second: int) -> Observation:
     order = np.arange(6)
     order[[first, second]] = second, first
-    seen = evidence.observation
-    return Evidence(
-        replace(seen, probabilities=seen.probabilities[:, order], logits=seen.logits[:, order]), evidence.images
-    )
+    return evidence.replace(probabilities=evidence.probabilities[:, order], logits=evidence.logits[:, order])
 
 
 def test_without_rules_it_is_the_average_confidence(world) -> None:
@@ -75,7 +72,7 @@ def test_every_image_has_its_probability(world, rules) -> None:
 
 def test_em_finds_the_maximum_of_the_posterior(world, rules) -> None:
     operation = exchanged(world(1500, 3, exaggeration=1.5), 2, 5)
-    scores = operation.observation.logits.astype(float)
+    scores = operation.logits.astype(float)
     scores -= scores.max(axis=1, keepdims=True)
     allowed = allowed_labels(rules, operation)
 
@@ -99,7 +96,7 @@ def test_rules_that_contradict_each_other_leave_nothing_right(world) -> None:
     operation = world(100, 0)
     images = replace(operation.images, columns={**operation.images.columns, "day": np.array(["mon"] * 50 + ["?"] * 50)})
     both = InputRules([Partition("left", ["a"], column="side"), Partition("mon", ["b"], column="day")])
-    evidence = Evidence(operation.observation, images)
+    evidence = operation.replace(images=images)
     allowed = allowed_labels(both, evidence)
     left = operation.labels < 3
     assert not allowed[:50][left[:50]].any()

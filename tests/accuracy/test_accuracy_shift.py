@@ -49,7 +49,7 @@ def test_frequencies_against_their_definitions() -> None:
 
 
 def test_the_nuclear_norm_is_numpys(world) -> None:
-    p = world(500, 0).observation.probabilities
+    p = world(500, 0).probabilities
     assert nuclear_norm(p) == pytest.approx(np.linalg.norm(p, "nuc") / np.sqrt(500 * 6))
 
 

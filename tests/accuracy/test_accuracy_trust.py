@@ -14,8 +14,7 @@ from secondguess.accuracy import (
     ValidationAccuracy,
     cross_check,
 )
-from secondguess.accuracy.oracles import Evidence
-from secondguess.accuracy.oracles.checks import example_evidence
+from secondguess.accuracy.oracles.checks import labelled_observation
 from secondguess.accuracy.oracles.cross_reference import CrossReference
 from secondguess.accuracy.oracles.icos import Icos
 from secondguess.accuracy.oracles.icos.input_rules import InputRules, Partition
@@ -84,9 +83,7 @@ def test_corrupted_and_ambiguous_images_are_looked_at(digits) -> None:
         [Partition("low", [0, 1, 2, 3, 4], column="half"), Partition("high", [5, 6, 7, 8, 9], column="half")]
     )
     estimators = [ValidationAccuracy(), RulesAndConfidence(rules)]
-    found = cross_check(
-        estimators, Evidence.of(classifier, images), classifier=classifier, ambiguous=blend, repetitions=2
-    )
+    found = cross_check(estimators, classifier.observe(images), classifier=classifier, ambiguous=blend, repetitions=2)
     naive, ours = ({trial.shift: trial for trial in found[one.name]} for one in estimators)
     assert list(naive)[3:] == ["corrupted", "half corrupted", "ambiguous"]
     assert naive["corrupted"].truth < naive["half corrupted"].truth < naive["nominal"].truth
@@ -105,9 +102,9 @@ def test_too_little_to_try_on(world) -> None:
 def test_oracles_and_other_models_do_not_see_a_swap_that_they_learnt_too(digits) -> None:
     """Whoever learnt from the same swapped labels is as wrong about a swap as validation accuracy is."""
     classifier, images = digits
-    training = Evidence.of(classifier, load("digits").train.head(300, seed=0))
-    training = Evidence(training.observation, replace(training.images, columns={"half": _half(training.labels)}))
-    blind = Icos(support=0).fit(training, Evidence.of(classifier, images))
+    training = classifier.observe(load("digits").train.head(300, seed=0))
+    training = training.replace(images=replace(training.images, columns={"half": _half(training.labels)}))
+    blind = Icos(support=0).fit(training, classifier.observe(images))
     estimators = [
         ValidationAccuracy(),
         OraclePasses(blind),
@@ -115,7 +112,7 @@ def test_oracles_and_other_models_do_not_see_a_swap_that_they_learnt_too(digits)
         OraclePasses(CrossReference([classifier, classifier])),
         EnsembleAgreement([classifier]),
     ]
-    found = cross_check(estimators, Evidence.of(classifier, images), training=training, repetitions=3)
+    found = cross_check(estimators, classifier.observe(images), training=training, repetitions=3)
     for name, trials in found.items():
         by_shift = {trial.shift: trial for trial in trials}
         swap, nominal = by_shift["swapped classes"], by_shift["nominal"]
@@ -124,15 +121,15 @@ def test_oracles_and_other_models_do_not_see_a_swap_that_they_learnt_too(digits)
         assert swap.truth + swap.bias == pytest.approx(nominal.truth + nominal.bias, abs=room), name
         assert swap.repetitions == (2 if name.startswith("icos") else 3)
     halves = [Partition("low", range(5), column="half"), Partition("high", range(5, 10), column="half")]
-    knowing = OraclePasses(Icos(InputRules(halves), support=0).fit(training, Evidence.of(classifier, images)))
-    seen = cross_check([knowing], Evidence.of(classifier, images), training=training, repetitions=3)
+    knowing = OraclePasses(Icos(InputRules(halves), support=0).fit(training, classifier.observe(images)))
+    seen = cross_check([knowing], classifier.observe(images), training=training, repetitions=3)
     assert seen["icos"][2].error < found["icos"][2].error
-    untried = cross_check([knowing], Evidence.of(classifier, images), repetitions=1)
+    untried = cross_check([knowing], classifier.observe(images), repetitions=1)
     assert [trial.shift for trial in untried["icos"]] == ["nominal", "class frequencies"]
 
 
 def test_recorded_predictions_are_no_opinion_about_corrupted_images() -> None:
-    evidence = example_evidence(Needs(), 200)
+    evidence = labelled_observation(Needs(), 200)
     classifier = Classifier(lambda images: np.full((len(images), 4), 0.25), class_names=evidence.class_names)
     found = cross_check(
         [ValidationAccuracy(), OraclePasses(CrossReference())], evidence, classifier=classifier, repetitions=1

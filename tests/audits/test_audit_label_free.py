@@ -13,7 +13,6 @@ from torch import nn
 
 import secondguess as sg
 from secondguess import AuditResult, Classifier, Dataset, ImageSet
-from secondguess.accuracy.oracles import Evidence
 from secondguess.accuracy.oracles.icos import Icos
 from secondguess.audits.sections import get, label_free, names
 from secondguess.stress import Corrupted
@@ -102,8 +101,8 @@ def test_what_the_oracle_finds_is_counted(
     result: AuditResult, page: str, net: nn.Module, digits: Dataset, halves: tuple[np.ndarray, np.ndarray]
 ) -> None:
     classifier = Classifier(net, class_names=digits.test.class_names, device="cpu")
-    validation, operation = (Evidence.of(classifier, digits.test.take(half)) for half in halves)
-    oracle = Icos(seed=SEED).fit(Evidence.of(classifier, digits.train), validation)
+    validation, operation = (classifier.observe(digits.test.take(half)) for half in halves)
+    oracle = Icos(seed=SEED).fit(classifier.observe(digits.train), validation)
     verdicts = oracle.judge(operation)
     assert result.numbers["label_free.nominal.icos.estimate"].value == pytest.approx(1 - verdicts.judged_wrong.mean())
     wrong = ~operation.correct

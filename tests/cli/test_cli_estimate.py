@@ -22,11 +22,11 @@ from safetensors.torch import save_file
 from torch import nn
 
 from secondguess import Classifier, UserError, load
-from secondguess.accuracy.oracles import Evidence
 from secondguess.accuracy.watched_folder import WatchedFolder, holds_images
 from secondguess.cli import estimate, main
 from secondguess.images import ImageSet, load_images, save_npz
 from secondguess.images.decode import BadImage
+from secondguess.model.observation import Observation
 from secondguess.progress import Silent
 
 METHODS = {
@@ -274,11 +274,11 @@ def test_incoming_looks_at_every_file_once(tmp_path, house, classifier, monkeypa
     assert incoming.look(Silent()) and looks == [6, 3, 1] and incoming.unreadable == ()
     (tmp_path / "in/a/002.png").unlink()
     assert incoming.look(Silent()) and looks == [6, 3, 1] and len(incoming) == 9
-    evidence = incoming.evidence()
+    evidence = incoming.observation()
     assert evidence.images.ids[:2] == ("a/000.png", "a/004.png") and evidence.images.ids[-1] == "half.png"
-    assert (evidence.labels == -1).all()
+    assert evidence.labels is None
     expected = classifier.predict(evidence.images)
-    np.testing.assert_allclose(evidence.observation.probabilities, expected, atol=1e-6)
+    np.testing.assert_allclose(evidence.probabilities, expected, atol=1e-6)
 
 
 def test_incoming_reads_files_within_the_folder_and_nothing_else(tmp_path, house, classifier):
@@ -299,7 +299,7 @@ def test_incoming_reads_files_within_the_folder_and_nothing_else(tmp_path, house
             way.symlink_to(folder)
         incoming = WatchedFolder(way, classifier, like, skip_bad=True)
         assert incoming.look(Silent()) and not incoming.look(Silent())
-        assert incoming.evidence().images.ids == ("a/000.png", "a/002.png", "b/001.png", "same.png")
+        assert incoming.observation().images.ids == ("a/000.png", "a/002.png", "b/001.png", "same.png")
         odd = ("nowhere.png", "out.png", "pipe.png", "self.png")
         assert incoming.unreadable == tuple(str(way / name) for name in odd)
     with pytest.raises(UserError, match=r"nowhere\.png is not a file within the folder .*--skip-bad"):
@@ -320,7 +320,7 @@ def test_a_look_that_fails_loses_nothing(tmp_path, house, classifier, monkeypatc
         patch.setattr(classifier, "observe", fails)
         incoming.look(Silent())
     assert incoming.look(Silent())
-    assert incoming.evidence().images.ids == ("b/001.png", "moved.png")
+    assert incoming.observation().images.ids == ("b/001.png", "moved.png")
 
 
 def test_a_watch_reports_what_came_while_another_image_broke(tmp_path, house, classifier, monkeypatch):
@@ -334,7 +334,7 @@ def test_a_watch_reports_what_came_while_another_image_broke(tmp_path, house, cl
     class StandIn:
         training = SimpleNamespace(images=load_images(house / "val.npz"))
 
-        def report(self, evidence: Evidence) -> dict[str, Any]:
+        def report(self, evidence: Observation) -> dict[str, Any]:
             reports.append(evidence.images.ids)
             return {"judged_wrong": []}
 
@@ -380,7 +380,7 @@ def test_incoming_needs_a_folder_and_an_image(tmp_path, house, classifier):
     incoming = WatchedFolder(tmp_path, classifier, like)
     assert not incoming.look(Silent())
     with pytest.raises(UserError, match=r"There is no image \(.png"):
-        incoming.evidence()
+        incoming.observation()
 
 
 def test_watching_estimates_again_and_ends_with_ctrl_c(house, words, tmp_path):

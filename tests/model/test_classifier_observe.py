@@ -165,8 +165,8 @@ def test_an_observation_can_be_cut(cnn: nn.Module, images: np.ndarray) -> None:
     for name in ("probabilities", "logits", "samples"):
         np.testing.assert_array_equal(getattr(part, name), getattr(seen, name)[rows])
     np.testing.assert_array_equal(part.trace("pool"), seen.trace("pool")[rows])
-    np.testing.assert_array_equal(part.images[0:3], images[rows])
-    np.testing.assert_array_equal(seen.take(slice(2, 5)).images[0:3], images[2:5])
+    np.testing.assert_array_equal(part.pixels[0:3], images[rows])
+    np.testing.assert_array_equal(seen.take(slice(2, 5)).pixels[0:3], images[2:5])
     assert (
         repr(part) == "Observation(3 images, 3 classes: probabilities, logits, trace pool/flatten, 2 dropout samples)"
     )

@@ -51,8 +51,8 @@ class ClassMeanDistance(Supervisor):
 
 
 def _pixels(observation: Observation) -> NDArray[np.float32]:
-    assert observation.images is not None
-    return observation.images[0 : len(observation)]
+    assert observation.pixels is not None
+    return observation.pixels[0 : len(observation)]
 
 
 @pytest.fixture

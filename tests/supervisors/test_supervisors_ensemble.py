@@ -77,8 +77,8 @@ def models(count: int = 4, classes: int = 4) -> list[torch.nn.Module]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_members_that_are_handed_in_are_asked(kind: Any, seen: Observation) -> None:
-    assert seen.images is not None
-    answers = np.stack([Classifier(model).predict(seen.images) for model in models()])
+    assert seen.pixels is not None
+    answers = np.stack([Classifier(model).predict(seen.pixels) for model in models()])
     supervisor = kind.of(DeepEnsemble(models()))
     assert supervisor.is_fitted
     np.testing.assert_allclose(supervisor.score(seen), literal(answers)[kind.name], rtol=1e-5, atol=1e-9)
@@ -88,12 +88,12 @@ def test_members_that_are_handed_in_are_asked(kind: Any, seen: Observation) -> N
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_trained_members_score_by_the_formula(kind: Any, seen: Observation) -> None:
-    assert seen.images is not None
+    assert seen.pixels is not None
     plan = Plan(**QUICK)
     fleet = secondguess.training.train_fleet(
-        plan.builder((1, 8, 8), 4), 3, seen.images, LABELS, **plan.recipe((1, 8, 8)), device="cpu"
+        plan.builder((1, 8, 8), 4), 3, seen.pixels, LABELS, **plan.recipe((1, 8, 8)), device="cpu"
     )
-    logits = fleet.predict(seen.images, device="cpu").astype(np.float64)
+    logits = fleet.predict(seen.pixels, device="cpu").astype(np.float64)
     answers = np.exp(logits) / np.exp(logits).sum(axis=2, keepdims=True)
     found = kind(**QUICK).fit(seen, LABELS).score(seen)
     np.testing.assert_allclose(found, literal(answers)[kind.name], rtol=1e-6, atol=1e-9)
@@ -223,10 +223,10 @@ def test_members_that_were_handed_in_cannot_be_saved(tmp_path: Path, seen: Obser
 
 
 def test_blocks_of_images_change_nothing(seen: Observation, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert seen.images is not None
-    whole = DeepEnsemble(models()).scores(seen.images, 4)
+    assert seen.pixels is not None
+    whole = DeepEnsemble(models()).scores(seen.pixels, 4)
     monkeypatch.setattr(_members, "ROWS", 7)
-    parts = DeepEnsemble(models()).scores(seen.images, 4)
+    parts = DeepEnsemble(models()).scores(seen.pixels, 4)
     for name, values in whole.items():
         np.testing.assert_allclose(parts[name], values, rtol=1e-4, atol=1e-7)
 

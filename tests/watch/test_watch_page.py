@@ -15,7 +15,7 @@ from secondguess.images import ImageSet
 from secondguess.metrics import wilson
 from secondguess.model.classifier import Classifier
 from secondguess.service.records import Records
-from secondguess.watch.estimates import estimator_for, recorded_evidence
+from secondguess.watch.estimates import estimator_for, recorded_observation
 from secondguess.watch.routes import watch_app
 from secondguess.watch.stream import Watch
 from secondguess.web.access import Guarded, Keys
@@ -117,9 +117,9 @@ def test_estimates_see_confidence_fall(tmp_path: Path) -> None:
         accuracy - (confidences - np.maximum(confidences - 0.2, 0.34)).mean(), abs=1e-6
     )
     assert estimate(predictions[:10], confidences[:10]) == []
-    evidence = recorded_evidence(predictions, confidences, 3)
+    evidence = recorded_observation(predictions, confidences, 3)
     np.testing.assert_array_equal(evidence.predictions, predictions)
-    np.testing.assert_allclose(evidence.observation.probabilities.sum(axis=1), 1)
+    np.testing.assert_allclose(evidence.probabilities.sum(axis=1), 1)
 
 
 @pytest.fixture

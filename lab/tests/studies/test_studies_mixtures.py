@@ -150,7 +150,7 @@ def test_ambiguous_images_are_right_where_the_drawn_label_is_predicted():
 def test_errors_are_those_of_an_estimator_asked_by_hand():
     validation, pool = look(300, 0), [look(200, 1), look(150, 2, accuracy=0.3)]
     windows = list(windows_of({"nominal": 200, "invalid": 150}, 100, [0.0, 0.3], 3, seed=5))
-    one = Combination(("nominal", "thresholded", "doubt"), ThresholdedScore("doubt").fit(validation.evidence()), 1.0)
+    one = Combination(("nominal", "thresholded", "doubt"), ThresholdedScore("doubt").fit(validation.observation()), 1.0)
     found = try_all([one], pool, windows, intervals=3, resamples=10)
     assert found["cells"] == [["nominal", 0.0], ["invalid", 0.3]]
     doubts = np.concatenate([part.columns["doubt"] for part in pool])
@@ -169,14 +169,14 @@ def test_errors_are_those_of_an_estimator_asked_by_hand():
     [(ThresholdedScore, ThresholdedConfidence("confidence")), (CalibratedScore, AverageConfidence("isotonic"))],
 )
 def test_with_confidence_as_the_score_estimators_are_those_of_the_accuracy_room(of_score, of_confidence):
-    validation, operation = look(400, 0).evidence(), look(300, 1, accuracy=0.6).evidence()
+    validation, operation = look(400, 0).observation(), look(300, 1, accuracy=0.6).observation()
     ours, theirs = of_score("doubt").fit(validation), of_confidence.fit(validation)
     assert ours.estimate(operation).value == pytest.approx(theirs.estimate(operation).value, abs=1e-9)
 
 
 def test_calibrated_scores_have_the_accuracy_of_validation_as_their_mean_there():
     validation = look(400, 0)
-    estimate = CalibratedScore("doubt").fit(validation.evidence()).estimate(validation.evidence())
+    estimate = CalibratedScore("doubt").fit(validation.observation()).estimate(validation.observation())
     assert estimate.value == pytest.approx(validation.right.mean())
     curve = IsotonicRegression(increasing=False).fit(validation.columns["doubt"], validation.right)
     assert estimate.value == pytest.approx(curve.predict(validation.columns["doubt"]).mean())

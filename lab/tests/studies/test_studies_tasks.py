@@ -10,7 +10,6 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 from secondguess import zoo
-from secondguess.accuracy.oracles import Evidence
 from secondguess.accuracy.oracles.cross_reference import CrossReference
 from secondguess.accuracy.oracles.icos import InputRules
 from secondguess.images import Dataset, ImageSet
@@ -45,7 +44,7 @@ def evidence(look, others):
     names = [str(digit) for digit in range(10)]
     pixels = np.zeros((len(look["labels"]), 1, 2, 2), np.float32)
     images = ImageSet.from_arrays(pixels, look["labels"], class_names=names, columns=columns, layout="NCHW")
-    return Evidence(Observation(np.eye(10)[look["predictions"]]), images)
+    return Observation(np.eye(10)[look["predictions"]], images=images)
 
 
 def test_verdicts_are_those_of_the_oracles_themselves():
@@ -56,7 +55,7 @@ def test_verdicts_are_those_of_the_oracles_themselves():
     for name in ("fine", "equal"):
         rules = InputRules.example(f"mnist_{name}")
         rules = InputRules([replace(one, column="source") for one in rules.partitions], rules.class_names)
-        broken = rules.violated(Evidence(seen.observation, rules.simulate(seen.images))) >= 0
+        broken = rules.violated(seen.replace(images=rules.simulate(seen.images))) >= 0
         np.testing.assert_array_equal(found[f"input_rules_{name}"], broken)
         np.testing.assert_array_equal(found[f"icos_{name}"], broken | first["pixel_rules"] | first["forest"])
         for criterion in (2, 3):

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.accuracy.base import Estimator, Rows
-from secondguess.accuracy.oracles import Evidence
 from secondguess.errors import UserError
+from secondguess.model.observation import Observation
 
 if TYPE_CHECKING:
     from secondguess.model.classifier import Classifier
@@ -46,17 +46,17 @@ class EnsembleAgreement(Estimator):
         """Always."""
         return True
 
-    def _see(self, evidence: Evidence) -> Rows:
-        agreement = np.zeros(len(evidence))
+    def _see(self, seen: Observation) -> Rows:
+        agreement = np.zeros(len(seen))
         for other in self.others:
-            seen = other.observe(evidence.images)
-            if seen.num_classes != evidence.observation.num_classes:
+            theirs = other.observe(seen.require_images("Agreement with other models"))
+            if theirs.num_classes != seen.num_classes:
                 raise UserError(
-                    f"{other.name} knows {seen.num_classes} classes, but the model in question "
-                    f"{evidence.observation.num_classes}; agreement needs models for the same classes."
+                    f"{other.name} knows {theirs.num_classes} classes, but the model in question "
+                    f"{seen.num_classes}; agreement needs models for the same classes."
                 )
-            agreement += seen.predictions == evidence.predictions
-        return agreement / len(self.others), evidence.predictions
+            agreement += theirs.predictions == seen.predictions
+        return agreement / len(self.others), seen.predictions
 
     def _learn(self, seen: Rows, labels: NDArray[np.int64]) -> float:
         return float((seen[1] == labels).mean() - seen[0].mean()) if self.corrected else 0.0

@@ -1,7 +1,7 @@
 """The contract of an estimator of accuracy: a number with an interval, from images whose labels nobody knows.
 
 An estimator learns from labelled validation images and is then asked about operation. A subclass writes three pure
-steps: `_see` takes from the evidence what it uses, as arrays with one row an image; `_learn` learns from such rows of
+steps: `_see` takes from an observation what it uses, as arrays with one row an image; `_learn` learns from such rows of
 the validation images and their labels; `_value` turns rows seen in operation into an accuracy. The public `fit` and
 `estimate` are final; they own the checks and the interval, which is a percentile bootstrap of both sets together: for
 every resample `_learn` and `_value` run on rows drawn with replacement. A bootstrap of validation images without a
@@ -23,10 +23,9 @@ from typing import Any, Self, final
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess.accuracy.oracles import Evidence
 from secondguess.errors import UserError
 from secondguess.metrics import Interval, wilson
-from secondguess.model.observation import Needs
+from secondguess.model.observation import Needs, Observation
 
 __all__ = ["Estimate", "Estimator", "Rows", "Trial"]
 
@@ -140,24 +139,25 @@ class Estimator(ABC):
         return False
 
     @final
-    def fit(self, validation: Evidence) -> Self:
+    def fit(self, validation: Observation) -> Self:
         """Learn from images whose labels are known, none of which the model was trained on."""
-        validation.require_labels(f"Fitting the estimator {self.name!r}")
-        self._classes = validation.observation.num_classes
-        self._seen, self._labels = self._see_labelled(validation), validation.labels
+        labels = validation.require_labels(f"Fitting the estimator {self.name!r}")
+        self._classes = validation.num_classes
+        self._seen, self._labels = self._see_labelled(validation), labels
         self._right = int(validation.correct.sum())
         self._learnt = self._learn(self._seen, self._labels)
         return self
 
     @final
-    def estimate(self, operation: Evidence) -> Estimate:
+    def estimate(self, operation: Observation) -> Estimate:
         """The accuracy on the images of operation; labels that happen to be known are not looked at."""
         if not hasattr(self, "_learnt"):
             raise UserError(f"The estimator {self.name!r} must see labelled images first; call fit(validation).")
-        if operation.observation.num_classes != self._classes:
+        operation.check_classes()
+        if operation.num_classes != self._classes:
             raise UserError(
                 f"The estimator {self.name!r} was fitted on {self._classes} classes, but this observation has "
-                f"{operation.observation.num_classes}."
+                f"{operation.num_classes}."
             )
         seen = self._see(operation)
         value = float(np.clip(self._value(self._learnt, seen), 0, 1))
@@ -182,16 +182,16 @@ class Estimator(ABC):
         copy.resamples, copy.level, copy.seed = self.resamples, self.level, self.seed
         return copy
 
-    def anew(self, training: Evidence | None, validation: Evidence) -> Self:
+    def anew(self, training: Observation | None, validation: Observation) -> Self:
         """An unfitted copy that has seen nothing but these images.
 
         Args:
-            training: on the training images, or None where they are not at hand.
-            validation: on the labelled images that the copy's `fit` will see.
+            training: of the training images, or None where they are not at hand.
+            validation: of the labelled images that the copy's `fit` will see.
         """
         return self.clone()
 
-    def retrained(self, training: Evidence | None, validation: Evidence) -> Self | None:
+    def retrained(self, training: Observation | None, validation: Observation) -> Self | None:
         """A fitted copy for which these images were all there was to learn from, or None if it cannot be made."""
         return self.anew(training, validation).fit(validation)
 
@@ -200,10 +200,10 @@ class Estimator(ABC):
         return f"{type(self).__name__}({shown})"
 
     @abstractmethod
-    def _see(self, evidence: Evidence) -> Rows:
+    def _see(self, seen: Observation) -> Rows:
         """What is used of each image: arrays with n rows."""
 
-    def _see_labelled(self, validation: Evidence) -> Rows:
+    def _see_labelled(self, validation: Observation) -> Rows:
         """What is used of each validation image; the same as of those in operation by default."""
         return self._see(validation)
 

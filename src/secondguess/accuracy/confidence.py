@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 
 from secondguess.accuracy._scaling import log_scores, softened
 from secondguess.accuracy.base import Estimator, Rows
-from secondguess.accuracy.oracles import Evidence
 from secondguess.errors import UserError
 from secondguess.metrics import wilson
+from secondguess.model.observation import Observation
 
 __all__ = ["AverageConfidence", "DifferenceOfConfidences", "ThresholdedConfidence", "ValidationAccuracy"]
 
@@ -37,8 +37,8 @@ class ValidationAccuracy(Estimator):
 
     name = "validation_accuracy"
 
-    def _see(self, evidence: Evidence) -> Rows:
-        return (evidence.predictions,)
+    def _see(self, seen: Observation) -> Rows:
+        return (seen.predictions,)
 
     def _learn(self, seen: Rows, labels: NDArray[np.int64]) -> float:
         return float((seen[0] == labels).mean())
@@ -64,8 +64,8 @@ class AverageConfidence(Estimator):
         self.calibration = calibration
         self.name = "average_confidence" + {"temperature": "", "isotonic": "_isotonic", None: "_raw"}[calibration]
 
-    def _see(self, evidence: Evidence) -> Rows:
-        return (log_scores(evidence.observation),)
+    def _see(self, seen: Observation) -> Rows:
+        return (log_scores(seen),)
 
     def _learn(self, seen: Rows, labels: NDArray[np.int64]) -> Any:
         (scores,) = seen
@@ -94,8 +94,8 @@ class DifferenceOfConfidences(Estimator):
 
     name = "difference_of_confidences"
 
-    def _see(self, evidence: Evidence) -> Rows:
-        return evidence.observation.confidences, evidence.predictions
+    def _see(self, seen: Observation) -> Rows:
+        return seen.confidences, seen.predictions
 
     def _learn(self, seen: Rows, labels: NDArray[np.int64]) -> float:
         confidences, predictions = seen
@@ -118,12 +118,11 @@ class ThresholdedConfidence(Estimator):
         self.score = score
         self.name = f"thresholded_{score}"
 
-    def _see(self, evidence: Evidence) -> Rows:
-        observation = evidence.observation
+    def _see(self, seen: Observation) -> Rows:
         if self.score == "confidence":
-            return observation.confidences, observation.predictions
-        inside = observation.probabilities
-        return (inside * np.log(np.maximum(inside, np.finfo(float).tiny))).sum(axis=1), observation.predictions
+            return seen.confidences, seen.predictions
+        inside = seen.probabilities
+        return (inside * np.log(np.maximum(inside, np.finfo(float).tiny))).sum(axis=1), seen.predictions
 
     def _learn(self, seen: Rows, labels: NDArray[np.int64]) -> float:
         scores, predictions = seen

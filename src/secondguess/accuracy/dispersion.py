@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.accuracy.base import Estimator, Rows
-from secondguess.accuracy.oracles import Evidence
+from secondguess.model.observation import Observation
 
 __all__ = ["NuclearNorm", "nuclear_norm"]
 
@@ -47,8 +47,8 @@ class NuclearNorm(Estimator):
 
     name = "nuclear_norm"
 
-    def _see(self, evidence: Evidence) -> Rows:
-        return evidence.observation.probabilities, evidence.predictions
+    def _see(self, seen: Observation) -> Rows:
+        return seen.probabilities, seen.predictions
 
     def _learn(self, seen: Rows, labels: NDArray[np.int64]) -> Curve:
         probabilities, predictions = seen

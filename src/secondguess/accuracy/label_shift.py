@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from secondguess.accuracy._scaling import log_scores, softened
 from secondguess.accuracy.base import Estimator, Rows
-from secondguess.accuracy.oracles import Evidence
 from secondguess.errors import UserError
+from secondguess.model.observation import Observation
 
 __all__ = ["LabelShift", "class_frequencies_bbse", "class_frequencies_em"]
 
@@ -50,8 +50,8 @@ class LabelShift(Estimator):
         self.method = method
         self.name = f"label_shift_{method}"
 
-    def _see(self, evidence: Evidence) -> Rows:
-        return (log_scores(evidence.observation),)
+    def _see(self, seen: Observation) -> Rows:
+        return (log_scores(seen),)
 
     def _learn(self, seen: Rows, labels: NDArray[np.int64]) -> Learnt:
         (scores,) = seen

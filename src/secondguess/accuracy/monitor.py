@@ -23,13 +23,13 @@ from secondguess.accuracy import (
     cross_judged,
     standard_estimators,
 )
-from secondguess.accuracy.oracles import Evidence
 from secondguess.accuracy.oracles.icos import Icos, InputRules
 from secondguess.environment import versions
 from secondguess.errors import UserError
 from secondguess.images import ImageSet, load, load_images
 from secondguess.metrics import wilson
 from secondguess.model.classifier import Classifier
+from secondguess.model.observation import Observation
 from secondguess.progress import Progress
 from secondguess.stress.ambiguous import PixelBlend
 
@@ -57,8 +57,8 @@ class AccuracyMonitor:
     """
 
     classifier: Classifier
-    training: Evidence
-    validation: Evidence
+    training: Observation
+    validation: Observation
     oracle: Icos
     estimators: list[Estimator]
     trust: dict[str, tuple[Trial, ...]]
@@ -66,10 +66,12 @@ class AccuracyMonitor:
     held_out: bool
     seed: int
 
-    def report(self, operation: Evidence) -> dict[str, Any]:
+    def report(self, operation: Observation) -> dict[str, Any]:
         """What is found on images, as JSON can hold it."""
         estimates = [one.estimate(operation).with_trust(self.trust[one.name]) for one in self.estimators]
-        known = bool((operation.labels >= 0).all())
+        labels = operation.labels
+        known = labels is not None and bool((labels >= 0).all())
+        images = operation.require_images("A report")
         truth = wilson(int(operation.correct.sum()), len(operation)) if known else None
         return {
             "model": {"name": self.classifier.name, "fingerprint": self.classifier.fingerprint},
@@ -77,8 +79,8 @@ class AccuracyMonitor:
             "versions": versions(),
             "training": _card(self.training),
             "validation": _card(self.validation) | {"held_out_of_training": self.held_out},
-            "operation": _card(operation) | {"skipped": list(operation.images.skipped)},
-            "notes": [*self.notes, *self._coverage(operation), *operation.images.notes],
+            "operation": _card(operation) | {"skipped": list(images.skipped)},
+            "notes": [*self.notes, *self._coverage(operation), *images.notes],
             "estimates": [_described(one) for one in estimates],
             "truth": None if truth is None else {"value": truth.value, "low": truth.low, "high": truth.high},
             "oracle": {
@@ -92,10 +94,11 @@ class AccuracyMonitor:
             "judged_wrong": list(_judged(self.oracle, operation)),
         }
 
-    def _coverage(self, operation: Evidence) -> list[str]:
+    def _coverage(self, operation: Observation) -> list[str]:
         if self.oracle.rules is None:
             return []
-        return [f"The rules say something about {self.oracle.rules.coverage(operation.images):.1%} of the images."]
+        covered = self.oracle.rules.coverage(operation.require_images("The rules"))
+        return [f"The rules say something about {covered:.1%} of the images."]
 
 
 def make_monitor(
@@ -156,7 +159,7 @@ def _refuse_columns(rules: InputRules, folder: str) -> None:
             )
 
 
-def _fitted(oracle: Icos, training: Evidence, validation: Evidence, seed: int) -> list[Estimator]:
+def _fitted(oracle: Icos, training: Observation, validation: Observation, seed: int) -> list[Estimator]:
     """All estimators, the oracle's mistakes measured on images that it was not fitted on."""
     verdicts = cross_judged(oracle, training, validation, seed=seed)
     estimators = standard_estimators(oracle.rules, [oracle])
@@ -226,14 +229,14 @@ def _ambiguous(training: ImageSet, count: int, seed: int) -> ImageSet | None:
         return None
 
 
-def look(classifier: Classifier, images: ImageSet, progress: Progress) -> Evidence:
+def look(classifier: Classifier, images: ImageSet, progress: Progress) -> Observation:
     """Let the classifier look at images once."""
     with progress.task(f"Looking at {images.name}", len(images)) as advance:
-        return Evidence(classifier.observe(images, progress=advance), images)
+        return classifier.observe(images, progress=advance)
 
 
-def _card(evidence: Evidence) -> dict[str, Any]:
-    images = evidence.images
+def _card(seen: Observation) -> dict[str, Any]:
+    images = seen.require_images("A report")
     return {"name": images.name, "images": len(images), "shape": list(images.shape), "fingerprint": images.fingerprint}
 
 
@@ -241,15 +244,15 @@ def _described(one: Estimate) -> dict[str, Any]:
     return one.to_json() | {"baseline": one.method in BASELINES, "recommended": one.method == RECOMMENDED}
 
 
-def _judged(oracle: Icos, operation: Evidence) -> Iterator[dict[str, Any]]:
+def _judged(oracle: Icos, operation: Observation) -> Iterator[dict[str, Any]]:
     """The predictions judged wrong, in the order of the images."""
-    verdicts, names, ids = oracle.judge(operation), operation.class_names, operation.images.ids
+    verdicts, names, ids = oracle.judge(operation), operation.class_names, operation.require_images("A report").ids
     for row in np.flatnonzero(verdicts.judged_wrong):
         advice = int(verdicts.advice[row])
         yield {
             "image": ids[row] if ids else f"image {row}",
             "predicted": names[operation.predictions[row]],
-            "confidence": float(operation.observation.confidences[row]),
+            "confidence": float(operation.confidences[row]),
             "advice": names[advice] if advice >= 0 else None,
             "reason": str(verdicts.reasons[row]),
         }

@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.accuracy.base import Estimator, Rows
-from secondguess.accuracy.oracles import Evidence, Oracle, Verdicts
+from secondguess.accuracy.oracles import Oracle, Verdicts
 from secondguess.accuracy.oracles.cross_reference import CrossReference
 from secondguess.errors import UserError
-from secondguess.model.observation import Needs
+from secondguess.model.observation import Needs, Observation
 
 __all__ = ["OraclePasses", "cross_judged", "rogan_gladen"]
 
@@ -79,7 +79,7 @@ class OraclePasses(Estimator):
         """Whether the predictions of some referee are a column of the images."""
         return isinstance(self.oracle, CrossReference) and any(isinstance(one, str) for one in self.oracle.referees)
 
-    def anew(self, training: Evidence | None, validation: Evidence) -> Self:
+    def anew(self, training: Observation | None, validation: Observation) -> Self:
         """A copy whose oracle was fitted on these images only; without training images the oracle stays as it is."""
         copy = self.clone()
         copy.verdicts = None
@@ -89,16 +89,16 @@ class OraclePasses(Estimator):
                 copy.verdicts = cross_judged(self.oracle, training, validation, folds=2)
         return copy
 
-    def retrained(self, training: Evidence | None, validation: Evidence) -> Self | None:
+    def retrained(self, training: Observation | None, validation: Observation) -> Self | None:
         """As of every estimator; an oracle that must be fitted cannot be without training images."""
         if training is None and self.oracle.requires_fit:
             return None
         return super().retrained(training, validation)
 
-    def _see(self, evidence: Evidence) -> Rows:
-        return self.oracle.judge(evidence).wrong, evidence.predictions
+    def _see(self, seen: Observation) -> Rows:
+        return self.oracle.judge(seen).wrong, seen.predictions
 
-    def _see_labelled(self, validation: Evidence) -> Rows:
+    def _see_labelled(self, validation: Observation) -> Rows:
         if self.verdicts is None:
             return self._see(validation)
         if len(self.verdicts) != len(validation):
@@ -151,14 +151,14 @@ def rogan_gladen(alarms: float, rates: tuple[float, float, float]) -> float:
 
 
 def cross_judged(
-    oracle: Oracle, training: Evidence, validation: Evidence, *, folds: int = 5, seed: int = 0
+    oracle: Oracle, training: Observation, validation: Observation, *, folds: int = 5, seed: int = 0
 ) -> Verdicts:
     """Verdicts on the validation images, each by a copy of the oracle that was fitted without it.
 
     Args:
         oracle: left as it is; its copies are fitted.
-        training: on the training images, the same for all copies.
-        validation: on labelled images, split at random.
+        training: of the training images, the same for all copies.
+        validation: of labelled images, split at random.
         folds: how many copies are fitted.
         seed: of the split.
     """

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from secondguess.accuracy._scaling import log_scores
 from secondguess.accuracy._set_labels import Channel, fit_channel, probability_right
 from secondguess.accuracy.base import Estimator, Rows
-from secondguess.accuracy.oracles import Evidence
 from secondguess.errors import UserError
+from secondguess.model.observation import Observation
 
 if TYPE_CHECKING:
     from secondguess.accuracy.oracles.icos.input_rules import InputRules
@@ -46,18 +46,18 @@ class RulesAndConfidence(Estimator):
     def __init__(self, rules: InputRules | None = None) -> None:
         self.rules = rules
 
-    def right(self, operation: Evidence) -> NDArray[np.float64]:
+    def right(self, operation: Observation) -> NDArray[np.float64]:
         """The probability that each prediction is right, (n,), of which the estimate is the mean."""
         if not hasattr(self, "_learnt"):
             raise UserError(f"The estimator {self.name!r} must see labelled images first; call fit(validation).")
         scores, allowed = self._see(operation)
         return probability_right(scores, allowed, self._channel(self._learnt, (scores, allowed)))
 
-    def _see(self, evidence: Evidence) -> Rows:
-        return log_scores(evidence.observation), allowed_labels(self.rules, evidence)
+    def _see(self, seen: Observation) -> Rows:
+        return log_scores(seen), allowed_labels(self.rules, seen)
 
-    def _see_labelled(self, validation: Evidence) -> Rows:
-        return (log_scores(validation.observation),)
+    def _see_labelled(self, validation: Observation) -> Rows:
+        return (log_scores(validation),)
 
     def _learn(self, seen: Rows, labels: NDArray[np.int64]) -> float:
         from secondguess.training import fit_temperature
@@ -107,8 +107,8 @@ class RulesAndConfidence(Estimator):
         return values
 
 
-def allowed_labels(rules: InputRules | None, evidence: Evidence) -> NDArray[np.bool_]:
+def allowed_labels(rules: InputRules | None, seen: Observation) -> NDArray[np.bool_]:
     """Which classes each image can belong to, (n, K): all that no rule about one of its partitions excludes."""
     if rules is None:
-        return np.ones((len(evidence), evidence.observation.num_classes), dtype=bool)
-    return np.asarray(~(rules.members(evidence.images) @ ~rules.allowed(evidence.class_names)))
+        return np.ones((len(seen), seen.num_classes), dtype=bool)
+    return np.asarray(~(rules.members(seen.require_images("The rules")) @ ~rules.allowed(seen.class_names)))

@@ -30,7 +30,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.accuracy.base import Estimator, Trial
-from secondguess.accuracy.oracles import Evidence
 from secondguess.accuracy.passes import OraclePasses
 from secondguess.errors import UserError
 from secondguess.model.observation import Needs, Observation
@@ -46,9 +45,9 @@ RELOOKED = ("corrupted", "half corrupted", "ambiguous")
 
 
 class Drawn(NamedTuple):
-    """Evidence on one shifted set, and the two classes that were exchanged, if any."""
+    """What was seen of one shifted set, and the two classes that were exchanged, if any."""
 
-    evidence: Evidence
+    seen: Observation
     pair: tuple[int, int] | None = None
 
 
@@ -57,9 +56,9 @@ Draw = Callable[[np.random.Generator], Drawn]
 
 def cross_check(
     estimators: Sequence[Estimator],
-    validation: Evidence,
+    validation: Observation,
     *,
-    training: Evidence | None = None,
+    training: Observation | None = None,
     classifier: Classifier | None = None,
     ambiguous: ImageSet | None = None,
     repetitions: int = 5,
@@ -69,8 +68,8 @@ def cross_check(
 
     Args:
         estimators: of different names; copies of them are fitted, they are left as they are.
-        validation: on labelled images; one half fits, the other half is shifted.
-        training: on the training images, with which the oracles of estimators are fitted anew; without it an oracle
+        validation: of labelled images; one half fits, the other half is shifted.
+        training: of the training images, with which the oracles of estimators are fitted anew; without it an oracle
             that was fitted on these validation images looks better than it is, and is not tried on swapped classes.
         classifier: looks at corrupted and ambiguous images; without it these kinds are left out.
         ambiguous: labelled ambiguous images.
@@ -112,7 +111,7 @@ def cross_check(
 
 
 def shifted(
-    nominal: Evidence, classifier: Classifier | None, ambiguous: ImageSet | None, needs: Needs, seed: int
+    nominal: Observation, classifier: Classifier | None, ambiguous: ImageSet | None, needs: Needs, seed: int
 ) -> Iterator[tuple[str, Draw]]:
     """The kinds of shift that can be made, each with a function that draws a set of the size of `nominal`."""
     yield "nominal", lambda rng: Drawn(_again(nominal, rng))
@@ -124,27 +123,28 @@ def shifted(
     yield "corrupted", lambda rng: Drawn(_again(corrupted, rng))
     yield "half corrupted", lambda rng: Drawn(_halves(nominal, corrupted, rng))
     if ambiguous is not None:
-        doubtful = Evidence.of(classifier, _with_columns(ambiguous, nominal.images), needs)
+        doubtful = classifier.observe(_with_columns(ambiguous, nominal), needs)
         doubtful.require_labels("Trying estimators on ambiguous images")
         yield "ambiguous", lambda rng: Drawn(_halves(nominal, doubtful, rng))
 
 
-def swapped(evidence: Evidence, rng: np.random.Generator) -> Drawn:
+def swapped(seen: Observation, rng: np.random.Generator) -> Drawn:
     """The same images, seen by a model for which two classes, of those that occur, have changed places."""
-    first, second = rng.choice(np.unique(evidence.labels), size=2, replace=len(np.unique(evidence.labels)) < 2)
+    classes = np.unique(seen.require_labels("Exchanging classes"))
+    first, second = rng.choice(classes, size=2, replace=len(classes) < 2)
     pair = int(first), int(second)
-    return Drawn(_outputs_exchanged(evidence, pair), pair)
+    return Drawn(_outputs_exchanged(seen, pair), pair)
 
 
-def _estimated(one: Estimator, case: Drawn, training: Evidence | None, fitting: Evidence) -> float | None:
+def _estimated(one: Estimator, case: Drawn, training: Observation | None, fitting: Observation) -> float | None:
     """What a fitted estimator says, learning anew where classes were exchanged; None if it cannot."""
     if case.pair is None:
-        return one.estimate(case.evidence).value
+        return one.estimate(case.seen).value
     if one.other_models:  # they learnt from the same labels, so among them nothing has changed
-        return one.estimate(_outputs_exchanged(case.evidence, case.pair)).value
+        return one.estimate(_outputs_exchanged(case.seen, case.pair)).value
     learnt_from = None if training is None else _all_exchanged(training, case.pair)
     anew = one.retrained(learnt_from, _all_exchanged(fitting, case.pair))
-    return None if anew is None else anew.estimate(case.evidence).value
+    return None if anew is None else anew.estimate(case.seen).value
 
 
 def _affordable(one: Estimator, kind: str) -> int | None:
@@ -155,50 +155,50 @@ def _affordable(one: Estimator, kind: str) -> int | None:
 def _trial(kind: str, values: list[float], drawn: list[Drawn]) -> Trial | None:
     if not values:
         return None
-    truth = np.array([case.evidence.correct.mean() for case in drawn[: len(values)]])
+    truth = np.array([case.seen.correct.mean() for case in drawn[: len(values)]])
     off = np.array(values) - truth
     return Trial(kind, float(np.abs(off).mean()), float(off.mean()), float(truth.mean()), len(values))
 
 
-def _order(evidence: Evidence, pair: tuple[int, int]) -> NDArray[np.int64]:
-    order = np.arange(evidence.observation.num_classes)
+def _order(seen: Observation, pair: tuple[int, int]) -> NDArray[np.int64]:
+    order = np.arange(seen.num_classes)
     order[list(pair)] = pair[::-1]
     return order
 
 
-def _all_exchanged(evidence: Evidence, pair: tuple[int, int]) -> Evidence:
+def _all_exchanged(seen: Observation, pair: tuple[int, int]) -> Observation:
     """Labelled images in a world where two classes have each other's name: outputs and labels agree as before."""
-    order, images = _order(evidence, pair), evidence.images
-    labels = np.where(images.labels < 0, images.labels, order[images.labels])
+    order, images = _order(seen, pair), seen.images
+    labels = order[seen.require_labels("Exchanging classes")]
+    exchanged = _outputs_exchanged(seen, pair)
+    if images is None:
+        return exchanged.replace(labels=labels)
     soft = None if images.soft_labels is None else images.soft_labels[:, order]
-    return Evidence(_outputs_exchanged(evidence, pair).observation, replace(images, labels=labels, soft_labels=soft))
+    return exchanged.replace(images=replace(images, labels=labels, soft_labels=soft))
 
 
-def _outputs_exchanged(evidence: Evidence, pair: tuple[int, int]) -> Evidence:
+def _outputs_exchanged(seen: Observation, pair: tuple[int, int]) -> Observation:
     """The same images with the outputs of two classes exchanged; done twice, everything is as before."""
-    order = _order(evidence, pair)
-    seen = evidence.observation
-    exchanged = replace(
-        seen,
+    order = _order(seen, pair)
+    return seen.replace(
         probabilities=seen.probabilities[:, order],
         logits=None if seen.logits is None else seen.logits[:, order],
         samples=None if seen.samples is None else seen.samples[:, :, order],
     )
-    return Evidence(exchanged, evidence.images)
 
 
-def _again(evidence: Evidence, rng: np.random.Generator) -> Evidence:
-    return evidence.take(rng.integers(len(evidence), size=len(evidence)))
+def _again(seen: Observation, rng: np.random.Generator) -> Observation:
+    return seen.take(rng.integers(len(seen), size=len(seen)))
 
 
-def _reweighted(evidence: Evidence, rng: np.random.Generator) -> Evidence:
-    classes, of_image = np.unique(evidence.labels, return_inverse=True)
+def _reweighted(seen: Observation, rng: np.random.Generator) -> Observation:
+    classes, of_image = np.unique(seen.require_labels("Drawing by class"), return_inverse=True)
     share = rng.dirichlet(np.ones(len(classes))) / np.bincount(of_image)
     weights = share[of_image]
-    return evidence.take(rng.choice(len(evidence), size=len(evidence), p=weights / weights.sum()))
+    return seen.take(rng.choice(len(seen), size=len(seen), p=weights / weights.sum()))
 
 
-def _halves(first: Evidence, second: Evidence, rng: np.random.Generator) -> Evidence:
+def _halves(first: Observation, second: Observation, rng: np.random.Generator) -> Observation:
     """As many images as in the first set, half of them from each."""
     half = len(first) // 2
     return _joined(
@@ -206,50 +206,54 @@ def _halves(first: Evidence, second: Evidence, rng: np.random.Generator) -> Evid
     )
 
 
-def _corrupted(nominal: Evidence, classifier: Classifier, needs: Needs, seed: int) -> Evidence:
+def _corrupted(nominal: Observation, classifier: Classifier, needs: Needs, seed: int) -> Observation:
     from secondguess.stress import Corrupted
 
-    made = Corrupted().make(nominal.images, seed=seed)
-    images = replace(made, columns={**nominal.images.columns, **made.columns})  # a camera stays the same camera
-    return Evidence.of(classifier, images, needs)
+    made = Corrupted().make(nominal.require_images("Corrupting"), seed=seed)
+    images = replace(made, columns={**nominal.columns, **made.columns})  # a camera stays the same camera
+    return classifier.observe(images, needs)
 
 
-def _with_columns(images: ImageSet, like: ImageSet) -> ImageSet:
+def _with_columns(images: ImageSet, like: Observation) -> ImageSet:
     """The images with an empty column where the others have one: rules then have no opinion about them."""
     lacking = {name: np.full(len(images), "") for name in like.columns if name not in images.columns}
     return replace(images, columns={**images.columns, **lacking}, ids=images.ids or ("",) * len(images))
 
 
-def _joined(first: Evidence, second: Evidence) -> Evidence:
+def _joined(first: Observation, second: Observation) -> Observation:
     """Two sets in one; of the images only what both know is kept."""
     from secondguess.images import ImageSet
 
-    one, other = first.observation, second.observation
-    joined = Observation(
-        np.concatenate([one.probabilities, other.probabilities]),
-        None if one.logits is None or other.logits is None else np.concatenate([one.logits, other.logits]),
-        {
-            trace: np.concatenate([one.traces[trace], other.traces[trace]])
-            for trace in one.traces
-            if trace in other.traces
-        },
-        None if one.samples is None or other.samples is None else np.concatenate([one.samples, other.samples]),
-        class_names=one.class_names,
-    )
+    one, other = (seen.require_images("Joining two sets") for seen in (first, second))
     images = ImageSet.from_arrays(
-        np.concatenate([first.images.materialise(), second.images.materialise()]),
-        np.concatenate([first.labels, second.labels]),
+        np.concatenate([one.materialise(), other.materialise()]),
+        np.concatenate([one.labels, other.labels]),
         class_names=first.class_names,
         layout="NCHW",
-        name=f"{first.images.name} and {second.images.name}",
-        ids=[*first.images.ids, *second.images.ids] if first.images.ids and second.images.ids else None,
+        name=f"{one.name} and {other.name}",
+        ids=[*one.ids, *other.ids] if one.ids and other.ids else None,
         columns={
-            name: _concatenated(np.asarray(values), np.asarray(second.images.columns[name]))
-            for name, values in first.images.columns.items()
-            if name in second.images.columns
+            name: _concatenated(np.asarray(values), np.asarray(other.columns[name]))
+            for name, values in one.columns.items()
+            if name in other.columns
         },
     )
-    return Evidence(joined, images)
+    return Observation(
+        np.concatenate([first.probabilities, second.probabilities]),
+        _both(first.logits, second.logits),
+        {
+            trace: np.concatenate([first.traces[trace], second.traces[trace]])
+            for trace in first.traces
+            if trace in second.traces
+        },
+        _both(first.samples, second.samples),
+        images,
+        class_names=first.class_names,
+    )
+
+
+def _both(first: NDArray[Any] | None, second: NDArray[Any] | None) -> NDArray[Any] | None:
+    return None if first is None or second is None else np.concatenate([first, second])
 
 
 def _concatenated(first: NDArray[Any], second: NDArray[Any]) -> NDArray[Any]:

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess.accuracy.oracles import Evidence
 from secondguess.errors import UserError
 from secondguess.images.decode import EXTENSIONS, BadImage
 from secondguess.images.encoded import FileSource
@@ -89,7 +88,7 @@ class WatchedFolder:
         for row in FileSource([path for path, _, _ in files], self._like.shape, self._fit).unreadable():
             del self._seen[files[row]]
 
-    def evidence(self) -> Evidence:
+    def observation(self) -> Observation:
         """All images that were there at the last look; `BadImage` where one cannot be read any more."""
         if not self._seen:
             raise UserError(f"There is no image ({', '.join(EXTENSIONS)}) in the folder {self.folder}.")
@@ -98,7 +97,7 @@ class WatchedFolder:
         if len(files) * math.prod(images.shape) <= IN_MEMORY:  # several will read them
             images = replace(images, images=ArraySource(images.materialise(), "NCHW"))
         probabilities = np.stack([self._seen[file] for file in files])
-        return Evidence(Observation(probabilities, images=images.images, class_names=images.class_names), images)
+        return Observation(probabilities, images=images)
 
     def _readable(self, files: Sequence[File]) -> list[File]:
         self.unreadable = ()

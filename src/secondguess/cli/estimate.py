@@ -35,8 +35,8 @@ from secondguess.errors import UserError
 
 if TYPE_CHECKING:
     from secondguess.accuracy.monitor import AccuracyMonitor
-    from secondguess.accuracy.oracles import Evidence
     from secondguess.accuracy.watched_folder import WatchedFolder
+    from secondguess.model.observation import Observation
     from secondguess.progress import Progress
 
 __all__ = ["estimate"]
@@ -122,7 +122,8 @@ def estimate(
         load_images(operation, **loading)  # a mistyped name is told before the work begins
     folder = operation if arriving else None
     desk = make_monitor(classifier, train, validation, rules, limit, seed, loading, progress, folder=folder)
-    loading |= {"size": desk.training.images.shape[1:], "channels": desk.training.images.shape[0]}
+    shape = desk.training.require_images("Estimating").shape
+    loading |= {"size": shape[1:], "channels": shape[0]}
     if watch:
         _watch(desk, Path(operation), every, out, fit, progress)
     found = desk.report(_operation(desk, operation, loading, progress))
@@ -130,13 +131,13 @@ def estimate(
     print_json(found) if json else _print(found)
 
 
-def _operation(desk: AccuracyMonitor, where: str, loading: dict[str, Any], progress: Progress) -> Evidence:
+def _operation(desk: AccuracyMonitor, where: str, loading: dict[str, Any], progress: Progress) -> Observation:
     """A folder of images as it is; anything else that can be loaded, with its metadata columns."""
     from secondguess.accuracy.monitor import look
     from secondguess.accuracy.watched_folder import WatchedFolder, holds_images
     from secondguess.images import load_images
 
-    like, folder = desk.training.images, Path(where)
+    like, folder = desk.training.require_images("Estimating"), Path(where)
     if not holds_images(folder):
         return look(desk.classifier, replace(load_images(where, **loading), name=where), progress)
     incoming = WatchedFolder(folder, desk.classifier, like, fit=loading["fit"], skip_bad=loading["skip_bad"])
@@ -144,11 +145,10 @@ def _operation(desk: AccuracyMonitor, where: str, loading: dict[str, Any], progr
     return _arrived(incoming)
 
 
-def _arrived(incoming: WatchedFolder) -> Evidence:
-    from secondguess.accuracy.oracles import Evidence
-
-    found = incoming.evidence()
-    return Evidence(found.observation, replace(found.images, skipped=incoming.unreadable))
+def _arrived(incoming: WatchedFolder) -> Observation:
+    found = incoming.observation()
+    images = found.require_images("A report")
+    return found.replace(images=replace(images, skipped=incoming.unreadable))
 
 
 def _watch(desk: AccuracyMonitor, folder: Path, every: float, out: Path | None, fit: str, progress: Progress) -> None:
@@ -157,7 +157,8 @@ def _watch(desk: AccuracyMonitor, folder: Path, every: float, out: Path | None, 
     from secondguess.images.decode import BadImage
     from secondguess.progress import Silent
 
-    incoming = WatchedFolder(folder, desk.classifier, desk.training.images, fit=fit, skip_bad=True)  # type: ignore[arg-type]
+    like = desk.training.require_images("Estimating")
+    incoming = WatchedFolder(folder, desk.classifier, like, fit=fit, skip_bad=True)  # type: ignore[arg-type]
     told: set[tuple[str, str]] = set()
     due = False  # whether anything has changed since the last report
     if not isinstance(progress, Silent):

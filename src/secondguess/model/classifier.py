@@ -26,7 +26,7 @@ from secondguess.model.outputs import Convention, as_matrix, detect, to_probabil
 from secondguess.model.recording import Item, Sinks, sample_chunk
 
 if TYPE_CHECKING:
-    from secondguess.images import ImageSource
+    from secondguess.images import ImageSet, ImageSource
     from secondguess.model.backends.differentiable import Differentiable
     from secondguess.model.session import Session
 
@@ -213,13 +213,15 @@ class Classifier:
         """Look at a set of images once and record what was asked for.
 
         Args:
-            images: an `ImageSet`, an image source, or an array (n, C, H, W) or (n, H, W[, C]) of uint8 or of floats
-                in [0, 1].
+            images: an `ImageSet`, whose labels, ids and columns go with the observation, an image source, or an array
+                (n, C, H, W) or (n, H, W[, C]) of uint8 or of floats in [0, 1].
             needs: what to record; probabilities alone if left out.
             seed: of the dropout samples. Sample s of an image depends on the seed, s and the image's place in the set,
                 not on the batch size nor on how many samples are asked for.
             progress: called with (images done, images in all) after every batch.
         """
+        from secondguess.images import ImageSet
+
         needs = needs or Needs()
         self.check(needs)
         source = self.source(images)
@@ -232,7 +234,7 @@ class Classifier:
         elif progress:
             progress(len(source), len(source))
         self._seen_shape = (source.shape[0], source.shape[1], source.shape[2])
-        return self._observation(source, seen)
+        return self._observation(images if isinstance(images, ImageSet) else source, seen)
 
     def session(self, needs: Needs | None = None, shape: tuple[int, int, int] | None = None) -> Session:
         """How a few images are looked at quickly, again and again.
@@ -302,7 +304,7 @@ class Classifier:
                 values[item] = probabilities
         return values
 
-    def _observation(self, source: ImageSource, seen: Mapping[Item, NDArray[Any]]) -> Observation:
+    def _observation(self, images: ImageSet | ImageSource, seen: Mapping[Item, NDArray[Any]]) -> Observation:
         by_what = {item.what: array for item, array in seen.items()}
         probabilities = by_what["probabilities"]
         if self.class_names and len(self.class_names) != probabilities.shape[1]:
@@ -315,7 +317,7 @@ class Classifier:
             logits=by_what.get("logits"),
             traces={item.trace: array for item, array in seen.items() if item.trace},
             samples=by_what.get("samples"),
-            images=source,
+            images=images,
             class_names=self.class_names,
         )
 

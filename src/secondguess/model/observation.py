@@ -7,24 +7,26 @@ declare their needs; whoever runs them takes the union and makes a single pass f
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from math import ceil
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.errors import UserError
+from secondguess.model.outputs import to_probabilities
 
 if TYPE_CHECKING:
-    from secondguess.images import ImageSource
+    from secondguess.images import ImageSet, ImageSource
 
-__all__ = ["Needs", "Observation", "Trace"]
+__all__ = ["Needs", "Observation", "Trace", "are_numbers", "shown_classes"]
 
 PENULTIMATE = "penultimate"
 GRID_SIDE, GRID_WIDTH = 4, 2048
+ROWS = ("probabilities", "logits", "samples", "labels", "predictions")  # arguments with one row an image
 
 
 @dataclass(frozen=True, order=True)
@@ -161,59 +163,173 @@ class Needs:
         return frozenset({"probabilities"} | {name for name, needed in wanted.items() if needed})
 
 
-@dataclass(frozen=True, eq=False)
 class Observation:
-    """Everything seen of a classifier on n images in one pass. Immutable; arrays may be memory-mapped.
+    """What was seen of a classifier on n images, and what is known about them. Immutable; arrays may be memory-mapped.
+
+    `classifier.observe(images)` makes one. Arrays that come from elsewhere make one too:
+    `Observation(probabilities=p, traces={"penultimate": a}, labels=y)`; at least one of probabilities, logits and
+    predictions is needed.
+
+    Args:
+        probabilities: (n, K) float64, rows sum to one; the softmax of the logits where only those are given.
+        logits: (n, K) float32, or None where the model gives probabilities only.
+        traces: one (n, d) float32 array by `Trace`; or the raw output (n, ...) of a layer by the layer's name, which
+            is then reduced the way it is asked for.
+        samples: (n, S, K) float32 probabilities of S passes with dropout, or None.
+        images: the n images: an `ImageSet`, whose labels, ids and columns belong to the observation, or an image
+            source, or None.
+        labels: (n,) int64, -1 where unknown; those of the image set where there is one.
+        class_names: K names; those of the image set, or `"0"`, `"1"`, ..., where none are given.
+        predictions: (n,) predicted classes, where probabilities and logits were not recorded.
+        columns: further arrays (n,) by name, such as what other models predict; those of the image set where there is
+            one.
 
     Attributes:
-        probabilities: (n, K) float64, rows sum to one.
-        logits: (n, K) float32, or None where the model gives probabilities only.
-        traces: one (n, d) float32 array for every trace that was asked for.
-        samples: (n, S, K) float32 probabilities of S passes with dropout, or None.
-        images: a handle on the n images.
-        class_names: K names.
+        logits: (n, K), or None.
+        traces: by `Trace`.
+        samples: (n, S, K), or None.
     """
 
-    probabilities: NDArray[np.float64]
-    logits: NDArray[np.float32] | None = None
-    traces: Mapping[Trace, NDArray[np.float32]] = field(default_factory=dict)
-    samples: NDArray[np.float32] | None = None
-    images: ImageSource | None = None
-    class_names: tuple[str, ...] = ()
+    logits: NDArray[np.float32] | None
+    traces: Mapping[Trace, NDArray[np.float32]]
+    samples: NDArray[np.float32] | None
+    _probabilities: NDArray[np.float64] | None
+    _predictions: NDArray[np.int64] | None
+    _labels: NDArray[np.int64] | None
+    _outputs: Mapping[str, NDArray[np.float32]]
+    _images: ImageSet | ImageSource | None
+    _names: tuple[str, ...]
+    _columns: Mapping[str, NDArray[Any]]
 
-    def __post_init__(self) -> None:
-        if not self.class_names:
-            names = tuple(str(k) for k in range(self.probabilities.shape[1]))
-            object.__setattr__(self, "class_names", names)
+    def __init__(
+        self,
+        probabilities: Any = None,
+        logits: Any = None,
+        traces: Mapping[Trace | str, Any] | Mapping[Trace, Any] | None = None,
+        samples: Any = None,
+        images: ImageSet | ImageSource | None = None,
+        labels: Any = None,
+        class_names: Sequence[str] = (),
+        predictions: Any = None,
+        columns: Mapping[str, Any] | None = None,
+    ) -> None:
+        outputs, reduced = _split(traces or {})
+        vars(self).update(
+            _probabilities=_array(probabilities),
+            logits=_array(logits),
+            traces=reduced,
+            samples=_array(samples),
+            _outputs=outputs,
+            _images=images,
+            _labels=None if labels is None else _whole(labels, "labels"),
+            _names=tuple(class_names),
+            _predictions=None if predictions is None else _whole(predictions, "predictions"),
+            _columns={name: _array(values) for name, values in (columns or {}).items()},
+        )
+        self._check()
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"An observation does not change; use replace({name}=...) to make another one.")
 
     def __len__(self) -> int:
-        return len(self.probabilities)
+        return len(self._first)
 
     def __repr__(self) -> str:
-        seen = ["probabilities"]
+        seen = ["predictions"] if self._probabilities is None and self.logits is None else ["probabilities"]
         seen += ["logits"] if self.logits is not None else []
         seen += [f"trace {trace}" for trace in sorted(self.traces)]
         seen += [f"{self.samples.shape[1]} dropout samples"] if self.samples is not None else []
         return f"Observation({len(self)} images, {self.num_classes} classes: {', '.join(seen)})"
 
-    @property
-    def num_classes(self) -> int:
-        """K."""
-        return int(self.probabilities.shape[1])
+    @cached_property
+    def probabilities(self) -> NDArray[np.float64]:
+        """(n, K), rows sum to one."""
+        if self._probabilities is not None:
+            return self._probabilities
+        if self.logits is None:
+            raise UserError(
+                "This observation holds predictions but neither probabilities nor logits, which are needed here; "
+                "give them too: Observation(probabilities=..., traces=...)."
+            )
+        return to_probabilities(self.logits, "logits")[0]
 
     @cached_property
     def predictions(self) -> NDArray[np.int64]:
-        """The most probable class of each image, (n,); ties go to the lowest index."""
-        return self.probabilities.argmax(axis=1).astype(np.int64)
+        """The predicted class of each image, (n,): the most probable one; ties go to the lowest index."""
+        if self._predictions is not None:
+            return self._predictions
+        return np.asarray(self.probabilities.argmax(axis=1)).astype(np.int64)
 
     @cached_property
     def confidences(self) -> NDArray[np.float64]:
         """The probability of the predicted class, (n,)."""
         return np.asarray(self.probabilities.max(axis=1))
 
+    @cached_property
+    def num_classes(self) -> int:
+        """K; at least that many where `classes_are_known` is False: one more than the largest class that occurs."""
+        if self._first.ndim == 2:
+            return int(self._first.shape[1])
+        if names := self._names or _names_of(self._images):
+            return len(names)
+        seen = [self.predictions] if self.labels is None else [self.predictions, self.labels]
+        return 1 + max(1, *(int(classes.max(initial=0)) for classes in seen))
+
+    @property
+    def classes_are_known(self) -> bool:
+        """Whether K is known: not where there are predictions without probabilities, logits and class names."""
+        return self._first.ndim == 2 or bool(self._names or _names_of(self._images))
+
+    @cached_property
+    def class_names(self) -> tuple[str, ...]:
+        """The K names: the classifier's, or the data's where the classifier has none."""
+        theirs = _names_of(self._images)
+        if len(theirs) == self.num_classes and (not self._names or are_numbers(self._names)):
+            return theirs
+        return self._names or _numbers(self.num_classes)
+
+    @cached_property
+    def labels(self) -> NDArray[np.int64] | None:
+        """The true class of each image, (n,), -1 where unknown; None where no label is known at all."""
+        labels = self._labels if self._labels is not None else getattr(self._images, "labels", None)
+        return labels if labels is not None and (labels >= 0).any() else None
+
+    @property
+    def correct(self) -> NDArray[np.bool_]:
+        """Whether each prediction is right, (n,); a `UserError` where a label is unknown."""
+        return np.asarray(self.predictions == self.require_labels("This"))
+
+    @cached_property
+    def images(self) -> ImageSet | None:
+        """The n images with all that is known about them, or None where only arrays were given."""
+        from secondguess.images import ImageSet
+
+        if self._images is None or isinstance(self._images, ImageSet):
+            return self._images
+        labels = np.full(len(self), -1, dtype=np.int64) if self._labels is None else self._labels
+        return ImageSet(self._images, labels, self.class_names)
+
+    @property
+    def name(self) -> str:
+        """What to call the images in messages and reports."""
+        return str(getattr(self._images, "name", "images"))
+
+    @property
+    def columns(self) -> Mapping[str, NDArray[Any]]:
+        """Further arrays (n,) by name: the image set's, and those given beside it."""
+        return {**getattr(self._images, "columns", {}), **self._columns}
+
+    @property
+    def pixels(self) -> ImageSource | None:
+        """The pixels of the n images, or None where only arrays were given."""
+        images: Any = self._images
+        return getattr(images, "images", images)
+
     def trace(self, trace: Trace | str) -> NDArray[np.float32]:
         """The (n, d) activations of a layer, by `Trace` or by the name of the layer if that is unambiguous."""
         if isinstance(trace, Trace):
+            if trace not in self.traces and trace.layer in self._outputs:
+                return trace.apply(self._outputs[trace.layer])
             matches = [trace] if trace in self.traces else []
         else:
             matches = [known for known in self.traces if known.layer == trace]
@@ -226,18 +342,170 @@ class Observation:
             )
         return self.traces[matches[0]]
 
-    def take(self, indices: NDArray[np.int64] | slice) -> Observation:
-        """The observation of some of the images, in the order of `indices`."""
-        images = self.images
-        if images is not None:
-            from secondguess.images.sources import ViewSource
+    def take(self, indices: NDArray[np.int64] | NDArray[np.bool_] | slice) -> Observation:
+        """The observation of some of the images, by positions, mask or slice, in the order of `indices`."""
+        given = self._given()
+        rows = {name: given[name][indices] for name in ROWS if given[name] is not None}
+        parts = {name: {key: array[indices] for key, array in given[name].items()} for name in ("traces", "columns")}
+        return Observation(**(given | rows | parts | {"images": self._some_images(np.arange(len(self))[indices])}))
 
-            images = ViewSource(images, np.arange(len(self))[indices])
-        return replace(
-            self,
-            probabilities=self.probabilities[indices],
-            logits=None if self.logits is None else self.logits[indices],
-            traces={trace: values[indices] for trace, values in self.traces.items()},
-            samples=None if self.samples is None else self.samples[indices],
-            images=images,
+    def replace(self, **changes: Any) -> Observation:
+        """The same observation with other values for some arguments; labels come with `images`."""
+        given = self._given()
+        if changes.get("images") is not None:
+            given["labels"] = None
+        if {"probabilities", "logits"} & changes.keys():
+            given["predictions"] = None
+        return Observation(**(given | changes))
+
+    def require_labels(self, who: str) -> NDArray[np.int64]:
+        """The labels (n,); a `UserError` if one is unknown, or if the images have other classes than the model."""
+        self.check_classes()
+        labels = self.labels
+        unknown = len(self) if labels is None else int((labels < 0).sum())
+        if labels is None or unknown:
+            where = "" if self._images is None else f" in {self.name!r}"
+            raise UserError(
+                f"{who} needs the label of every image, but {unknown} of the {len(self)}{where} are "
+                "unknown; leave those images out with images.take(images.labels >= 0)."
+            )
+        return labels
+
+    def require_images(self, who: str) -> ImageSet:
+        """The images; a `UserError` where only arrays were given."""
+        if self.images is None:
+            raise UserError(
+                f"{who} needs the images, which this observation does not hold; make it with "
+                "classifier.observe(images), or give Observation(..., images=images)."
+            )
+        return self.images
+
+    def check_classes(self) -> None:
+        """Raise a `UserError` unless the classifier and the image set agree on the classes and their order."""
+        ours, theirs = self._names or _numbers(self.num_classes), _names_of(self._images)
+        if theirs and theirs != ours and (len(theirs) != len(ours) or not are_numbers(ours)):
+            raise UserError(
+                f"The classifier knows the classes {shown_classes(ours)}, but the set {self.name!r} has "
+                f"{shown_classes(theirs)}; the model and the data must agree on the classes and their order."
+            )
+
+    @property
+    def _first(self) -> NDArray[Any]:
+        """The array that says how many images there are."""
+        for array in (self._probabilities, self.logits, self._predictions):
+            if array is not None:
+                return array
+        raise UserError(
+            "An observation needs probabilities (n, K), logits (n, K) or predictions (n,), and none of them was given."
         )
+
+    def _given(self) -> dict[str, Any]:
+        """The arguments that make this observation."""
+        reduced = {trace: array for trace, array in self.traces.items() if trace.layer not in self._outputs}
+        return {
+            "probabilities": self._probabilities,
+            "logits": self.logits,
+            "traces": {**self._outputs, **reduced},
+            "samples": self.samples,
+            "images": self._images,
+            "labels": self._labels,
+            "class_names": self._names,
+            "predictions": self._predictions,
+            "columns": self._columns,
+        }
+
+    def _some_images(self, rows: NDArray[np.int64]) -> ImageSet | ImageSource | None:
+        from secondguess.images import ImageSet
+        from secondguess.images.sources import ViewSource
+
+        if self._images is None or len(rows) == 0:  # there is no such thing as an empty image set
+            return None
+        return self._images.take(rows) if isinstance(self._images, ImageSet) else ViewSource(self._images, rows)
+
+    def _check(self) -> None:
+        """Raise a `UserError` unless everything speaks of the same n images and K classes."""
+        n = len(self._first)
+        if self._images is not None and len(self._images) != n:
+            raise UserError(
+                f"{n} images were observed, but the set {self.name!r} has {len(self._images)}; "
+                "give the observation of exactly these images."
+            )
+        for name, array, axes in (
+            ("probabilities", self._probabilities, 2),
+            ("logits", self.logits, 2),
+            ("samples", self.samples, 3),
+            ("predictions", self._predictions, 1),
+            ("labels", self._labels, 1),
+            *((f"values of {name!r}", values, 1) for name, values in self._columns.items()),
+        ):
+            if array is not None and (array.ndim != axes or len(array) != n):
+                raise UserError(f"The {name} have the shape {array.shape}; {axes} axes with {n} rows are needed.")
+        for trace, array in self.traces.items():
+            if array.ndim != 2 or len(array) != n:
+                raise UserError(f"The trace {trace} has the shape {array.shape}; (n, d) with {n} rows is needed.")
+        if self._names and self._first.ndim == 2 and len(self._names) != self._first.shape[1]:
+            raise UserError(
+                f"{len(self._names)} class names were given for {self._first.shape[1]} classes; give one a class."
+            )
+        theirs = getattr(self._images, "labels", None)
+        if self._labels is not None and theirs is not None and not np.array_equal(self._labels, theirs):
+            raise UserError(
+                f"The labels given are not those of the set {self.name!r}; give the labels to the set alone."
+            )
+        if self._predictions is None:
+            return
+        if self._predictions.min(initial=0) < 0:
+            raise UserError("A prediction is negative; predictions are whole numbers from 0 on, one an image.")
+        if self.classes_are_known and self._predictions.max(initial=0) >= self.num_classes:
+            raise UserError(f"Class {self._predictions.max()} is predicted, but there are {self.num_classes} classes.")
+        if self._first.ndim == 2 and not np.array_equal(self._predictions, self.probabilities.argmax(axis=1)):
+            raise UserError(
+                "The predictions given are not the most probable classes; leave them out, or the probabilities."
+            )
+
+
+def shown_classes(names: tuple[str, ...], most: int = 5) -> str:
+    """The first of these class names and how many there are, for a message."""
+    dots = ", ..." if len(names) > most else ""
+    return f"({', '.join(names[:most])}{dots}; {len(names)} in all)"
+
+
+def are_numbers(names: tuple[str, ...]) -> bool:
+    """Whether these are the names of classes that have no name."""
+    return names == _numbers(len(names))
+
+
+def _numbers(classes: int) -> tuple[str, ...]:
+    return tuple(str(k) for k in range(classes))
+
+
+def _names_of(images: ImageSet | ImageSource | None) -> tuple[str, ...]:
+    return getattr(images, "class_names", ())
+
+
+def _array(values: Any) -> Any:
+    """An array of whatever was given, without a copy where it is one; None stays None."""
+    if values is None or isinstance(values, np.ndarray):
+        return values
+    return values.detach().cpu().numpy() if hasattr(values, "detach") else np.asarray(values)
+
+
+def _whole(values: Any, name: str) -> NDArray[np.int64]:
+    array = _array(values)
+    if array.dtype.kind not in "iu":
+        raise UserError(f"The {name} are of dtype {array.dtype}; give one whole number an image.")
+    return np.asarray(array, dtype=np.int64)
+
+
+def _split(traces: Mapping[Any, Any]) -> tuple[dict[str, NDArray[np.float32]], dict[Trace, NDArray[np.float32]]]:
+    """Raw outputs of layers by name, and all traces by `Trace`, those outputs among them."""
+    outputs, reduced = {}, {}
+    for key, values in traces.items():
+        if isinstance(key, Trace):
+            reduced[key] = _array(values)
+        else:
+            # Doubles are not rounded: a supervisor centres them first, so that traces far from zero keep their digits.
+            array = _array(values)
+            outputs[key] = array if array.dtype.kind == "f" else array.astype(np.float32)
+            reduced[Trace(key)] = Trace(key).apply(outputs[key])
+    return outputs, reduced

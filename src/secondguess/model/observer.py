@@ -31,7 +31,7 @@ class Observer(Learner):
         lacking = {
             "logits": needs.logits and observation.logits is None,
             f"{needs.samples} dropout samples": needs.samples > have,
-            "the images": needs.images and observation.images is None,
+            "the images": needs.images and observation.pixels is None,
         }
         if missing := [what for what, lacks in lacking.items() if lacks]:
             raise UserError(

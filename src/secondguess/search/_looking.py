@@ -8,7 +8,6 @@ of people are kept by position, and must still belong to the same images when a 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -88,11 +87,10 @@ def _spread(seen: Observation, images: ImageSet, answered: NDArray[np.bool_]) ->
         return rows
 
     even = 1 / seen.num_classes
-    return replace(
-        seen,
+    return seen.replace(
         probabilities=all_rows(seen.probabilities, even),
         logits=None if seen.logits is None else all_rows(seen.logits, 0),
         traces={trace: all_rows(values, 0) for trace, values in seen.traces.items()},
         samples=None if seen.samples is None else all_rows(seen.samples, even),
-        images=images.images,
+        images=images,
     )

@@ -113,7 +113,7 @@ class Autoencoder(Supervisor):
         from secondguess._device import pick_device
         from secondguess.supervisors._vae import train
 
-        images = _checked(observation.images)
+        images = _checked(observation.pixels)
         device = pick_device(self.device)
         vae, losses = train(images, self.latent, self.epochs, self.batch_size, self.seed, device)
         self._vae = vae
@@ -124,7 +124,7 @@ class Autoencoder(Supervisor):
     def _score(self, observation: Observation) -> NDArray[np.float64]:
         import torch
 
-        images = _checked(observation.images)
+        images = _checked(observation.pixels)
         if list(images.shape) != list(self.shape_):
             raise UserError(
                 f"The autoencoder was fitted on images of shape {tuple(self.shape_)}, but these are "

@@ -46,9 +46,13 @@ class Supervisor(Observer):
 
         Args:
             observation: of n images; must hold what `needs` says.
-            labels: (n,) true labels, for the few supervisors that use them; -1 = unknown.
+            labels: (n,) true labels, for the few supervisors that use them, -1 = unknown; those of the observation
+                where left out.
         """
         self._check(observation)
+        if labels is None and observation.labels is not None:
+            observation.check_classes()
+            labels = observation.labels
         if labels is not None and len(labels) != len(observation):
             raise UserError(
                 f"{len(observation)} images were observed, but {len(labels)} labels were given to fit {self.name!r}."
@@ -65,6 +69,8 @@ class Supervisor(Observer):
             raise UserError(f"The supervisor {self.name!r} must see nominal data first; call fit(observation).")
         self._check(observation)
         known = getattr(self, "fitted_classes_", None)
+        if known is not None and not observation.classes_are_known and observation.num_classes < known:
+            observation = observation.replace(class_names=[str(k) for k in range(known)])
         if self.requires_fit and known is not None and known != observation.num_classes:
             raise UserError(
                 f"The supervisor {self.name!r} was fitted on {known} classes, but this observation has "

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -189,7 +189,7 @@ def check_bad_input(kit: _Kit) -> None:
     supervisor = kit.fitted
     refuses(lambda: supervisor.score(kit.nominal.take(slice(0, 0))), "an empty observation")
     refuses(lambda: supervisor.fit(kit.nominal, kit.labels[:-1]), "a label too few")
-    bare = replace(kit.nominal, logits=None, traces={}, samples=None, images=None)
+    bare = kit.nominal.replace(logits=None, traces={}, samples=None, images=None)
     needs = supervisor.needs
     if needs.logits or needs.traces or needs.samples or needs.images:
         refuses(lambda: supervisor.score(bare), "an observation without what it needs")

@@ -103,7 +103,7 @@ class _EnsembleSupervisor(Supervisor):
         super().save(path)
 
     def _fit(self, observation: Observation, labels: NDArray[np.int64] | None) -> None:
-        assert observation.images is not None  # checked against `needs`
+        assert observation.pixels is not None  # checked against `needs`
         self._ensemble, self._handed_in = None, False
         truth = np.asarray(-1 if labels is None else labels, dtype=np.int64)
         if truth.max() < 0:
@@ -111,23 +111,23 @@ class _EnsembleSupervisor(Supervisor):
                 f"The supervisor {self.name!r} trains classifiers of its own, and so needs the true labels of the "
                 "nominal images; call fit(observation, labels)."
             )
-        ensemble = trained(self._plan, observation.images, truth, observation.num_classes)
+        ensemble = trained(self._plan, observation.pixels, truth, observation.num_classes)
         self._ensemble = ensemble
-        self.shape_ = list(observation.images.shape)
+        self.shape_ = list(observation.pixels.shape)
         self.weights_ = ensemble.weights
 
     def _score(self, observation: Observation) -> NDArray[np.float64]:
-        assert observation.images is not None  # checked against `needs`
+        assert observation.pixels is not None  # checked against `needs`
         if self._ensemble is None:  # loaded from a file
             channels, height, width = self.shape_
             shape = (channels, height, width)
             self._ensemble = restored(self._plan, shape, observation.num_classes, self.weights_)
-        if not self._handed_in and list(observation.images.shape) != list(self.shape_):
+        if not self._handed_in and list(observation.pixels.shape) != list(self.shape_):
             raise UserError(
                 f"The supervisor {self.name!r} was fitted on images of shape {tuple(self.shape_)}, but these are "
-                f"{tuple(observation.images.shape)} (channels, height, width); load them alike."
+                f"{tuple(observation.pixels.shape)} (channels, height, width); load them alike."
             )
-        return self._ensemble.scores(observation.images, observation.num_classes)[self._which].copy()
+        return self._ensemble.scores(observation.pixels, observation.num_classes)[self._which].copy()
 
     @property
     def _plan(self) -> Plan:

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.accuracy import DifferenceOfConfidences, ThresholdedConfidence
-from secondguess.accuracy.oracles import Evidence
 from secondguess.images import ImageSet
 from secondguess.model.observation import Observation
 
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from secondguess.model.classifier import Classifier
     from secondguess.watch.stream import Estimate
 
-__all__ = ["estimator_for", "recorded_evidence"]
+__all__ = ["estimator_for", "recorded_observation"]
 
 FEWEST = 30  # images, below which an estimate would say little
 TITLES = {
@@ -34,14 +33,14 @@ TITLES = {
 def estimator_for(classifier: Classifier, validation: ImageSet) -> Estimate:
     """What `Watch` takes as `estimate`, learnt from labelled images that the classifier was not trained on."""
     seen = classifier.observe(validation)
-    known = recorded_evidence(seen.predictions, seen.confidences, seen.num_classes, validation.labels)
+    known = recorded_observation(seen.predictions, seen.confidences, seen.num_classes, validation.labels)
     estimators = [one.fit(known) for one in (DifferenceOfConfidences(), ThresholdedConfidence())]
 
     def estimate(predictions: NDArray[np.int64], confidences: NDArray[np.float64]) -> list[dict[str, Any]]:
         if len(predictions) < FEWEST:
             return []
-        evidence = recorded_evidence(predictions, confidences, seen.num_classes)
-        found = [one.estimate(evidence).to_json() for one in estimators]
+        recorded = recorded_observation(predictions, confidences, seen.num_classes)
+        found = [one.estimate(recorded).to_json() for one in estimators]
         return [
             {key: one[key] for key in ("value", "low", "high", "n")} | {"method": TITLES[one["method"]]}
             for one in found
@@ -50,13 +49,13 @@ def estimator_for(classifier: Classifier, validation: ImageSet) -> Estimate:
     return estimate
 
 
-def recorded_evidence(
+def recorded_observation(
     predictions: NDArray[np.int64],
     confidences: NDArray[np.float64],
     classes: int,
     labels: NDArray[np.int64] | None = None,
-) -> Evidence:
-    """Evidence for estimators that look at the largest probability only; the rest is spread evenly.
+) -> Observation:
+    """An observation for estimators that look at the largest probability only; the rest is spread evenly.
 
     Args:
         predictions: (n,) classes.
@@ -67,7 +66,4 @@ def recorded_evidence(
     rest = (1 - confidences) / max(1, classes - 1)
     probabilities = np.repeat(rest[:, None], classes, axis=1)
     probabilities[np.arange(len(predictions)), predictions] = confidences
-    names = tuple(str(k) for k in range(classes))
-    blank = np.zeros((len(predictions), 1, 1), dtype=np.uint8)  # nobody looks at the pixels
-    images = ImageSet.from_arrays(blank, labels, class_names=names)
-    return Evidence(Observation(probabilities, images=images.images, class_names=names), images)
+    return Observation(probabilities, labels=labels)

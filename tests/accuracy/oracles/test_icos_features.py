@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from secondguess.accuracy.oracles import Evidence
 from secondguess.accuracy.oracles.icos import PixelRule, draw_rule, to_png
 from secondguess.accuracy.oracles.icos.drawing import AMBER, GREEN, RED
 from secondguess.accuracy.oracles.icos.features import cell_for, cell_means, feature_matrix, feature_name, grid_of
 from secondguess.errors import UserError
+from secondguess.model.observation import Observation
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_cells_are_means() -> None:
 
 
 def test_the_matrix_is_the_same_in_one_piece_and_in_batches(
-    evidence: Callable[..., Evidence], monkeypatch: pytest.MonkeyPatch
+    evidence: Callable[..., Observation], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = evidence([0, 1, 2, 0, 1], shape=(3, 6, 6))
     whole = feature_matrix(seen, 2)

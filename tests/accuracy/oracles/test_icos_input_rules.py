@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from secondguess.accuracy.oracles import Evidence
 from secondguess.accuracy.oracles.icos import InputRules, Partition
 from secondguess.accuracy.oracles.icos.input_rules import EXAMPLES
 from secondguess.errors import UserError
 from secondguess.images import ImageSet
+from secondguess.model.observation import Observation
 
-Make = Callable[..., Evidence]
+Make = Callable[..., Observation]
 
 ROAD = """\
 # what can be seen where
@@ -301,7 +301,7 @@ def test_simulated_partitions_follow_the_true_labels(evidence: Make) -> None:
     predictions = [(k + shift) % 10 for shift, k in enumerate(labels)]
     seen = evidence(predictions, labels, classes=10)
     rules = InputRules.example("mnist_fine")
-    simulated = Evidence(seen.observation, rules.simulate(seen.images))
+    simulated = seen.replace(images=rules.simulate(seen.images))
     group = {label: k for k, one in enumerate(rules.partitions) for label in one.labels}
     wanted = [group[t] if group[t] != group[p] else -1 for t, p in zip(labels, predictions, strict=True)]
     assert rules.violated(simulated).tolist() == wanted

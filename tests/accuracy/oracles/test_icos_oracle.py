@@ -9,18 +9,18 @@ import pytest
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.tree import DecisionTreeClassifier
 
-from secondguess.accuracy.oracles import Evidence, Oracle
+from secondguess.accuracy.oracles import Oracle
 from secondguess.accuracy.oracles.icos import CRITERIA, Icos, InputRules
 from secondguess.errors import UserError
-from secondguess.model.observation import Trace
+from secondguess.model.observation import Observation, Trace
 
-Sets = tuple[Evidence, Evidence, Evidence]
+Sets = tuple[Observation, Observation, Observation]
 
 
 @pytest.fixture(scope="module")
 def sets(digits: Sets) -> Sets:
     rules = InputRules.example("mnist_fine")
-    first, second, third = (Evidence(one.observation, rules.simulate(one.images)) for one in digits)
+    first, second, third = (one.replace(images=rules.simulate(one.images)) for one in digits)
     return first, second, third
 
 
@@ -48,8 +48,8 @@ def test_the_three_kinds_follow_their_definitions(sets: Sets, fitted: Icos) -> N
     assert (by_sklearn == masks["training data"]).mean() > 0.95  # midpoints lead a few images elsewhere
 
     forest = RandomForestClassifier(30, criterion="entropy", random_state=0)
-    forest.fit(validation.observation.probabilities.astype(np.float32), ~validation.correct)
-    asked = operation.observation.probabilities.astype(np.float32)
+    forest.fit(validation.probabilities.astype(np.float32), ~validation.correct)
+    asked = operation.probabilities.astype(np.float32)
     share = np.mean([one.predict(asked) for one in forest.estimators_], axis=0)
     assert np.array_equal(masks["algorithm"], share > 0.5)
 
@@ -66,7 +66,7 @@ def test_the_first_violation_is_named(sets: Sets, fitted: Icos) -> None:
         assert verdicts.reasons[row].partition(":")[0] == (kinds[0] if kinds else "")
     for row in np.flatnonzero(masks[:, 0]):
         allowed = fitted.rules.partitions[found.partition[row]].labels  # type: ignore[union-attr]
-        likeliest = max(allowed, key=lambda k: operation.observation.probabilities[row, int(k)])
+        likeliest = max(allowed, key=lambda k: operation.probabilities[row, int(k)])
         assert verdicts.advice[row] == likeliest
         assert verdicts.reasons[row].endswith(f"which allows {', '.join(map(str, allowed))}")
     for row in np.flatnonzero(~masks[:, 0] & masks[:, 1]):
@@ -91,7 +91,7 @@ def test_contributions_add_up(sets: Sets, fitted: Icos) -> None:
     assert sum(one.caught or 0 for one in found) == (verdicts.judged_wrong & ~operation.correct).sum()
     assert found[0].caught == found[0].credited == found[0].violations > 0
     assert all(one.credited <= one.violations for one in found)
-    hidden = Evidence(operation.observation, replace(operation.images, labels=np.full(len(operation), -1)))
+    hidden = operation.replace(images=replace(operation.images, labels=np.full(len(operation), -1)))
     assert [one.caught for one in fitted.contributions(hidden)] == [None] * 3
 
 
@@ -124,10 +124,7 @@ def test_rules_are_listed_and_drawn(sets: Sets, fitted: Icos) -> None:
 
 def test_layers_make_rules_that_cannot_be_drawn(sets: Sets) -> None:
     trace = Trace("dense")
-    traced = [
-        Evidence(replace(one.observation, traces={trace: one.observation.probabilities.astype(np.float32)}), one.images)
-        for one in sets
-    ]
+    traced = [one.replace(traces={trace: one.probabilities.astype(np.float32)}) for one in sets]
     oracle = Icos(features=trace, trees=5, confidence=0.8).fit(traced[0], traced[1])
     assert oracle.needs.traces == {trace}
     assert "dense[" in oracle.describe()
@@ -171,7 +168,7 @@ def test_bad_parameters_are_told_when_fitting(sets: Sets, params: dict[str, obje
         Icos(**params).fit(sets[0], sets[1])  # type: ignore[arg-type]
 
 
-def test_images_of_another_size_are_refused(sets: Sets, fitted: Icos, evidence: Callable[..., Evidence]) -> None:
+def test_images_of_another_size_are_refused(sets: Sets, fitted: Icos, evidence: Callable[..., Observation]) -> None:
     other = evidence([0, 1], [0, 1], classes=10)
     with pytest.raises(UserError, match=r"the operation images are \(1, 4, 4\)"):
         fitted.judge(other)

@@ -10,14 +10,14 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
-from secondguess.accuracy.oracles import Evidence, Oracle, Verdicts
+from secondguess.accuracy.oracles import Oracle, Verdicts
 from secondguess.accuracy.oracles.icos import InputRules, Partition
 from secondguess.errors import UserError
 from secondguess.images import ImageSet
 from secondguess.model.classifier import Classifier
 from secondguess.model.observation import Needs, Observation, Trace
 
-Make = Callable[..., Evidence]
+Make = Callable[..., Observation]
 
 
 class Doubter(Oracle):
@@ -33,13 +33,13 @@ class Doubter(Oracle):
     def needs(self) -> Needs:
         return Needs(traces=frozenset() if self.trace is None else frozenset({self.trace}))
 
-    def _fit(self, training: Evidence, validation: Evidence) -> None:
-        self.least_ = float(validation.observation.confidences[validation.correct].min()) - self.margin
+    def _fit(self, training: Observation, validation: Observation) -> None:
+        self.least_ = float(validation.confidences[validation.correct].min()) - self.margin
         self.seen_ = {"training": training.labels, "validation": validation.labels}
         self.counts_ = np.bincount(training.labels)
 
-    def _judge(self, operation: Evidence) -> Verdicts:
-        return Verdicts.make(operation.observation.confidences < self.least_)
+    def _judge(self, operation: Observation) -> Verdicts:
+        return Verdicts.make(operation.confidences < self.least_)
 
 
 def test_evidence_knows_what_is_right(evidence: Make) -> None:
@@ -56,8 +56,8 @@ def test_evidence_knows_what_is_right(evidence: Make) -> None:
 def test_evidence_of_a_classifier_is_what_it_observes() -> None:
     images = ImageSet.from_arrays(np.random.default_rng(0).random((5, 8, 8), dtype=np.float32), [0, 1, 0, 1, -1])
     classifier = Classifier(lambda batch: np.stack([batch.mean((1, 2, 3)), 1 - batch.mean((1, 2, 3))], axis=1))
-    seen = Evidence.of(classifier, images)
-    assert np.allclose(seen.observation.probabilities, classifier.predict(images))
+    seen = classifier.observe(images)
+    assert np.allclose(seen.probabilities, classifier.predict(images))
     assert seen.images is images
 
 
@@ -69,18 +69,18 @@ def test_unknown_labels_do_not_pass_for_right_or_wrong(evidence: Make) -> None:
 def test_an_observation_of_other_images_is_refused(evidence: Make) -> None:
     seen = evidence([0, 1, 2])
     with pytest.raises(UserError, match="3 images were observed, but the set 'images' has 2"):
-        Evidence(seen.observation, seen.images.take([0, 1]))
+        seen.replace(images=seen.images.take([0, 1]))
 
 
 def test_model_and_data_must_agree_on_named_classes(evidence: Make) -> None:
     named = evidence([0, 1], class_names=("cat", "dog", "fox"))
     unnamed = evidence([0, 1])
-    assert Evidence(unnamed.observation, named.images).class_names == ("cat", "dog", "fox")
+    assert unnamed.replace(images=named.images).class_names == ("cat", "dog", "fox")
     swapped = replace(named.images, class_names=("dog", "cat", "fox"))
     with pytest.raises(UserError, match="the model and the data must agree"):
-        Evidence(named.observation, swapped)
+        named.replace(images=swapped).check_classes()
     with pytest.raises(UserError, match="2 in all"):
-        Evidence(named.observation, replace(named.images, class_names=("cat", "dog")))
+        named.replace(images=replace(named.images, class_names=("cat", "dog"))).check_classes()
 
 
 def test_share_passed_says_what_becomes_of_the_undecided() -> None:
@@ -125,7 +125,7 @@ def test_logits_and_samples_that_are_missing_are_named(evidence: Make) -> None:
 
 def test_a_verdict_for_each_image_is_our_own_duty(evidence: Make) -> None:
     class Short(Doubter):
-        def _judge(self, operation: Evidence) -> Verdicts:
+        def _judge(self, operation: Observation) -> Verdicts:
             return Verdicts.make(np.zeros(1))
 
     known = evidence([0, 1], [0, 1])
@@ -147,7 +147,7 @@ def test_a_second_fit_forgets_the_first(evidence: Make) -> None:
 def test_what_is_saved_comes_back(evidence: Make, tmp_path: Path) -> None:
     known = evidence([0, 1, 2], [0, 1, 1])
     oracle = Doubter(0.25, trace=Trace("layer", "mean"))
-    seen = Evidence(replace(known.observation, traces={oracle.trace: np.zeros((3, 2), np.float32)}), known.images)
+    seen = known.replace(traces={oracle.trace: np.zeros((3, 2), np.float32)})
     oracle.fit(seen, seen).save(tmp_path / "oracle.safetensors")
     loaded = Doubter.load(tmp_path / "oracle.safetensors")
     assert loaded.params() == oracle.params()
@@ -236,19 +236,21 @@ def test_a_clone_has_the_very_same_parameters() -> None:
     assert Doubter(heavy).clone().margin is heavy  # type: ignore[arg-type]
 
 
-def test_images_are_not_asked_of_the_observation_since_evidence_has_them(evidence: Make) -> None:
+def test_an_oracle_that_needs_the_images_says_so(evidence: Make) -> None:
     class Looking(Doubter):
         @property
         def needs(self) -> Needs:
             return Needs(images=True)
 
     known = evidence([0, 1], [0, 1])
-    assert known.observation.images is None
-    assert len(Looking().fit(known, known).judge(known)) == 2
+    fitted = Looking().fit(known, known)
+    assert len(fitted.judge(known)) == 2
+    with pytest.raises(UserError, match="needs the images, which this observation does not hold"):
+        fitted.judge(Observation(known.probabilities))
 
 
 def test_an_observation_without_class_names_agrees_with_any(evidence: Make) -> None:
     named, unnamed = evidence([0, 1], [0, 1], class_names=("a", "b", "c")), evidence([0, 1], [0, 1])
     assert len(Doubter().fit(named, named).judge(unnamed)) == 2
-    bare = Evidence(Observation(unnamed.observation.probabilities), unnamed.images)
+    bare = Observation(unnamed.probabilities, images=unnamed.images)
     assert bare.class_names == ("0", "1", "2")

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from secondguess.accuracy.oracles import Evidence, Oracle, Verdicts, check_oracle
-from secondguess.accuracy.oracles.checks import CHECKS, example_evidence
+from secondguess.accuracy.oracles import Oracle, Verdicts, check_oracle
+from secondguess.accuracy.oracles.checks import CHECKS, labelled_observation
 from secondguess.accuracy.oracles.cross_reference import CrossReference
 from secondguess.accuracy.oracles.icos import CRITERIA, Icos, InputRules, Partition
 from secondguess.errors import UserError
-from secondguess.model.observation import Needs, Trace
+from secondguess.model.observation import Needs, Observation, Trace
 
 HALVES = InputRules(
     [Partition("low", [0, 1], column="partition"), Partition("high", ["2", "3"], column="partition")],
@@ -33,7 +33,7 @@ def test_our_oracles_keep_the_contract(oracle: Oracle) -> None:
     assert check_oracle(oracle) == [check.__name__ for check in CHECKS]
 
 
-def test_own_evidence_can_be_used(digits: tuple[Evidence, Evidence, Evidence]) -> None:
+def test_own_evidence_can_be_used(digits: tuple[Observation, Observation, Observation]) -> None:
     check_oracle(Icos(trees=10), digits)
 
 
@@ -49,13 +49,13 @@ class Sound(Oracle):
     def needs(self) -> Needs:
         return Needs(logits=True)
 
-    def _fit(self, training: Evidence, validation: Evidence) -> None:
-        self.least_ = float(np.quantile(validation.observation.confidences[validation.correct], self.share))
+    def _fit(self, training: Observation, validation: Observation) -> None:
+        self.least_ = float(np.quantile(validation.confidences[validation.correct], self.share))
 
-    def _wrong(self, operation: Evidence) -> NDArray[np.bool_]:
-        return np.asarray(operation.observation.confidences < self.least_)
+    def _wrong(self, operation: Observation) -> NDArray[np.bool_]:
+        return np.asarray(operation.confidences < self.least_)
 
-    def _judge(self, operation: Evidence) -> Verdicts:
+    def _judge(self, operation: Observation) -> Verdicts:
         wrong = self._wrong(operation)
         return Verdicts.make(wrong, np.where(wrong, "not confident", "").astype(object))
 
@@ -70,70 +70,70 @@ class Meddling(Sound):
 
 
 class Silent(Sound):
-    def _judge(self, operation: Evidence) -> Verdicts:
+    def _judge(self, operation: Observation) -> Verdicts:
         return Verdicts.make(self._wrong(operation))
 
 
 class WideTypes(Sound):
-    def _judge(self, operation: Evidence) -> Verdicts:
+    def _judge(self, operation: Observation) -> Verdicts:
         made = super()._judge(operation)
         return Verdicts(made.wrong.astype(np.int64), made.reasons, made.advice)  # type: ignore[arg-type]
 
 
 class Maybe(Sound):
-    def _judge(self, operation: Evidence) -> Verdicts:
+    def _judge(self, operation: Observation) -> Verdicts:
         made = super()._judge(operation)
         return Verdicts.make(made.wrong * 2, made.reasons)
 
 
 class OddAdvice(Sound):
-    def _judge(self, operation: Evidence) -> Verdicts:
+    def _judge(self, operation: Observation) -> Verdicts:
         made = super()._judge(operation)
         return Verdicts.make(made.wrong, made.reasons, np.full(len(operation), 17))
 
 
 class UpsideDown(Sound):
-    def _wrong(self, operation: Evidence) -> NDArray[np.bool_]:
+    def _wrong(self, operation: Observation) -> NDArray[np.bool_]:
         return ~super()._wrong(operation)
 
 
 class Undecided(Sound):
-    def _judge(self, operation: Evidence) -> Verdicts:
+    def _judge(self, operation: Observation) -> Verdicts:
         return Verdicts.make(np.full(len(operation), -1))
 
 
 class Cheating(Sound):
-    def _wrong(self, operation: Evidence) -> NDArray[np.bool_]:
+    def _wrong(self, operation: Observation) -> NDArray[np.bool_]:
         return np.asarray(operation.predictions != operation.labels)
 
 
 class Dicing(Sound):
-    def _wrong(self, operation: Evidence) -> NDArray[np.bool_]:
+    def _wrong(self, operation: Observation) -> NDArray[np.bool_]:
         return super()._wrong(operation) | (np.random.default_rng().random(len(operation)) < 0.1)
 
 
 class Relative(Sound):
-    def _wrong(self, operation: Evidence) -> NDArray[np.bool_]:
-        confidences = operation.observation.confidences
+    def _wrong(self, operation: Observation) -> NDArray[np.bool_]:
+        confidences = operation.confidences
         return np.asarray(confidences <= np.quantile(confidences, 0.3))
 
 
 class Positional(Sound):
-    def _wrong(self, operation: Evidence) -> NDArray[np.bool_]:
+    def _wrong(self, operation: Observation) -> NDArray[np.bool_]:
         wrong = super()._wrong(operation).copy()
         wrong[20:25] = True
         return wrong
 
 
 class Remembering(Sound):
-    def _fit(self, training: Evidence, validation: Evidence) -> None:
+    def _fit(self, training: Observation, validation: Observation) -> None:
         self._times = getattr(self, "_times", 0) + 1
         self.least_ = 0.9 + 0.2 * (self._times - 1)
 
 
 class Forgetful(Sound):
     def save(self, path: object) -> None:
-        self.clone(share=0.9).fit(example_evidence(self.needs, 40), example_evidence(self.needs, 40))
+        self.clone(share=0.9).fit(labelled_observation(self.needs, 40), labelled_observation(self.needs, 40))
         kept, self.least_ = self.least_, 2.0
         super().save(path)  # type: ignore[arg-type]
         self.least_ = kept
@@ -142,7 +142,7 @@ class Forgetful(Sound):
 class Careless(Sound):
     requires_fit = False
 
-    def _ready(self, operation: Evidence) -> None:
+    def _ready(self, operation: Observation) -> None:
         """Judge whatever comes."""
 
 
@@ -174,7 +174,7 @@ def test_the_kit_finds_what_is_broken(broken: type[Oracle], complaint: str) -> N
 
 def test_an_exception_inside_is_told_with_the_check() -> None:
     class Crashing(Sound):
-        def _judge(self, operation: Evidence) -> Verdicts:
+        def _judge(self, operation: Observation) -> Verdicts:
             raise KeyError("oops")
 
     with pytest.raises(AssertionError, match="check_verdicts failed for Crashing: it raised KeyError: 'oops'"):
@@ -193,15 +193,15 @@ def test_an_oracle_that_cannot_be_saved_must_say_so() -> None:
 
 def test_the_example_is_what_it_says() -> None:
     needs = Needs(logits=True, traces=frozenset({Trace()}), samples=3)
-    seen = example_evidence(needs, 400, seed=3)
+    seen = labelled_observation(needs, 400, seed=3)
     assert 0.1 < 1 - seen.correct.mean() < 0.3
-    observation = seen.observation
+    observation = seen
     assert observation.logits is not None
     assert np.array_equal(observation.logits.argmax(axis=1), observation.predictions)
     assert observation.confidences[~seen.correct].mean() < observation.confidences[seen.correct].mean()
     assert HALVES.coverage(seen.images) == 1
     assert (HALVES.violated(seen) >= 0)[seen.correct].sum() == 0
-    assert example_evidence(Needs(), 8).observation.logits is None
+    assert labelled_observation(Needs(), 8).logits is None
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert np.array_equal(example_evidence(needs, 400, seed=3).predictions, seen.predictions)
+        assert np.array_equal(labelled_observation(needs, 400, seed=3).predictions, seen.predictions)

@@ -7,12 +7,12 @@ from itertools import product
 import numpy as np
 import pytest
 
-from secondguess.accuracy.oracles import Evidence
 from secondguess.accuracy.oracles.cross_reference import CrossReference, majority
 from secondguess.errors import UserError
 from secondguess.model.classifier import Classifier
+from secondguess.model.observation import Observation
 
-Make = Callable[..., Evidence]
+Make = Callable[..., Observation]
 
 
 def test_three_networks_vote_as_in_the_paper() -> None:

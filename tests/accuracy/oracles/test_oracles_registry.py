@@ -5,16 +5,17 @@ from typing import Any
 
 import pytest
 
-from secondguess.accuracy.oracles import Evidence, Oracle, Verdicts, get, make, make_all, names, register, registry
+from secondguess.accuracy.oracles import Oracle, Verdicts, get, make, make_all, names, register, registry
 from secondguess.accuracy.oracles.icos import Icos
 from secondguess.contracts import registry as _registry
 from secondguess.errors import UserError
+from secondguess.model.observation import Observation
 
 
 class Trusting(Oracle):
     name = "trusting"
 
-    def _judge(self, operation: Evidence) -> Verdicts:
+    def _judge(self, operation: Observation) -> Verdicts:
         return Verdicts.make(operation.predictions * 0)
 
 

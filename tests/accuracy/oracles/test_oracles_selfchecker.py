@@ -7,7 +7,6 @@ import pytest
 from scipy.stats import gaussian_kde
 from sklearn.metrics import f1_score
 
-from secondguess.accuracy.oracles import Evidence
 from secondguess.accuracy.oracles import selfchecker as module
 from secondguess.accuracy.oracles.checks import check_oracle
 from secondguess.accuracy.oracles.selfchecker import SelfChecker, best_alarm_layers, plurality, subsets
@@ -19,7 +18,7 @@ from secondguess.model.outputs import softmax
 LAYERS = ["one", "two", "three"]
 
 
-def layered(n: int, seed: int, failing: float = 0.2, classes: int = 4) -> Evidence:
+def layered(n: int, seed: int, failing: float = 0.2, classes: int = 4) -> Observation:
     """Three layers: noise, a layer that knows the truth, and one that knows what the model will say."""
     rng = np.random.default_rng(seed)
     labels = rng.integers(classes, size=n)
@@ -35,7 +34,7 @@ def layered(n: int, seed: int, failing: float = 0.2, classes: int = 4) -> Eviden
     made = Observation(
         probabilities, traces={name: one.astype(np.float32) for name, one in traces.items()}, class_names=tuple("abcd")
     )
-    return Evidence(made, images)
+    return made.replace(images=images)
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +52,7 @@ def test_layers_infer_the_class_of_the_largest_density(fitted) -> None:
     votes = fitted.infer(operation)
     for number, layer in enumerate(LAYERS):
         trace = Trace(layer, "mean")
-        rows, queries = training.observation.trace(trace), operation.observation.trace(trace)
+        rows, queries = training.trace(trace), operation.trace(trace)
         densities = [gaussian_kde(rows[training.labels == k].T).logpdf(queries.T) for k in range(4)]
         assert (votes[:, number] == np.argmax(densities, axis=0)).mean() > 0.97  # a ridge is not nothing
     assert votes.shape == (50, 4)
@@ -129,7 +128,7 @@ def test_advice_weighs_what_was_met_on_validation_images() -> None:
     checker.classes_ = 2
     checker.alarm_layers_ = np.ones((2, 2), dtype=bool)
     images = ImageSet.from_arrays(np.zeros((4, 2, 2), dtype=np.uint8), [1, 1, 0, 0], class_names=["a", "b"])
-    evidence = Evidence(Observation(np.tile([0.9, 0.1], (4, 1))), images)
+    evidence = Observation(np.tile([0.9, 0.1], (4, 1)), images=images)
     votes = np.array([[0, 1], [0, 1], [0, 0], [1, 0]])
     checker._choose_advice(votes, evidence)
     # Three alarms (rows 0, 1, 3), two of them on errors. For t = 1: layer two alone is always right, m a = 2.
@@ -143,14 +142,14 @@ def test_wide_layers_small_classes_and_dead_neurons() -> None:
     rng = np.random.default_rng(0)
     labels = np.repeat([0, 1, 2, 3], [30, 30, 30, 2])
 
-    def evidence(seed: int) -> Evidence:
+    def evidence(seed: int) -> Observation:
         noise = np.random.default_rng(seed).normal(size=(len(labels), 60)).astype(np.float32)
         noise[labels != 1, 5] = 0.0
         noise[:, 6] = 1.0
         noise[np.arange(len(labels)), labels * 10] += 9
         images = ImageSet.from_arrays(np.zeros((len(labels), 2, 2), dtype=np.uint8), labels, class_names=list("abcd"))
         said = np.where(rng.random(len(labels)) < 0.2, (labels + 1) % 4, labels)
-        return Evidence(Observation(softmax(4 * np.eye(4)[said]), traces={Trace("wide", "mean"): noise}), images)
+        return Observation(softmax(4 * np.eye(4)[said]), traces={Trace("wide", "mean"): noise}, images=images)
 
     checker = SelfChecker("wide", output=False).fit(evidence(0), evidence(1))
     votes = checker.infer(evidence(2))
@@ -166,7 +165,7 @@ def test_a_validation_set_without_failures_uses_all_layers() -> None:
 
 def test_bad_input(fitted) -> None:
     narrow = layered(10, 0)
-    narrow.observation.traces[Trace("two", "mean")] = np.zeros((10, 2), dtype=np.float32)
+    narrow.traces[Trace("two", "mean")] = np.zeros((10, 2), dtype=np.float32)
     with pytest.raises(UserError, match="fitted on wider traces than these 2 neurons of layer 2"):
         fitted.judge(narrow)
     with pytest.raises(UserError, match="no layer; name at least one"):

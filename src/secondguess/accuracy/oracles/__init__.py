@@ -1,7 +1,7 @@
 """Oracles: which predictions are wrong, judged without their labels, and which rule says so."""
 
-from secondguess.accuracy.oracles.base import Evidence, Oracle, Verdicts
+from secondguess.accuracy.oracles.base import Oracle, Verdicts
 from secondguess.accuracy.oracles.checks import check_oracle
 from secondguess.accuracy.oracles.registry import get, make, make_all, names, register
 
-__all__ = ["Evidence", "Oracle", "Verdicts", "check_oracle", "get", "make", "make_all", "names", "register"]
+__all__ = ["Oracle", "Verdicts", "check_oracle", "get", "make", "make_all", "names", "register"]

@@ -1,9 +1,9 @@
-"""A test kit for anybody's oracle: the contract of `Oracle`, checked on synthetic evidence.
+"""A test kit for anybody's oracle: the contract of `Oracle`, checked on synthetic observations.
 
     from secondguess.accuracy.oracles import check_oracle
     check_oracle(MyOracle())             # raises AssertionError with the reason, or returns the checks that passed
 
-The kit needs no model and no data: it makes evidence that holds whatever the oracle `needs`, with four well separated
+The kit needs no model and no data: it makes observations that hold what the oracle `needs`, with four well separated
 classes, of which some images are misclassified with less confidence, while their pixels and the traces of inner layers
 still show the true class. The images have the columns `partition` ("low" for classes 0 and 1, "high" for 2 and 3),
 `referee_1` and `referee_2` (predictions of other models, usually right).
@@ -21,14 +21,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess.accuracy.oracles.base import UNDECIDED, Evidence, Oracle, Verdicts
+from secondguess.accuracy.oracles.base import UNDECIDED, Oracle, Verdicts
 from secondguess.contracts.kit import Kit, check_name, check_parameters, refuses, require, run_checks
 from secondguess.errors import UserError
 from secondguess.images.image_set import ImageSet
-from secondguess.model.observation import Needs
+from secondguess.model.observation import Needs, Observation
 from secondguess.supervisors.checks import example_observation
 
-__all__ = ["check_oracle", "example_evidence"]
+__all__ = ["check_oracle", "labelled_observation"]
 
 CLASSES = 4
 FAILING = 0.2
@@ -36,7 +36,7 @@ FAILING = 0.2
 
 def check_oracle(
     oracle: Oracle | type[Oracle],
-    evidence: tuple[Evidence, Evidence, Evidence] | None = None,
+    observations: tuple[Observation, Observation, Observation] | None = None,
     *,
     images: int = 200,
     seed: int = 0,
@@ -45,10 +45,10 @@ def check_oracle(
 
     Args:
         oracle: an instance, whose parameters are used, or a class that can be made without arguments.
-        evidence: for training, validation and operation, with all labels known, some predictions wrong and more than
+        observations: of training, validation and operation, with all labels known, some predictions wrong and more than
             seven images each; synthetic if left out.
-        images: how many images the synthetic evidence holds.
-        seed: of the synthetic evidence.
+        images: how many images the synthetic observations are of.
+        seed: of the synthetic observations.
 
     Returns:
         The names of the checks that passed, which are all of them.
@@ -59,31 +59,29 @@ def check_oracle(
     given = oracle() if isinstance(oracle, type) else oracle
     if not isinstance(given, Oracle):
         raise AssertionError(f"{given!r} is not a secondguess Oracle")
-    training, validation, operation = evidence or (
-        example_evidence(given.needs, images, seed=seed + number) for number in range(3)
+    training, validation, operation = observations or (
+        labelled_observation(given.needs, images, seed=seed + number) for number in range(3)
     )
     kit = _Kit(given, training, validation, operation)
     return run_checks(kit, CHECKS)
 
 
-def example_evidence(needs: Needs, images: int, *, seed: int = 0) -> Evidence:
-    """Synthetic evidence of four classes that holds what `needs` asks for; a fifth of the predictions are wrong."""
+def labelled_observation(needs: Needs, images: int, *, seed: int = 0) -> Observation:
+    """A synthetic observation of four classes that holds what `needs` says; a fifth of the predictions are wrong."""
     rng = np.random.default_rng(seed)
     seen = example_observation(replace(needs, logits=True, images=True), images, seed=seed)
     labels = np.arange(images, dtype=np.int64) % CLASSES
     fails = rng.random(images) < FAILING
     rows = np.arange(images)
     shown = np.where(fails, (rows + 1 + rng.integers(0, CLASSES - 1, images)) % images, rows)
-    if seen.logits is None or seen.images is None:
+    if seen.logits is None or seen.pixels is None:
         raise AssertionError("the example observation lacks logits or images")
     logits = (seen.logits[shown] * np.where(fails, 0.4, 1.0)[:, None]).astype(np.float32)
     exp = np.exp(logits.astype(np.float64))
-    observation = replace(
-        seen,
+    observation = seen.replace(
         probabilities=exp / exp.sum(axis=1, keepdims=True),
         logits=logits if needs.logits else None,
         samples=None if seen.samples is None else seen.samples[shown],
-        images=seen.images if needs.images else None,
     )
     referees = [np.where(rng.random(images) < FAILING, rng.integers(0, CLASSES, images), labels) for _ in range(2)]
     columns = {
@@ -93,14 +91,15 @@ def example_evidence(needs: Needs, images: int, *, seed: int = 0) -> Evidence:
     }
     ids = tuple(f"{k:04d}.png" for k in rows)
     classes = tuple(str(k) for k in range(CLASSES))
-    return Evidence(observation, ImageSet(seen.images, labels, classes, f"example {seed}", ids=ids, columns=columns))
+    given = ImageSet(seen.pixels, labels, classes, f"example {seed}", ids=ids, columns=columns)
+    return observation.replace(images=given)
 
 
 @dataclass
 class _Kit(Kit[Oracle]):
-    training: Evidence
-    validation: Evidence
-    operation: Evidence
+    training: Observation
+    validation: Observation
+    operation: Observation
 
     @cached_property
     def verdicts(self) -> Verdicts:
@@ -142,13 +141,12 @@ def check_use(kit: _Kit) -> None:
 
 def check_labels_unseen(kit: _Kit) -> None:
     """The labels of the images in operation play no part."""
-    hidden = replace(kit.operation.images, labels=np.full(len(kit.operation), -1, dtype=np.int64), soft_labels=None)
-    blind = kit.fitted.judge(Evidence(kit.operation.observation, hidden))
+    blind = kit.fitted.judge(_without_labels(kit.operation))
     require(_same(kit.verdicts, blind), "without the labels of the operational images the verdicts differ")
 
 
 def check_determinism(kit: _Kit) -> None:
-    """The same evidence gives the same verdicts, from one fit and from two."""
+    """The same observation gives the same verdicts, from one fit and from two."""
     require(_same(kit.verdicts, kit.fitted.judge(kit.operation)), "judging twice gave different verdicts")
     again = kit.fresh().judge(kit.operation)
     require(_same(kit.verdicts, again), "fitting twice gave different verdicts: take a seed parameter")
@@ -193,18 +191,27 @@ def check_save_and_load(kit: _Kit) -> None:
 def check_bad_input(kit: _Kit) -> None:
     """Missing parts, unknown labels, other classes and too early calls are `UserError`s, not crashes."""
     oracle, needs = kit.fitted, kit.given.needs
-    unknown = replace(kit.training.images, labels=np.full(len(kit.training), -1, dtype=np.int64), soft_labels=None)
-    bare = Evidence(kit.training.observation, unknown)
+    bare = _without_labels(kit.training)
     refuses(lambda: kit.given.clone().fit(bare, kit.validation), "training without labels")
-    other = replace(kit.operation.observation, probabilities=np.eye(2)[np.zeros(len(kit.operation), dtype=int)])
-    fewer = replace(kit.operation.images, class_names=("a", "b"), labels=np.zeros(len(kit.operation), dtype=np.int64))
-    two = Evidence(replace(other, class_names=("a", "b")), replace(fewer, soft_labels=None))
+    images, labels = kit.operation.require_images("The kit"), np.zeros(len(kit.operation), dtype=np.int64)
+    two = kit.operation.replace(
+        probabilities=np.eye(2)[labels],
+        logits=None if kit.operation.logits is None else kit.operation.logits[:, :2],
+        samples=None if kit.operation.samples is None else kit.operation.samples[:, :, :2],
+        images=replace(images, class_names=("a", "b"), labels=labels, soft_labels=None),
+        class_names=("a", "b"),
+    )
     refuses(lambda: oracle.judge(two), "an observation of two other classes")
     if needs.logits or needs.traces or needs.samples:
-        poor = replace(kit.operation.observation, logits=None, traces={}, samples=None)
-        refuses(lambda: oracle.judge(Evidence(poor, kit.operation.images)), "an observation without what it needs")
+        poor = kit.operation.replace(logits=None, traces={}, samples=None)
+        refuses(lambda: oracle.judge(poor), "an observation without what it needs")
     if oracle.requires_fit:
         refuses(lambda: kit.given.clone().judge(kit.operation), "judging before fitting")
+
+
+def _without_labels(seen: Observation) -> Observation:
+    unknown = np.full(len(seen), -1, dtype=np.int64)
+    return seen.replace(images=replace(seen.require_images("The kit"), labels=unknown, soft_labels=None))
 
 
 CHECKS: tuple[Callable[[_Kit], None], ...] = (

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess.accuracy.oracles.base import RIGHT, UNDECIDED, WRONG, Evidence, Oracle, Verdicts
+from secondguess.accuracy.oracles.base import RIGHT, UNDECIDED, WRONG, Oracle, Verdicts
 from secondguess.accuracy.oracles.registry import register
 from secondguess.errors import UserError
+from secondguess.model.observation import Observation
 
 if TYPE_CHECKING:
     from secondguess.model.classifier import Classifier
@@ -43,7 +44,7 @@ class CrossReference(Oracle):
 
     Args:
         referees: the other models, two or more: each a `Classifier` for the same classes, or the name of a column of
-            the images that holds its predictions (whole numbers, or class names).
+            the observation that holds its predictions (whole numbers, or class names).
     """
 
     name = "cross_reference"
@@ -52,7 +53,7 @@ class CrossReference(Oracle):
     def __init__(self, referees: Sequence[Classifier | str] = ("referee_1", "referee_2")) -> None:
         self.referees = referees
 
-    def _judge(self, operation: Evidence) -> Verdicts:
+    def _judge(self, operation: Observation) -> Verdicts:
         if isinstance(self.referees, str) or len(self.referees) < 2:
             raise UserError(
                 "Cross-referencing needs two or more referees beside the classifier: with a single one, "
@@ -69,23 +70,23 @@ class CrossReference(Oracle):
         return Verdicts.make(wrong, reasons, np.where(wrong == WRONG, winner, -1))
 
 
-def _predicted(referee: Classifier | str, operation: Evidence) -> NDArray[np.int64]:
+def _predicted(referee: Classifier | str, operation: Observation) -> NDArray[np.int64]:
     """The classes (n,) that a referee predicts."""
-    names, images = operation.class_names, operation.images
+    names, columns = operation.class_names, operation.columns
     if not isinstance(referee, str):
-        probabilities = referee.predict(images)
+        probabilities = referee.predict(operation.require_images("A referee"))
         if probabilities.shape[1] != len(names):
             raise UserError(
                 f"The referee {referee.name} knows {probabilities.shape[1]} classes, but the classifier under test "
                 f"{len(names)}; all must know the same."
             )
         return np.asarray(probabilities.argmax(axis=1), dtype=np.int64)
-    if referee not in images.columns:
-        known = ", ".join(images.columns) or "none"
+    if referee not in columns:
+        known = ", ".join(columns) or "none"
         raise UserError(
-            f"The set {images.name!r} has no column {referee!r} with a referee's predictions (its columns: {known})."
+            f"The set {operation.name!r} has no column {referee!r} with a referee's predictions (its columns: {known})."
         )
-    given = np.asarray(images.columns[referee])
+    given = np.asarray(columns[referee])
     if given.dtype.kind not in "iu":
         place = {name: number for number, name in enumerate(names)}
         given = np.array([place.get(str(one), -1) for one in given])

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess.accuracy.oracles.base import RIGHT, WRONG, Evidence, Oracle, Verdicts
+from secondguess.accuracy.oracles.base import RIGHT, WRONG, Oracle, Verdicts
 from secondguess.accuracy.oracles.registry import register
 from secondguess.errors import UserError
 from secondguess.model.observation import Needs, Observation, Trace
@@ -90,27 +90,27 @@ class SelfChecker(Oracle):
         """The traces of the layers."""
         return Needs(traces=frozenset(self._traces()))
 
-    def infer(self, evidence: Evidence) -> Ints:
+    def infer(self, seen: Observation) -> Ints:
         """The class that each layer infers for each image, (n, L); the output is the last, if it is one."""
         return np.stack(
-            [self._inferred(number, values) for number, values in enumerate(self._matrices(evidence.observation))],
+            [self._inferred(number, values) for number, values in enumerate(self._matrices(seen))],
             axis=1,
         )
 
-    def _fit(self, training: Evidence, validation: Evidence) -> None:
+    def _fit(self, training: Observation, validation: Observation) -> None:
         self._densities = {}
-        self.labels_ = training.labels
+        self.labels_ = training.require_labels(f"Fitting the oracle {self.name!r}")
         self.columns_: dict[str, Ints] = {}
         self.projections_: dict[str, NDArray[np.float64]] = {}
         self.features_: dict[str, NDArray[np.float32]] = {}
-        for number, values in enumerate(self._matrices(training.observation)):
+        for number, values in enumerate(self._matrices(training)):
             self._learn_layer(number, values)
         self.classes_ = len(training.class_names)
         votes = self.infer(validation)
         self._choose_alarms(votes, validation)
         self._choose_advice(votes, validation)
 
-    def _judge(self, operation: Evidence) -> Verdicts:
+    def _judge(self, operation: Observation) -> Verdicts:
         votes = self.infer(operation)
         alarm = self._alarms(votes, operation.predictions)
         advice = np.full(len(operation), -1, dtype=np.int64)
@@ -180,7 +180,7 @@ class SelfChecker(Oracle):
             self._densities[number, label] = density.fit(self.features_[str(number)][rows])
         return self._densities[number, label]
 
-    def _choose_alarms(self, votes: Ints, validation: Evidence) -> None:
+    def _choose_alarms(self, votes: Ints, validation: Observation) -> None:
         self.alarm_layers_ = np.ones((self.classes_, votes.shape[1]), dtype=bool)
         disagrees, wrong = votes != validation.predictions[:, None], ~validation.correct
         for label in range(self.classes_):
@@ -193,10 +193,10 @@ class SelfChecker(Oracle):
                 stacklevel=4,
             )
 
-    def _choose_advice(self, votes: Ints, validation: Evidence) -> None:
+    def _choose_advice(self, votes: Ints, validation: Observation) -> None:
         self.advice_layers_ = np.zeros((self.classes_, self.classes_, votes.shape[1]), dtype=bool)
         self.advice_weights_ = np.zeros((self.classes_, self.classes_))
-        predictions, labels = validation.predictions, validation.labels
+        predictions, labels = validation.predictions, validation.require_labels("Choosing layers")
         alarm = self._alarms(votes, predictions)
         for label in np.unique(predictions[alarm]):
             mine = alarm & (predictions == label)
@@ -223,12 +223,12 @@ class SelfChecker(Oracle):
             scores[:, target] = self.advice_weights_[predictions, target] * share
         return np.where(scores.max(axis=1, initial=0) > 0, scores.argmax(axis=1), -1)
 
-    def _reasons(self, votes: Ints, evidence: Evidence, alarm: Bools) -> NDArray[np.object_]:
+    def _reasons(self, votes: Ints, seen: Observation, alarm: Bools) -> NDArray[np.object_]:
         reasons = np.full(len(votes), "", dtype=object)
         names = [trace.layer for trace in self._traces()] + ["output"] * self.output
-        classes = evidence.class_names
+        classes = seen.class_names
         for row in np.flatnonzero(alarm):
-            label = evidence.predictions[row]
+            label = seen.predictions[row]
             used = np.flatnonzero(self.alarm_layers_[label])
             others = [layer for layer in used if votes[row, layer] != label]
             told = ", ".join(

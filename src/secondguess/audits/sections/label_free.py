@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.accuracy import Estimator, OraclePasses, RulesAndConfidence, cross_judged, standard_estimators
-from secondguess.accuracy.oracles import Evidence
 from secondguess.accuracy.oracles.icos import Contribution, Icos, to_png
 from secondguess.accuracy.oracles.icos.features import feature_matrix
 from secondguess.audits.context import Context
@@ -26,7 +25,7 @@ from secondguess.audits.findings import Findings, NotApplicable, Number
 from secondguess.audits.sections.registry import Section, register
 from secondguess.metrics import Interval, wilson
 from secondguess.metrics.verdict_confusion import Misjudged, verdict_confusion
-from secondguess.model.observation import Needs
+from secondguess.model.observation import Needs, Observation
 from secondguess.report import data_uri
 
 BASELINES = ("validation_accuracy", "average_confidence")
@@ -83,17 +82,17 @@ class LabelFree(Section):
         )
 
 
-def _training(context: Context) -> Evidence:
+def _training(context: Context) -> Observation:
     if context.train is None or not context.train.is_labelled:
         raise NotApplicable(
             "Rules about what images of a class look like are learnt from labelled training images; "
             "give them with train."
         )
     images = context.train.take(context.train.labels >= 0).head(MOST_TRAINING, seed=context.seed)
-    return Evidence(context.observe(images, "training images", Needs()), images)
+    return context.observe(images, "training images", Needs())
 
 
-def _split(context: Context) -> tuple[Evidence, dict[str, Evidence]]:
+def _split(context: Context) -> tuple[Observation, dict[str, Observation]]:
     """The validation images, and the sets to judge by name: the other test images, and stress sets with labels."""
     known = np.flatnonzero(context.labels >= 0)
     if len(known) < FEWEST:
@@ -102,18 +101,18 @@ def _split(context: Context) -> tuple[Evidence, dict[str, Evidence]]:
         )
     order = np.random.default_rng(context.seed).permutation(known)
     validation, operation = (np.sort(half) for half in np.array_split(order, 2))
-    nominal = Evidence(context.nominal, context.test)
+    nominal = context.nominal
     sets = {"nominal": nominal.take(operation)}
     for name, (images, observation) in context.stressed.items():
         rows = np.flatnonzero(images.labels >= 0)
         if len(rows) and np.array_equal(images.labels, context.test.labels):
             rows = operation  # made of the test images one by one: those of the validation images are left out
         if len(rows):
-            sets[name] = Evidence(observation, images).take(rows)
+            sets[name] = observation.take(rows)
     return nominal.take(validation), sets
 
 
-def _fitted(context: Context, oracle: Icos, training: Evidence, validation: Evidence) -> list[Estimator]:
+def _fitted(context: Context, oracle: Icos, training: Observation, validation: Observation) -> list[Estimator]:
     """All estimators; without rules of the user's the recommended one is the average confidence once more."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # what there is to say was said of the whole validation set
@@ -129,9 +128,9 @@ def _fitted(context: Context, oracle: Icos, training: Evidence, validation: Evid
     return made
 
 
-def _row(estimator: Estimator, sets: Mapping[str, Evidence], truths: Mapping[str, Interval]) -> dict[str, Any]:
+def _row(estimator: Estimator, sets: Mapping[str, Observation], truths: Mapping[str, Interval]) -> dict[str, Any]:
     """What a method says of each set, how far that is above the truth, and its mean error."""
-    found = {name: estimator.estimate(evidence) for name, evidence in sets.items()}
+    found = {name: estimator.estimate(seen) for name, seen in sets.items()}
     off = {name: one.value - truths[name].value for name, one in found.items()}
     return {
         "name": estimator.name,
@@ -161,22 +160,23 @@ def _numbers(
     return numbers
 
 
-def _contributions(oracle: Icos, evidence: Evidence) -> dict[str, Contribution]:
+def _contributions(oracle: Icos, seen: Observation) -> dict[str, Contribution]:
     """What each kind of invariant finds; there are no input rules in an audit."""
-    return {one.kind: one for one in oracle.contributions(evidence) if one.kind != "input data"}
+    return {one.kind: one for one in oracle.contributions(seen) if one.kind != "input data"}
 
 
-def _examples(oracle: Icos, sets: Mapping[str, Evidence], training: Evidence) -> list[dict[str, Any]]:
+def _examples(oracle: Icos, sets: Mapping[str, Observation], training: Observation) -> list[dict[str, Any]]:
     """Images whose prediction a pixel rule contradicts: the rule is right first, then the simplest rules."""
     found = [
         (name, int(row), int(rule))
-        for name, evidence in sets.items()
-        for row, rule in enumerate(oracle.violations(evidence).rule)
+        for name, seen in sets.items()
+        for row, rule in enumerate(oracle.violations(seen).rule)
         if rule >= 0
     ]
     rules = oracle.pixel_rules
     questions = {rule: len({*rules[rule].above, *rules[rule].up_to}) for _, _, rule in found}
-    hits = {(name, row): sets[name].labels[row] == rules.labels[rule] for name, row, rule in found}
+    labels = {name: one.require_labels("Showing examples") for name, one in sets.items()}
+    hits = {(name, row): labels[name][row] == rules.labels[rule] for name, row, rule in found}
     found.sort(key=lambda one: (not hits[one[:2]], one[0] != "nominal", questions[one[2]]))
     matching = rules.matching(feature_matrix(training, oracle.features))
     return [_example(oracle, name, sets[name], row, rule, training, matching) for name, row, rule in _varied(found)]
@@ -194,28 +194,28 @@ def _varied(found: Sequence[tuple[str, int, int]]) -> list[tuple[str, int, int]]
 def _example(
     oracle: Icos,
     name: str,
-    evidence: Evidence,
+    seen: Observation,
     row: int,
     rule: int,
-    training: Evidence,
+    training: Observation,
     matching: NDArray[np.int64],
 ) -> dict[str, Any]:
-    names, said = evidence.class_names, oracle.pixel_rules[rule]
-    image = evidence.images.images[row]
+    names, said = seen.class_names, oracle.pixel_rules[rule]
+    image = seen.require_images("Showing examples").images[row]
     alike = [int(k) for k in np.flatnonzero((matching == rule) & (training.labels == said.label))[:SIMILAR]]
     drawn = base64.b64encode(to_png(oracle.draw(rule, image))).decode("ascii")
     return {
         "set": name,
         "uri": f"data:image/png;base64,{drawn}",
-        "guess": names[evidence.predictions[row]],
-        "confidence": float(evidence.observation.confidences[row]),
-        "truth": names[evidence.labels[row]],
-        "right": bool(evidence.correct[row]),
+        "guess": names[seen.predictions[row]],
+        "confidence": float(seen.confidences[row]),
+        "truth": names[seen.require_labels("Showing examples")[row]],
+        "right": bool(seen.correct[row]),
         "rule": names[said.label],
         "support": said.support,
         "share": said.confidence,
         "text": oracle.describe(rule),
-        "alike": [data_uri(training.images.images[k]) for k in alike],
+        "alike": [data_uri(training.require_images("Showing examples").images[k]) for k in alike],
     }
 
 

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.accuracy import Estimator
-from secondguess.accuracy.oracles import Evidence
 from secondguess.errors import UserError
 from secondguess.images import ImageSet
 from secondguess.model.observation import Observation
@@ -45,11 +44,12 @@ class Look:
         chosen = np.arange(len(self.labels))[rows]
         return Look(self.seen.take(chosen), columns, self.jury[rows], self.labels[rows])
 
-    def evidence(self) -> Evidence:
+    def observation(self) -> Observation:
         """For estimators, none of which looks at pixels."""
         names = [str(k) for k in range(self.seen.num_classes)]
         pixels = np.zeros((len(self.labels), 1, 1), np.uint8)
-        return Evidence(self.seen, ImageSet.from_arrays(pixels, self.labels, class_names=names, columns=self.columns))
+        images = ImageSet.from_arrays(pixels, self.labels, class_names=names, columns=self.columns)
+        return self.seen.replace(images=images)
 
     @classmethod
     def joined(cls, looks: Sequence[Look]) -> Look:
@@ -119,7 +119,7 @@ def try_all(
         intervals: for how many windows of a cell an interval is made.
         resamples: of each interval.
     """
-    whole, right = Look.joined(pool).evidence(), np.concatenate([one.right for one in pool])
+    whole, right = Look.joined(pool).observation(), np.concatenate([one.right for one in pool])
     errors, covered = [], []
     for _, drawn in windows:
         off, holds = np.zeros((2, len(combinations), len(drawn)))

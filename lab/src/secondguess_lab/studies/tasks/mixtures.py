@@ -286,9 +286,9 @@ def _fitted(looks: Mapping[str, Look], costs: Mapping[str, float], rehearsed: fl
                 "calibrated": CalibratedScore(name),
             }
             made += [Combination((validation, key, name), one, costs[name]) for key, one in by_name.items()]
-    evidence = {key: look.evidence() for key, look in validations.items()}
+    known = {key: look.observation() for key, look in validations.items()}
     for combination in made:
-        combination.estimator.fit(evidence[combination.names[0]])
+        combination.estimator.fit(known[combination.names[0]])
     return sorted(made, key=lambda one: one.names)
 
 

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from torch import nn
 
 from secondguess import zoo
-from secondguess.accuracy.oracles import Evidence
 from secondguess.accuracy.oracles.cross_reference import majority
 from secondguess.accuracy.oracles.icos import CRITERIA, Icos, InputRules, PixelRules
 from secondguess.accuracy.oracles.icos.features import feature_matrix
@@ -28,7 +27,7 @@ from secondguess.accuracy.oracles.selfchecker import SelfChecker
 from secondguess.engine import Source
 from secondguess.images import Dataset, ImageSet
 from secondguess.model.classifier import Classifier
-from secondguess.model.observation import Needs, Trace
+from secondguess.model.observation import Needs, Observation, Trace
 from secondguess.training import train
 from secondguess_lab.studies.tasks.opening import joined, opened, training_images
 
@@ -69,7 +68,7 @@ def look(*, data: Source, network: str, training: int, validation: int, epochs: 
     classifier = classifier_of(train_network(network, learning, epochs=epochs, seed=seed), learning)
     checker = selfchecker_of(classifier)
     needs = checker.needs | Needs(logits=True)
-    known, held_out, operation = (Evidence.of(classifier, one, needs) for one in (learning, checking, operating))
+    known, held_out, operation = (classifier.observe(one, needs) for one in (learning, checking, operating))
     icos = Icos(seed=seed).fit(known, held_out)
     checker.fit(known, held_out)
     return {
@@ -124,7 +123,7 @@ def selfchecker_of(classifier: Classifier, device: str = "auto") -> SelfChecker:
     return SelfChecker(tuple(traces), device=device)
 
 
-def objections_of(icos: Icos, operation: Evidence) -> dict[str, Mask]:
+def objections_of(icos: Icos, operation: Observation) -> dict[str, Mask]:
     """What of ICOS objects to each of n predictions, input rules apart.
 
     Returns:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from secondguess.accuracy import Estimator
 from secondguess.accuracy.base import Rows
-from secondguess.accuracy.oracles import Evidence, Oracle, Verdicts
+from secondguess.accuracy.oracles import Oracle, Verdicts
 from secondguess.images import ImageSet
 from secondguess.model.observation import Observation
 
@@ -37,8 +37,8 @@ class _ScoreEstimator(Estimator):
     def __init__(self, column: str) -> None:
         self.column = column
 
-    def _see(self, evidence: Evidence) -> Rows:
-        return evidence.images.columns[self.column], evidence.predictions
+    def _see(self, seen: Observation) -> Rows:
+        return seen.columns[self.column], seen.predictions
 
 
 class ThresholdedScore(_ScoreEstimator):
@@ -85,8 +85,8 @@ class Alarm(Oracle):
         self.column = column
         self.limit = limit
 
-    def _judge(self, operation: Evidence) -> Verdicts:
-        return Verdicts.make(operation.images.columns[self.column] > self.limit)
+    def _judge(self, operation: Observation) -> Verdicts:
+        return Verdicts.make(operation.columns[self.column] > self.limit)
 
 
 class Remembered:

@@ -13,10 +13,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess.accuracy.oracles.base import Evidence
 from secondguess.errors import UserError
-from secondguess.images.image_set import ImageSet
-from secondguess.model.observation import Trace
+from secondguess.model.observation import Observation, Trace
 
 __all__ = ["Features", "cell_for", "cell_means", "feature_matrix", "feature_name", "grid_of"]
 
@@ -61,11 +59,11 @@ def cell_means(images: NDArray[np.float32], cell: int) -> NDArray[np.float32]:
     return images.reshape(len(images), -1)
 
 
-def feature_matrix(evidence: Evidence, features: Features) -> NDArray[np.float32]:
+def feature_matrix(seen: Observation, features: Features) -> NDArray[np.float32]:
     """What the rules look at, (n, d) float32."""
     if isinstance(features, Trace):
-        return np.asarray(evidence.observation.trace(features), dtype=np.float32)
-    images: ImageSet = evidence.images
+        return np.asarray(seen.trace(features), dtype=np.float32)
+    images = seen.require_images("A feature of pixels")
     cell = cell_for(features, images.shape)
     matrix = np.empty((len(images), int(np.prod(grid_of(images.shape, cell)))), dtype=np.float32)
     for start in range(0, len(images), BATCH):

@@ -40,7 +40,6 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess.accuracy.oracles.base import Evidence
 from secondguess.accuracy.oracles.icos._rule_files import Place, line_of, read_tables
 from secondguess.accuracy.oracles.icos.partitions import (
     Function,
@@ -53,6 +52,7 @@ from secondguess.accuracy.oracles.icos.partitions import (
 )
 from secondguess.errors import UserError
 from secondguess.images.image_set import ImageSet
+from secondguess.model.observation import Observation
 
 __all__ = ["InputRules", "Partition"]
 
@@ -136,10 +136,10 @@ class InputRules:
                 table[:, k] = np.isin(distinct, partition.keys)[places]
         return table
 
-    def violated(self, evidence: Evidence) -> NDArray[np.int64]:
+    def violated(self, seen: Observation) -> NDArray[np.int64]:
         """The first partition whose labels exclude the prediction, (n,); -1 where there is none."""
-        forbidden = ~self.allowed(evidence.class_names)[:, evidence.predictions].T
-        broken = self.members(evidence.images) & forbidden
+        forbidden = ~self.allowed(seen.class_names)[:, seen.predictions].T
+        broken = self.members(seen.require_images("The rules")) & forbidden
         return np.where(broken.any(axis=1), broken.argmax(axis=1), -1).astype(np.int64)
 
     def coverage(self, images: ImageSet) -> float:

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess.accuracy.oracles.base import Evidence, Oracle, Verdicts
+from secondguess.accuracy.oracles.base import Oracle, Verdicts
 from secondguess.accuracy.oracles.icos.drawing import draw_rule
 from secondguess.accuracy.oracles.icos.features import Features, cell_for, feature_matrix, feature_name
 from secondguess.accuracy.oracles.icos.forest import grow_forest, votes
@@ -27,7 +27,7 @@ from secondguess.accuracy.oracles.icos.input_rules import InputRules
 from secondguess.accuracy.oracles.icos.pixel_rules import PixelRule, PixelRules, choose_support, grow
 from secondguess.accuracy.oracles.registry import register
 from secondguess.errors import UserError
-from secondguess.model.observation import Needs, Trace
+from secondguess.model.observation import Needs, Observation, Trace
 
 __all__ = ["Contribution", "Icos", "Violations"]
 
@@ -119,33 +119,32 @@ class Icos(Oracle):
         """Probabilities, and the layer that the rules look at if there is one."""
         return Needs(traces=frozenset({self.features})) if isinstance(self.features, Trace) else Needs()
 
-    def _fit(self, training: Evidence, validation: Evidence) -> None:
+    def _fit(self, training: Observation, validation: Observation) -> None:
         if not 0 <= self.confidence <= 1:
             raise UserError(f"The confidence of a rule is between 0 and 1, not {self.confidence}.")
         if self.support != "auto" and (not isinstance(self.support, int) or self.support < 0):
             raise UserError(f"The support of a rule is 'auto' or a number of images, 0 or more, not {self.support!r}.")
         if self.rules is not None:
             self.rules.allowed(training.class_names)
-        if training.images.shape != validation.images.shape:
-            raise UserError(_other_shape("validation", validation, training.images.shape))
-        values = feature_matrix(training, self.features)
-        self.shape_ = list(training.images.shape)
-        self.tree_ = grow(
-            values, training.labels, len(training.class_names), min_records=self.min_records, seed=self.seed
-        )
+        shape = _shape_of(training)
+        if shape != _shape_of(validation):
+            raise UserError(_other_shape("validation", validation, shape))
+        values, labels = feature_matrix(training, self.features), training.require_labels("Learning rules")
+        self.shape_ = list(shape)
+        self.tree_ = grow(values, labels, len(training.class_names), min_records=self.min_records, seed=self.seed)
         seen = feature_matrix(validation, self.features)
         self.support_ = (
             choose_support(self.tree_, seen, self.confidence) if self.support == "auto" else int(self.support)
         )
         self.forest_ = grow_forest(
-            validation.observation.probabilities,
+            validation.probabilities,
             ~validation.correct,
             trees=self.trees,
             balanced=self.balanced,
             seed=self.seed,
         )
 
-    def _judge(self, operation: Evidence) -> Verdicts:
+    def _judge(self, operation: Observation) -> Verdicts:
         found = self._violations(operation)
         masks = list(found.masks.values())
         reasons = np.full(len(operation), "", dtype=object)
@@ -157,14 +156,14 @@ class Icos(Oracle):
             reasons[rows], advice[rows] = tell(operation, found, rows)
         return Verdicts.make(np.any(masks, axis=0), reasons, advice)
 
-    def violations(self, operation: Evidence) -> Violations:
+    def violations(self, operation: Observation) -> Violations:
         """All invariants that the predictions violate."""
         self._ready(operation)
         return self._violations(operation)
 
-    def contributions(self, operation: Evidence) -> list[Contribution]:
+    def contributions(self, operation: Observation) -> list[Contribution]:
         """What each kind of invariant contributes to the verdicts, in the order in which they are looked at."""
-        known = bool((operation.labels >= 0).all())
+        known = operation.labels is not None and bool((operation.labels >= 0).all())
         before = np.zeros(len(operation), dtype=bool)
         found: list[Contribution] = []
         for kind, mask in self.violations(operation).masks.items():
@@ -205,23 +204,23 @@ class Icos(Oracle):
         channels, height, width = self.shape_
         return channels, height, width
 
-    def _violations(self, operation: Evidence) -> Violations:
-        if operation.images.shape != self._shape:
+    def _violations(self, operation: Observation) -> Violations:
+        if _shape_of(operation) != self._shape:
             raise UserError(_other_shape("operation", operation, self._shape))
         nowhere = np.full(len(operation), -1, dtype=np.int64)
         return Violations(
             nowhere if self.rules is None else self.rules.violated(operation),
             self.pixel_rules.violated(feature_matrix(operation, self.features), operation.predictions),
-            votes(self.forest_, operation.observation.probabilities),
+            votes(self.forest_, operation.probabilities),
         )
 
-    def _tell_input(self, operation: Evidence, found: Violations, rows: NDArray[np.int64]) -> tuple[Any, Any]:
+    def _tell_input(self, operation: Observation, found: Violations, rows: NDArray[np.int64]) -> tuple[Any, Any]:
         """Why predictions violate input rules, and the likeliest class that their partition allows."""
         if self.rules is None or len(rows) == 0:
             return [], []
         names, table = operation.class_names, self.rules.allowed(operation.class_names)
         allowed = table[found.partition[rows]]
-        advice = np.where(allowed, operation.observation.probabilities[rows], -1).argmax(axis=1)
+        advice = np.where(allowed, operation.probabilities[rows], -1).argmax(axis=1)
         places = [
             f"cannot occur in {partition.name!r}, which allows {_listed([names[k] for k in np.flatnonzero(row)])}"
             for partition, row in zip(self.rules.partitions, table, strict=True)
@@ -229,13 +228,13 @@ class Icos(Oracle):
         broken = zip(operation.predictions[rows], found.partition[rows], strict=True)
         return [f"input data: {names[predicted]!r} {places[where]}" for predicted, where in broken], advice
 
-    def _tell_training(self, operation: Evidence, found: Violations, rows: NDArray[np.int64]) -> tuple[Any, Any]:
+    def _tell_training(self, operation: Observation, found: Violations, rows: NDArray[np.int64]) -> tuple[Any, Any]:
         """Why predictions violate pixel rules, and the class that the rule says."""
         fired, rules = found.rule[rows], self.pixel_rules
         texts = {number: f"training data: rule {number}: {self._text(rules[number])}" for number in np.unique(fired)}
         return [texts[number] for number in fired], rules.labels[fired]
 
-    def _tell_algorithm(self, operation: Evidence, found: Violations, rows: NDArray[np.int64]) -> tuple[Any, Any]:
+    def _tell_algorithm(self, operation: Observation, found: Violations, rows: NDArray[np.int64]) -> tuple[Any, Any]:
         """Why the forest distrusts predictions; it has no other class to offer."""
         trees = len(self.forest_["root"])
         counts = np.rint(found.votes[rows] * trees).astype(int)
@@ -247,8 +246,12 @@ def _listed(names: list[str], most: int = 10) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
-def _other_shape(what: str, evidence: Evidence, shape: tuple[int, ...]) -> str:
+def _shape_of(seen: Observation) -> tuple[int, int, int]:
+    return seen.require_images("The oracle 'icos'").shape
+
+
+def _other_shape(what: str, seen: Observation, shape: tuple[int, ...]) -> str:
     return (
         f"The rules are about images of shape {tuple(shape)}, but the {what} images are "
-        f"{tuple(evidence.images.shape)}; load them in the same size."
+        f"{_shape_of(seen)}; load them in the same size."
     )
