@@ -332,7 +332,7 @@ def test_a_watch_reports_what_came_while_another_image_broke(tmp_path, house, cl
     naps: list[float] = []
 
     class StandIn:
-        training = SimpleNamespace(images=load_images(house / "val.npz"))
+        training = SimpleNamespace(require_images=lambda who: load_images(house / "val.npz"))
 
         def report(self, evidence: Observation) -> dict[str, Any]:
             reports.append(evidence.images.ids)
