@@ -29,7 +29,7 @@ def assert_same_observation(classifier: Classifier, needs: Needs, images: np.nda
             if needs.logits:
                 assert seen.logits == pytest.approx(expected.logits[rows], abs=1e-5)
             if needs.images:
-                assert (seen.images[:] == images[rows]).all()
+                assert (seen.pixels[:] == images[rows]).all()
             if needs.samples:
                 assert seen.samples.shape == (len(seen), needs.samples, 3)
 
