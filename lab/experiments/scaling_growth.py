@@ -25,7 +25,8 @@ from secondguess.images import ImageSet, load
 from secondguess.metrics import hubris
 from secondguess.model.classifier import Classifier
 from secondguess.model.observation import Needs, Observation, Trace
-from secondguess.search import Distances, Pool, make_search, measure_distances
+from secondguess.search import Distances, Pool, measure_distances
+from secondguess.search import make as make_search
 from secondguess.stress import Corrupted
 from secondguess.stress.ambiguous import AmbiGuess
 from secondguess.supervisors import make
@@ -318,7 +319,7 @@ def _pool(size):
 
 def _search_start(size):
     pool = _pool(size)
-    return lambda: make_search("adaptive", replace(pool)).ask()  # a copy of the pool remembers nothing
+    return lambda: make_search("adaptive").fit(replace(pool)).ask()  # a copy of the pool remembers nothing
 
 
 def _search(varied, size):
@@ -327,7 +328,7 @@ def _search(varied, size):
     truth = np.where(np.random.default_rng(1).random(len(pool)) < 0.2, 1 - pool.predictions, pool.predictions)
 
     def answer():
-        search = make_search("adaptive", pool)
+        search = make_search("adaptive").fit(pool)
         for _ in range(held["answers"]):
             asked = search.ask()
             search.tell(asked, truth[asked])

@@ -19,7 +19,7 @@ import secondguess as sg
 from secondguess import AuditResult, Classifier, Dataset, ImageSet
 from secondguess.audits import sections
 from secondguess.audits.sections import confident_errors
-from secondguess.search import search_names
+from secondguess.search import names
 
 SECTION = ["confident_errors"]
 SEED = 4
@@ -80,7 +80,7 @@ def test_the_pool_is_counted_from_scratch(result: AuditResult, confused: nn.Modu
 
 def test_every_search_has_its_numbers(result: AuditResult, confused: nn.Module, digits: Dataset) -> None:
     wrong, _ = searched(confused, digits)
-    for name in search_names():
+    for name in names():
         sdr, lift = number(result, f"{name}.sdr"), number(result, f"{name}.lift")
         assert lift == pytest.approx(sdr / number(result, "pool_sdr"))
         assert 0 <= number(result, f"{name}.errors_at_20") <= number(result, f"{name}.errors_at_50") <= wrong.sum()
@@ -100,7 +100,7 @@ def test_the_table_shows_the_numbers(result: AuditResult, page: str) -> None:
     rows = re.findall(r'<tr><th scope="row"[^>]*>([^<]+)</th>(.*?)</tr>', page, re.DOTALL)
     shown = [[float(cell) for cell in re.findall(r">([\d.]+)<span class=.range.", row)] for _, row in rows]
     keys = ("matched_lift", "lift", "sdr", "errors_at_20", "errors_at_50", "spread")
-    expected = [[number(result, f"{name}.{key}") for key in keys] for name in search_names()]
+    expected = [[number(result, f"{name}.{key}") for key in keys] for name in names()]
     order = sorted(range(len(expected)), key=lambda place: -expected[place][0])
     for cells, place in zip(shown, order, strict=True):
         assert cells == pytest.approx(expected[place], abs=0.051)
@@ -212,11 +212,11 @@ def test_the_summary_compares_with_chance(result: AuditResult, page: str) -> Non
     there = re.match(r"([\d,]+) of ([\d,]+) predictions", words)
     assert said is not None and there is not None
     wrong, looked = (int(text.replace(",", "")) for text in there.groups())
-    most = max(number(result, f"{name}.errors_at_50") for name in search_names())
+    most = max(number(result, f"{name}.errors_at_50") for name in names())
     assert float(said[1]) == pytest.approx(most, abs=0.051)
     assert number(result, f"{said[2]}.errors_at_50") == most
     assert float(said[3]) == pytest.approx(50 * wrong / looked, abs=0.051)
-    best = max(search_names(), key=lambda name: number(result, f"{name}.matched_lift"))
+    best = max(names(), key=lambda name: number(result, f"{name}.matched_lift"))
     first = re.search(r'<tr><th scope="row".*?<span class="range">([\d.]+) to', page, re.DOTALL)
     assert first is not None
     if float(first[1]) > 1:

@@ -32,10 +32,10 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture
 def open_session(pool: Pool, store: Store) -> Callable[..., LabellingSession]:
-    """`open_session(start=..., overlap=...)` opens a session on what is in the store now."""
+    """`open_session(search, overlap=...)` opens a session on what is in the store now."""
 
-    def opened(start: Callable[[], Search] | None = None, **options: Any) -> LabellingSession:
-        return LabellingSession(start or (lambda: RandomSearch(pool)), store, **options)
+    def opened(search: Search | None = None, **options: Any) -> LabellingSession:
+        return LabellingSession(search or RandomSearch().fit(pool), store, **options)
 
     return opened
 

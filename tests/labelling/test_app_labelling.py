@@ -16,7 +16,7 @@ from secondguess.search.base import Search
 from secondguess.search.chance import RandomSearch
 from secondguess.search.low_confidence import LowConfidenceSearch
 from secondguess.search.pool import Pool
-from secondguess.search.registry import make_search, search_names
+from secondguess.search.registry import make, names
 
 Open = Callable[..., LabellingSession]
 
@@ -48,7 +48,7 @@ def answer(session: LabellingSession, *classes: int, who: str = "Ada") -> int:
 
 
 def test_images_come_in_the_order_of_the_search(open_session: Open, pool: Pool) -> None:
-    session = open_session(lambda: LowConfidenceSearch(pool))
+    session = open_session(LowConfidenceSearch().fit(pool))
     seen = [answer(session, 0) for _ in range(30)]
     assert seen == np.argsort(pool.confidence, kind="stable").tolist()
     assert session.next("Ada") is None
@@ -149,7 +149,7 @@ def test_undo_concerns_ones_own_answers_only(open_session: Open) -> None:
 
 def test_a_search_forgets_what_was_undone(open_session: Open, pool: Pool) -> None:
     """After an answer, an undo and another answer, the next image is the one of a session that never erred."""
-    straight = open_session(lambda: Learning(pool))
+    straight = open_session(Learning().fit(pool))
     image = current(straight)
     right = int(pool.predictions[image])
     straight.answer("Ada", image, ((right + 1) % 3,))
@@ -157,20 +157,20 @@ def test_a_search_forgets_what_was_undone(open_session: Open, pool: Pool) -> Non
     straight.answer("Ada", image, (right,))
     assert straight.search.labelled.tolist() == [image]
     assert not straight.search.errors.any()
-    fresh = Learning(pool)
+    fresh = Learning().fit(pool)
     fresh.skip(list(straight._turns))
     fresh.tell([image], [right])
     assert straight.search.ask(1) == fresh.ask(1)
 
 
-@pytest.mark.parametrize("name", [*search_names(), "learning"])
+@pytest.mark.parametrize("name", [*names(), "learning"])
 def test_a_session_opened_again_is_where_it_was(name: str, store: Store, pool: Pool) -> None:
     """Whatever people do, a session that is read from the store goes on as the running one would have."""
     rng = np.random.default_rng(1)
 
     def opened() -> LabellingSession:
-        start = (lambda: Learning(pool, seed=3)) if name == "learning" else (lambda: make_search(name, pool, seed=3))
-        return LabellingSession(start, store, overlap=2)
+        search = Learning(seed=3) if name == "learning" else make(name, seed=3)
+        return LabellingSession(search.fit(pool), store, overlap=2)
 
     session = opened()
     for step in range(40):
@@ -269,7 +269,7 @@ def test_an_image_that_somebody_left_goes_to_whoever_is_there(open_session: Open
 
 def test_an_answer_after_a_skip_counts_from_then(store: Store) -> None:
     def open_small() -> LabellingSession:
-        return LabellingSession(lambda: RandomSearch(small), store)
+        return LabellingSession(RandomSearch().fit(small), store)
 
     small = make_pool(3)
     session = open_small()
@@ -324,7 +324,7 @@ def test_look_alikes_are_the_nearest_images(open_session: Open, pool: Pool) -> N
 
 def test_a_pool_of_two_images_has_one_look_alike(store: Store) -> None:
     pool = make_pool(2)
-    session = LabellingSession(lambda: RandomSearch(pool), store)
+    session = LabellingSession(RandomSearch().fit(pool), store)
     question = session.next("Ada")
     assert question is not None
     assert question.look_alikes == [1 - question.image]

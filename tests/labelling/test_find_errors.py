@@ -14,7 +14,7 @@ import secondguess as sg
 from secondguess.errors import UserError
 from secondguess.images import ImageSet, load
 from secondguess.results import Result
-from secondguess.search import make_search
+from secondguess.search import make
 from secondguess.search.low_confidence import LowConfidenceSearch
 from secondguess.search.pool import Pool
 
@@ -61,7 +61,7 @@ def test_a_bare_function_and_a_set_of_images_are_enough(model: Any, images: Imag
 def test_it_asks_what_the_search_asks(model: Any, images: ImageSet) -> None:
     """The same images in the same order as the search alone, told the same answers."""
     found = sg.find_errors(model, images, min_confidence=0, attack=None, seed=3)
-    alone = make_search("adaptive", Pool.of(sg.Classifier(model), images, min_confidence=0), seed=3)
+    alone = make("adaptive", seed=3).fit(Pool.of(sg.Classifier(model), images, min_confidence=0))
     for _ in range(12):
         rows, referee = found.ask(3), alone.ask(3)
         assert rows.tolist() == referee.tolist()

@@ -175,7 +175,7 @@ def local(folder: Path, names: tuple[str, ...], **options: Any) -> Iterator[str]
     def explain(image: int) -> dict[str, Any]:
         return {"text": "Teal parts speak for it.", "pictures": [{"image": picture, "caption": f"Image {image}"}]}
 
-    session, album = LabellingSession(lambda: RandomSearch(pool), store, **options), Album(pool.images.images)
+    session, album = LabellingSession(RandomSearch().fit(pool), store, **options), Album(pool.images.images)
     page = LabelPage(session, store, keys, album, explain=explain)
     listening = listen()
     port = listening.getsockname()[1]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from secondguess.errors import UserError
-from secondguess.search import Search, check_search, make_search, register, search_names
+from secondguess.search import Search, check_search, make, names, register
 from secondguess.search import registry as searches
 from secondguess.search.checks import example_pool
 
@@ -19,14 +19,14 @@ VARIANTS = [
 ]
 
 
-@pytest.mark.parametrize("name", search_names())
+@pytest.mark.parametrize("name", names())
 def test_every_search_keeps_the_contract(name):
     assert "check_replay" in check_search(name)
 
 
 @pytest.mark.parametrize(("name", "params"), VARIANTS)
 def test_every_variant_keeps_the_contract(name, params):
-    assert "check_correction" in check_search(name, **params)
+    assert "check_correction" in check_search(make(name, **params))
 
 
 class Forgetful(Search):
@@ -70,25 +70,23 @@ def test_the_kit_finds_what_is_wrong():
 
 
 def test_names_and_parameters_of_the_registry():
-    pool, _ = example_pool(80)
-    assert search_names()[:3] == ["random", "low_confidence", "adversarial_distance"]
-    assert make_search("low-confidence", pool).name == "low_confidence"
+    assert names()[:3] == ["random", "low_confidence", "adversarial_distance"]
+    assert make("low-confidence").name == "low_confidence"
     with pytest.raises(UserError, match="There is no search 'adaptiv'; did you mean 'adaptive'"):
-        make_search("adaptiv", pool)
+        make("adaptiv")
     with pytest.raises(UserError, match="The search 'random' cannot be made"):
-        make_search("random", pool, temperature=2)
+        make("random", temperature=2)
 
 
 def test_a_search_of_ones_own_has_a_name(monkeypatch):
     monkeypatch.setattr(searches.REGISTRY, "known", dict(searches.REGISTRY.known))
     register(Moody)
-    pool, _ = example_pool(80)
-    assert isinstance(make_search("moody", pool), Moody)
+    assert isinstance(make("moody"), Moody)
 
 
 def test_what_is_known_of_a_search():
     pool, labels = example_pool(80)
-    search = make_search("random", pool, seed=4)
+    search = make("random", seed=4).fit(pool)
     asked = search.ask(6)
     search.tell(asked[:4], labels[asked[:4]])
     assert search.labelled.tolist() == asked[:4].tolist()
@@ -108,7 +106,7 @@ def test_reasons_name_what_the_page_shows():
         "adaptive": {"residual in local scales", "predicted error probability", "error rate at this confidence"},
     }
     for name, more in wanted.items():
-        search = make_search(name, pool)
+        search = make(name).fit(pool)
         asked = search.ask(20)
         search.tell(asked, labels[asked])
         known = next(row for row in search.ask(20).tolist() if not pool.distances.failed[row])
@@ -127,14 +125,14 @@ def test_reasons_name_what_the_page_shows():
     ],
 )
 def test_bad_answers(indices, labels, message):
-    search = make_search("random", example_pool(80)[0])
+    search = make("random").fit(example_pool(80)[0])
     with pytest.raises(UserError, match=message):
         search.tell(indices, labels)
 
 
 def test_a_share_in_a_soft_label_is_no_error():
     pool, _ = example_pool(80)
-    search = make_search("random", pool)
+    search = make("random").fit(pool)
     row = search.ask(1)
     soft = np.full((1, 3), 0.5)
     soft[0, (pool.predictions[row[0]] + 1) % 3] = 0
@@ -155,14 +153,40 @@ def test_a_share_in_a_soft_label_is_no_error():
 )
 def test_bad_parameters(name, params, message):
     with pytest.raises(UserError, match=message):
-        make_search(name, example_pool(80)[0], **params)
+        make(name, **params).fit(example_pool(80)[0])
 
 
 def test_only_adversarial_distance_insists_on_distances():
     pool = dataclasses.replace(example_pool(80)[0], distances=None)
-    for name in search_names():
+    for name in names():
         if name == "adversarial_distance":
             with pytest.raises(UserError, match="This pool knows no distances"):
-                make_search(name, pool)
+                make(name).fit(pool)
         else:
-            assert len(make_search(name, pool).ask(3)) == 3
+            assert len(make(name).fit(pool).ask(3)) == 3
+
+
+def test_a_search_is_saved_and_loaded_by_its_name(tmp_path):
+    pool, labels = example_pool(80)
+    search = make("facility:alpha=0.2", seed=3).fit(pool)
+    asked = search.ask(10)
+    search.tell(asked[:6], labels[asked[:6]])
+    search.save(tmp_path / "search.safetensors")
+    loaded = Search.load(tmp_path / "search.safetensors")
+    assert repr(loaded) == "FacilitySearch[fitted](seed=3, alpha=0.2)"
+    with pytest.raises(UserError, match=r"no pool to ask about yet; call resume\(pool\)"):
+        loaded.ask(1)
+    with pytest.raises(UserError, match="begun on other images or predictions"):
+        loaded.resume(example_pool(90)[0])
+    assert loaded.resume(pool).labelled.tolist() == asked[:6].tolist()
+    assert loaded.ask(5).tolist() == search.ask(5).tolist()
+
+
+def test_a_search_that_has_not_begun_says_so():
+    search = make("random", seed=1)
+    assert repr(search) == "RandomSearch[unfitted](seed=1)"
+    assert (search.remaining, search.labelled.tolist(), search.errors.tolist()) == (0, [], [])
+    with pytest.raises(UserError, match=r"no pool to ask about yet; call fit\(pool\)"):
+        search.ask(1)
+    with pytest.raises(UserError, match=r"has not begun, so it cannot be resumed; call fit\(pool\)"):
+        search.resume(example_pool(80)[0])

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from secondguess.search import Pool, make_search
+from secondguess.search import Pool, make
 from secondguess.search._error_model import ErrorModel, _laplace
 from secondguess.search._geometry import Geometry, clusters, elbow
 from secondguess.search.adversarial_distance import residuals
@@ -42,7 +42,7 @@ def pairwise(pool: Pool) -> np.ndarray:
 
 def test_random_is_uniform(world):
     pool, _ = world
-    first = np.concatenate([make_search("random", pool, seed).ask(5) for seed in range(400)])
+    first = np.concatenate([make("random", seed=seed).fit(pool).ask(5) for seed in range(400)])
     counts = np.bincount(first, minlength=len(pool))[pool.rows]
     expected = 2000 / pool.size
     assert np.abs(counts - expected).max() < 5.5 * math.sqrt(expected)
@@ -50,7 +50,7 @@ def test_random_is_uniform(world):
 
 def test_low_confidence_is_in_order(world):
     pool, labels = world
-    asked = searched(make_search("low_confidence", pool), labels, pool.size)
+    asked = searched(make("low_confidence").fit(pool), labels, pool.size)
     assert (np.diff(pool.confidence[asked]) >= 0).all()
 
 
@@ -63,14 +63,14 @@ def test_adversarial_distance_is_the_residual_of_log_mae(world):
     span = max(10, int(0.1 * len(known))) / len(known) + 1e-9
     expected = logs - lowess(logs, pool.confidence[known], frac=span, it=3, return_sorted=False)
     assert residuals(pool)[known] == pytest.approx(expected, abs=1e-6)
-    order = make_search("adversarial_distance", pool).ask(len(known))
+    order = make("adversarial_distance").fit(pool).ask(len(known))
     assert order.tolist() == known[np.argsort(expected, kind="stable")].tolist()
 
 
 def test_adversarial_distance_does_not_care_for_the_unit(world):
     pool, _ = world
     larger = dataclasses.replace(pool, distances=dataclasses.replace(pool.distances, mae=255 * pool.distances.mae))
-    first, second = (make_search("adversarial_distance", one).ask(50).tolist() for one in (pool, larger))
+    first, second = (make("adversarial_distance").fit(one).ask(50).tolist() for one in (pool, larger))
     assert first == second
 
 
@@ -79,7 +79,7 @@ def test_failed_attacks_come_last_and_zero_is_the_smallest(world):
     mae = pool.distances.mae.copy()
     mae[pool.rows[:2]] = 0
     changed = dataclasses.replace(pool, distances=dataclasses.replace(pool.distances, mae=mae))
-    order = make_search("adversarial_distance", changed).ask(pool.size)
+    order = make("adversarial_distance").fit(changed).ask(pool.size)
     failed = pool.distances.failed[order]
     assert failed.any()
     assert (np.diff(failed.astype(int)) >= 0).all()
@@ -91,9 +91,9 @@ def test_no_attack_succeeded():
     nothing = dataclasses.replace(
         pool, distances=dataclasses.replace(pool.distances, mae=np.full(60, np.inf), failed=np.ones(60, dtype=bool))
     )
-    asked = make_search("adversarial_distance", nothing).ask(5)
+    asked = make("adversarial_distance").fit(nothing).ask(5)
     assert (np.diff(nothing.confidence[asked]) >= 0).all()
-    assert make_search("adversarial_distance", nothing).why(int(asked[0]))["residual"] == "unknown: no attack succeeded"
+    assert make("adversarial_distance").fit(nothing).why(int(asked[0]))["residual"] == "unknown: no attack succeeded"
 
 
 def test_every_large_class_has_a_curve_of_its_own():
@@ -109,7 +109,7 @@ def test_every_large_class_has_a_curve_of_its_own():
 @pytest.mark.parametrize("variant", ["expected_gain", "bw_published"])
 def test_coverage_by_brute_force(world, variant):
     pool, labels = world
-    search = make_search("coverage", pool, variant=variant, sigma=0.05)
+    search = make("coverage", variant=variant, sigma=0.05).fit(pool)
     rows, confidence = pool.rows, pool.confidence
     similar = np.exp(-(pairwise(pool) ** 2) / 0.05)
     group = clusters(pool)
@@ -134,7 +134,7 @@ def test_coverage_by_brute_force(world, variant):
 @pytest.mark.parametrize("variant", ["lakkaraju", "published"])
 def test_the_bandit_by_brute_force(world, variant):
     pool, labels = world
-    search = make_search("bandit", pool, variant=variant, sigma=0.05)
+    search = make("bandit", variant=variant, sigma=0.05).fit(pool)
     arms, errors = clusters(pool), labels != pool.predictions
     similar = np.exp(-(pairwise(pool) ** 2) / 0.05)
     sizes = np.bincount(arms[arms >= 0])
@@ -164,7 +164,7 @@ def test_facility_by_brute_force(world):
     from sklearn.linear_model import LogisticRegression
 
     pool, labels = world
-    search = make_search("facility", pool, alpha=0.3)
+    search = make("facility", alpha=0.3).fit(pool)
     rows, confidence = pool.rows, pool.confidence
     distance, errors = pairwise(pool), labels != pool.predictions
     columns = np.column_stack([pool.features, confidence])
@@ -283,7 +283,7 @@ def test_prior_means_are_weighed_by_their_evidence():
 
 def test_before_any_answer_adaptive_search_follows_the_residual(world):
     pool, _ = world
-    search = make_search("adaptive", pool)
+    search = make("adaptive").fit(pool)
     phi, announced = search.chances()
     at = np.argsort(np.argsort(pool.rows))
     residual = residuals(pool)[pool.rows]
@@ -305,7 +305,7 @@ def test_adaptive_search_learns_where_the_errors_are():
         pool = dataclasses.replace(pool, distances=silent, scores={})
         labels = np.where(errors, (pool.predictions + 1) % 3, pool.predictions)
         for name in found:
-            found[name] += int(errors[searched(make_search(name, pool, seed), labels, 50)].sum())
+            found[name] += int(errors[searched(make(name, seed=seed).fit(pool), labels, 50)].sum())
     assert found["adaptive"] > 1.8 * max(found["random"], found["adversarial_distance"])
 
 
@@ -319,8 +319,8 @@ def test_adaptive_search_gives_up_a_residual_that_misleads():
         misleading = np.exp(np.where(errors, 0.5, -0.5) + 0.5 * rng.normal(size=900)) / 50
         pool = dataclasses.replace(pool, distances=dataclasses.replace(pool.distances, mae=misleading), scores={})
         labels = np.where(errors, (pool.predictions + 1) % 3, pool.predictions)
-        later.append(errors[searched(make_search("adaptive", pool), labels, 100)][50:].mean())
-        primed.append(errors[searched(make_search("adversarial_distance", pool), labels, 100)][50:].mean())
+        later.append(errors[searched(make("adaptive").fit(pool), labels, 100)][50:].mean())
+        primed.append(errors[searched(make("adversarial_distance").fit(pool), labels, 100)][50:].mean())
         rate.append(errors[pool.rows].mean())
     assert np.mean(primed) < 0.5 * np.mean(rate)
     assert np.mean(later) > np.mean(rate)
@@ -334,9 +334,7 @@ def test_adaptive_search_uses_the_scores_of_supervisors():
     telling = {"telling": errors + 0.3 * rng.normal(size=900)}
     labels = np.where(errors, (pool.predictions + 1) % 3, pool.predictions)
     found = [
-        errors[
-            searched(make_search("adaptive", dataclasses.replace(pool, distances=silent, scores=s)), labels, 50)
-        ].sum()
+        errors[searched(make("adaptive").fit(dataclasses.replace(pool, distances=silent, scores=s)), labels, 50)].sum()
         for s in ({}, telling)
     ]
     assert found[1] > 1.5 * found[0]

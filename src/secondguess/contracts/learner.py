@@ -72,10 +72,16 @@ class Learner(Parametrised, ABC):
             raise UserError(
                 f"{path} is damaged, or was saved by another version of {kind._maker()}: {error}."
             ) from error
-        for name, value in state.items():
-            if _is_learnt(name):
-                setattr(made, name, value)
+        try:
+            made._restore({name: value for name, value in state.items() if _is_learnt(name)})
+        except DAMAGE as error:
+            raise UserError(f"{path} is damaged: {error}.") from error
         return made
+
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        """Take over a learnt state."""
+        for name, value in state.items():
+            setattr(self, name, value)
 
     def _forget(self) -> None:
         """Drop everything that was learnt."""
@@ -88,9 +94,12 @@ class Learner(Parametrised, ABC):
         """The class that is registered under a name."""
 
     @classmethod
-    @abstractmethod
     def _refusal(cls, value: Any) -> str:
         """The sentence for a value that a file cannot hold."""
+        return (
+            f"A value of type {type(value).__name__} cannot be saved; parameters are numbers, texts and lists, and "
+            "what is learnt may be arrays and dictionaries of arrays too."
+        )
 
     @classmethod
     def _writable(cls) -> Mapping[str, Writable]:

@@ -28,7 +28,7 @@ from secondguess.progress import Progress, Silent
 from secondguess.results import Result
 from secondguess.search import find
 from secondguess.search.pool import MIN_CONFIDENCE, Pool, wrong
-from secondguess.search.registry import get_search, make_search
+from secondguess.search.registry import get, make
 
 if TYPE_CHECKING:
     from secondguess.metrics import Interval
@@ -62,7 +62,7 @@ def find_errors(
     Args:
         model: a `Classifier`, or whatever one is made from.
         images: an `ImageSet`, a data set, an array, or the path or name of images to load.
-        search: which image comes next, by name; `secondguess.search.search_names()` lists them.
+        search: which image comes next, by name; `secondguess.search.names()` lists them.
         supervisors: whose scores the adaptive search learns from, by name or ready-made.
         train: labelled images the model was trained on, which these supervisors are fitted on.
         critical: number or name of the class whose predictions are in question; None for all classes.
@@ -77,7 +77,7 @@ def find_errors(
         **loading: options of `load` for images given by name; `size` and `channels` default to what the model takes.
     """
     progress = progress or Silent()
-    kind = get_search(search)  # an unknown name is refused at once
+    kind = get(search)  # an unknown name is refused at once
     name = search if ":" in search else kind.name
     attack = None if attack is None else snake_case(attack)
     supervisors = supervisors if supervisors is None or isinstance(supervisors, str) else list(supervisors)
@@ -300,7 +300,7 @@ class ErrorSearch(Result):
 
     def _session(self, **options: Any) -> LabellingSession:
         name, pool, seed = self._name, self.pool, self._about["seed"]
-        return LabellingSession(lambda: make_search(name, pool, seed=seed), self._store, **options)
+        return LabellingSession(make(name, seed=seed).fit(pool), self._store, **options)
 
     def _id(self, image: int) -> str:
         ids = self.pool.images.ids

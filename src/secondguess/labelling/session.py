@@ -12,7 +12,7 @@ mean of their answers, or to skip it where all of them did.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -112,7 +112,7 @@ class LabellingSession:
     """Leads annotators through a search.
 
     Args:
-        start: makes the search, the same one at every call.
+        search: begun on its pool; it begins anew whenever an answer is undone.
         store: where events are kept; those already there are taken up.
         overlap: how many annotators each image goes to.
         goal: end after so many labels; None for no end but the pool's.
@@ -121,7 +121,7 @@ class LabellingSession:
 
     def __init__(
         self,
-        start: Callable[[], Search],
+        search: Search,
         store: Store,
         *,
         overlap: int = 1,
@@ -130,7 +130,7 @@ class LabellingSession:
     ) -> None:
         if overlap < 1:
             raise UserError(f"Each image is to go to {overlap} annotators; give at least 1.")
-        self._start, self._store = start, store
+        self._store = store
         self.overlap, self.goal, self.show_answer = overlap, goal, show_answer
         self._lock = threading.RLock()
         self._turns: dict[int, dict[str, Answer | None]] = {}  # by image and annotator; None is a skip
@@ -138,7 +138,7 @@ class LabellingSession:
         self._done: dict[str, list[int]] = {}  # what each annotator has answered or skipped, in order
         self._before: dict[tuple[str, int], Answer | None] = {}  # what was undone
         self._settled: dict[int, NDArray[np.float64] | None] = {}  # soft labels in the order of settling; None: skipped
-        self.search = start()
+        self.search = search if search.remaining == search.pool.size else search.clone().fit(search.pool)
         for event in store.events():
             self._apply(event)
         self._catch_up(self.search)
@@ -167,7 +167,7 @@ class LabellingSession:
         with self._lock:
             mine = self._open.get(name_of(annotator), [])[:n]
             left = n - len(mine)
-            return mine + (self._catch_up(self._start()).ask(left).tolist() if left else [])
+            return mine + (self._begun_anew().ask(left).tolist() if left else [])
 
     def answer(self, annotator: str, image: int, classes: Answer, key: str | None = None) -> Comparison:
         """Take an answer; it is on disk when this returns.
@@ -207,7 +207,7 @@ class LabellingSession:
                 self._store.append(Event("skipped" if answer is None else "answered", image, annotator, answer))
             )
             if again:  # a search cannot forget what it was told
-                self.search = self._catch_up(self._start())
+                self.search = self._begun_anew()
             else:
                 self._pass_on(image)
 
@@ -225,7 +225,7 @@ class LabellingSession:
                 return False
             event = Event("undone", self._done[annotator][-1], annotator, key=key)
             self._apply(self._store.append(event))
-            self.search = self._catch_up(self._start())
+            self.search = self._begun_anew()
             return True
 
     def progress(self, annotator: str) -> SessionProgress:
@@ -310,13 +310,18 @@ class LabellingSession:
         if image in self._settled:
             _tell(self.search, image, self._settled[image])
 
-    def _catch_up(self, fresh: Search) -> Search:
+    def _begun_anew(self) -> Search:
+        """A search of the same kind that has been told all that stands, and nothing else."""
+        fresh = self.search.clone().fit(self.search.pool)
+        self._catch_up(fresh)
+        return fresh
+
+    def _catch_up(self, fresh: Search) -> None:
         """Tell a fresh search all that stands."""
         for image, label in self._settled.items():
             _tell(fresh, image, label)
         unsettled = [image for image in self._turns if image not in self._settled]
         fresh.skip(np.array(unsettled, dtype=np.int64))  # they are with somebody already
-        return fresh
 
     def _hand_out(self, annotator: str, n: int = 1) -> list[int]:
         """Begin images with this annotator: those that others have begun, if they need more answers, or new ones."""

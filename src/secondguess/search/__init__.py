@@ -7,7 +7,7 @@ from secondguess.search.base import Search
 from secondguess.search.checks import check_search
 from secondguess.search.distance import Distances, measure_distances
 from secondguess.search.pool import Pool
-from secondguess.search.registry import get_search, make_search, register, search_names
+from secondguess.search.registry import get, make, make_all, names, register
 from secondguess.search.simulation import Curve, SearchStudy, simulate
 
 __all__ = [
@@ -18,10 +18,11 @@ __all__ = [
     "SearchStudy",
     "check_search",
     "error_rates",
-    "get_search",
-    "make_search",
+    "get",
+    "make",
+    "make_all",
     "measure_distances",
+    "names",
     "register",
-    "search_names",
     "simulate",
 ]

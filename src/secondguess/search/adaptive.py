@@ -55,8 +55,9 @@ ROUNDS = 8  # of the fixed point for E / M
 class AdaptiveSearch(Search):
     """Learns a model of the errors and asks where it expects more of them than the confidence announces.
 
+    Distances and scores of supervisors are used where the pool knows them.
+
     Args:
-        pool: what may be asked about. Distances and scores of supervisors are used where the pool knows them.
         seed: draws nothing.
         prime: w, how many logits a residual of one local scale is worth before the first answer.
         horizon: h, for how many queries ahead the search plans.
@@ -70,7 +71,6 @@ class AdaptiveSearch(Search):
 
     def __init__(
         self,
-        pool: Pool,
         *,
         seed: int = 0,
         prime: float = 0.7,
@@ -78,10 +78,12 @@ class AdaptiveSearch(Search):
         length: float = 1.0,
         optimism: float = 0.0,
     ) -> None:
-        super().__init__(pool, seed=seed)
+        super().__init__(seed=seed)
         if horizon < 1 or not length > 0:
             raise UserError(f"horizon={horizon} and length={length} were given; both must be positive.")
         self.prime, self.horizon, self.length, self.optimism = prime, horizon, length, optimism
+
+    def _fit(self, pool: Pool) -> None:
         rows = pool.rows
         self._place = np.full(len(pool), -1)
         self._place[rows] = np.arange(len(rows))

@@ -31,10 +31,9 @@ ENOUGH = 50  # images of a class for a curve of its own
 
 @register
 class AdversarialDistanceSearch(Search):
-    """Smallest residual of the distance first.
+    """Smallest residual of the distance first; the pool must know its distances.
 
     Args:
-        pool: what may be asked about; it must know its distances.
         seed: draws nothing.
         log: whether the distance is taken by its logarithm.
         degree: of the local polynomials of the LOESS: 1 as in the authors' Python, 2 as in their R.
@@ -49,7 +48,6 @@ class AdversarialDistanceSearch(Search):
 
     def __init__(
         self,
-        pool: Pool,
         *,
         seed: int = 0,
         log: bool = True,
@@ -58,9 +56,13 @@ class AdversarialDistanceSearch(Search):
         robust: bool = True,
         by_class: bool = True,
     ) -> None:
-        super().__init__(pool, seed=seed)
+        super().__init__(seed=seed)
         self.log, self.degree, self.span, self.robust, self.by_class = log, degree, span, robust, by_class
-        self._residuals = residuals(pool, log=log, degree=degree, span=span, robust=robust, by_class=by_class)
+
+    def _fit(self, pool: Pool) -> None:
+        self._residuals = residuals(
+            pool, log=self.log, degree=self.degree, span=self.span, robust=self.robust, by_class=self.by_class
+        )
 
     def _choose(self, candidates: Ints, n: int) -> Ints:
         # A failed attack has an infinite residual; among those the least confident comes first.

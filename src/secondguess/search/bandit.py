@@ -40,7 +40,6 @@ class BanditSearch(Search):
     """Upper confidence bounds over clusters.
 
     Args:
-        pool: what may be asked about.
         seed: of the draws within an arm.
         variant: `"lakkaraju"` or `"published"`.
         sigma: of the similarity, for the published variant.
@@ -52,20 +51,21 @@ class BanditSearch(Search):
 
     def __init__(
         self,
-        pool: Pool,
         *,
         seed: int = 0,
         variant: Literal["lakkaraju", "published"] = "lakkaraju",
         sigma: float = SIGMA,
         elbow: Elbow = "elbow",
     ) -> None:
-        super().__init__(pool, seed=seed)
+        super().__init__(seed=seed)
         if variant not in ("lakkaraju", "published"):
             raise UserError(f"The variant of the bandit is {variant!r}; give 'lakkaraju' or 'published'.")
         self.variant, self.sigma, self.elbow = variant, sigma, elbow
-        self._arms = clusters(pool, elbow)
+
+    def _fit(self, pool: Pool) -> None:
+        self._arms = clusters(pool, self.elbow)
         self._sizes = np.bincount(self._arms[self._arms >= 0])
-        self._lot = np.random.default_rng(seed).random(len(pool))
+        self._lot = np.random.default_rng(self.seed).random(len(pool))
 
     def rewards(self) -> Floats:
         """(t,) what each answer so far was worth."""

@@ -1,20 +1,23 @@
 """The contract of a search: `ask(n)` gives the next images to look at, `tell(images, labels)` what a person said.
 
-A search implements `_choose`; the public `ask`, `tell` and `skip` are final and own the checks. What it chooses depends
-on the pool, its parameters, its seed, and the answers in the order in which they came, and on nothing else: whoever
-makes the same search again and repeats the recorded calls is where the other was. An answer given again replaces the
-first one, in its old place.
+A search is a learner: its parameters live in `__init__`, `fit(pool)` begins it on a pool, and it can be saved at any
+time; loaded again and given the same pool with `resume`, it continues where it was. It implements `_choose`, and `_fit`
+if it prepares something for a pool; the public methods are final and own the checks. What a search chooses depends on
+the pool, its parameters, its seed, and the answers in the order in which they came, and on nothing else. A second
+answer on an image replaces the first one, in its old place.
 """
 
 from __future__ import annotations
 
-import inspect
-from abc import ABC, abstractmethod
-from typing import Any, ClassVar, final
+import hashlib
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from secondguess.contracts.learner import Learner
 from secondguess.errors import UserError
 from secondguess.search.pool import Pool, wrong
 
@@ -24,56 +27,104 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
-class Search(ABC):
+class Search(Learner):
     """Leads a person to the errors in a pool.
 
     Args:
-        pool: what may be asked about.
         seed: of whatever the search draws.
 
     Attributes:
         name: by which it is known in the registry, in reports and on the page; lower case with underscores.
         title: what to call it in a table or a legend.
-        needs_distances: whether it is made for pools that know their distances; whoever starts it measures them first.
+        needs_distances: whether it is made for pools that know their distances.
     """
 
-    name: ClassVar[str]
+    noun: ClassVar[str] = "search"
     title: ClassVar[str] = ""
     needs_distances: ClassVar[bool] = False
 
-    def __init__(self, pool: Pool, *, seed: int = 0) -> None:
+    def __init__(self, *, seed: int = 0) -> None:
+        self.seed = seed
+
+    @final
+    def fit(self, pool: Pool) -> Self:
+        """Begin on a pool, with no answers; a search that has begun before begins anew."""
+        self._open = pool.eligible.copy()
+        self._answers: dict[int, bool] = {}
+        self._pool_digest = _digest(pool)
+        return self._prepared(pool)
+
+    @final
+    def resume(self, pool: Pool) -> Self:
+        """Continue on the pool that this search had begun on before it was saved."""
+        if not self.is_fitted:
+            raise UserError(f"The search {self.name!r} has not begun, so it cannot be resumed; call fit(pool).")
+        if self._pool_digest != _digest(pool):
+            raise UserError(
+                f"The search {self.name!r} was begun on other images or predictions than those of this pool; resume it "
+                "on the same pool, or begin anew with fit(pool)."
+            )
+        return self._prepared(pool)
+
+    def _prepared(self, pool: Pool) -> Self:
         if pool.size == 0:
             raise UserError(
                 f"None of the {len(pool)} images may be asked about; lower min_confidence or change critical."
             )
-        self.pool = pool
-        self.seed = seed
-        self._open = pool.eligible.copy()
-        self._answers: dict[int, bool] = {}
+        self._pool = pool
+        self._fit(pool)
+        return self
 
-    def params(self) -> dict[str, Any]:
-        """The parameters of `__init__` with their values, the pool left out."""
-        names = [name for name in inspect.signature(type(self)).parameters if name != "pool"]
-        return {name: getattr(self, name) for name in names}
+    @property
+    def pool(self) -> Pool:
+        """What may be asked about."""
+        if not hasattr(self, "_pool"):
+            begin = "resume" if self.is_fitted else "fit"
+            raise UserError(f"The search {self.name!r} has no pool to ask about yet; call {begin}(pool) first.")
+        return self._pool
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether the search has begun."""
+        return hasattr(self, "_answers")
 
     def __repr__(self) -> str:
+        if not hasattr(self, "_pool"):
+            return super().__repr__()
         shown = ", ".join(f"{name}={value!r}" for name, value in self.params().items())
         return f"{type(self).__name__}({self.remaining} of {self.pool.size} images left, {shown})"
+
+    def state(self) -> dict[str, Any]:
+        """What was asked, answered and skipped, and which pool it belongs to; the pool itself is not part of it."""
+        if not self.is_fitted:
+            return {}
+        return {
+            "errors_": self.errors,
+            "labelled_": self.labelled,
+            "open_": self._open,
+            "pool_": self._pool_digest,
+        }
+
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        if state:
+            answers = zip(state["labelled_"].tolist(), state["errors_"].tolist(), strict=True)
+            self._open, self._pool_digest = state["open_"].copy(), str(state["pool_"])
+            self._answers = dict(answers)
 
     @property
     def remaining(self) -> int:
         """How many images can still be asked about."""
-        return int(self._open.sum())
+        return int(self._open.sum()) if self.is_fitted else 0
 
     @property
     def labelled(self) -> Ints:
         """(t,) the images whose label is known, in the order in which their labels first came."""
-        return np.fromiter(self._answers.keys(), np.int64, len(self._answers))
+        return np.array(list(getattr(self, "_answers", {})), dtype=np.int64)
 
     @property
     def errors(self) -> NDArray[np.bool_]:
         """(t,) whether the prediction was wrong, for each image of `labelled`."""
-        return np.fromiter(self._answers.values(), np.bool_, len(self._answers))
+        return np.array(list(getattr(self, "_answers", {}).values()), dtype=np.bool_)
 
     @final
     def ask(self, n: int = 1) -> Ints:
@@ -85,7 +136,7 @@ class Search(ABC):
         """
         if n < 1:
             raise UserError(f"{n} images were asked for; ask for at least 1.")
-        candidates = np.flatnonzero(self._open)
+        candidates = self._candidates()
         n = min(n, len(candidates))
         if n == 0:
             return np.zeros(0, dtype=np.int64)
@@ -126,6 +177,13 @@ class Search(ABC):
             shown["distance"] = float(distances.mae[row])
         return shown | self._reasons(row)
 
+    def _candidates(self) -> Ints:
+        """(m,) the positions that may still be asked about, ascending."""
+        return np.flatnonzero(self.pool.eligible & self._open)
+
+    def _fit(self, pool: Pool) -> None:
+        """Prepare what depends on the pool and the parameters alone. Nothing to do by default."""
+
     @abstractmethod
     def _choose(self, candidates: Ints, n: int) -> Ints:
         """The n most wanted among the candidates (m,), m >= n >= 1, ascending positions; most wanted first."""
@@ -144,6 +202,19 @@ class Search(ABC):
                 f"0..{len(self.pool) - 1}."
             )
         return rows.astype(np.int64)
+
+    @classmethod
+    def _registered(cls, name: str) -> type[Learner]:
+        from secondguess.search.registry import get
+
+        return get(name)
+
+
+def _digest(pool: Pool) -> str:
+    """Tells pools apart by what was predicted and what may be asked about."""
+    digest = hashlib.sha256(pool.eligible.tobytes())
+    digest.update(np.ascontiguousarray(pool.predictions).tobytes())
+    return digest.hexdigest()
 
 
 def best(scores: Floats, candidates: Ints, n: int) -> Ints:

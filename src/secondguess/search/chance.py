@@ -18,9 +18,8 @@ class RandomSearch(Search):
     name = "random"
     title = "Random"
 
-    def __init__(self, pool: Pool, *, seed: int = 0) -> None:
-        super().__init__(pool, seed=seed)
-        self._lot = np.random.default_rng(seed).random(len(pool))
+    def _fit(self, pool: Pool) -> None:
+        self._lot = np.random.default_rng(self.seed).random(len(pool))
 
     def _choose(self, candidates: Ints, n: int) -> Ints:
         return best(self._lot[candidates], candidates, n)

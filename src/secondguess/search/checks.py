@@ -1,7 +1,7 @@
 """A test kit for anybody's search: the contract of `Search`, checked on a synthetic pool.
 
     from secondguess.search import check_search
-    check_search(MySearch)               # raises AssertionError with the reason, or returns the checks that passed
+    check_search(MySearch())             # raises AssertionError with the reason, or returns the checks that passed
 
 The kit needs no model and no data: it makes a pool of three classes with distances, one score and a corner of feature
 space in which the classifier is confidently wrong.
@@ -12,12 +12,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess.contracts.kit import Kit, check_name, refuses, require, run_checks
+from secondguess.contracts.kit import Kit, check_name, check_parameters, refuses, require, run_checks
 from secondguess.model.observation import Observation
 from secondguess.search.base import Ints, Search
 from secondguess.search.distance import Distances
@@ -28,14 +29,13 @@ __all__ = ["check_search", "example_pool"]
 CLASSES = 3
 
 
-def check_search(search: type[Search] | str, *, images: int = 150, seed: int = 0, **params: Any) -> list[str]:
+def check_search(search: Search | type[Search] | str, *, images: int = 150, seed: int = 0) -> list[str]:
     """Check a search against the contract.
 
     Args:
-        search: a class, or its registered name.
+        search: an instance, whose parameters are used, a class to be made without any, or a registered name.
         images: of the synthetic pool, at least 60.
         seed: of the synthetic pool.
-        params: further parameters of the search's `__init__`.
 
     Returns:
         The names of the checks that passed, which are all of them.
@@ -44,13 +44,14 @@ def check_search(search: type[Search] | str, *, images: int = 150, seed: int = 0
         AssertionError: naming the check that failed and what was seen.
     """
     if isinstance(search, str):
-        from secondguess.search.registry import get_search
+        from secondguess.search.registry import make
 
-        search = get_search(search)
-    if not issubclass(search, Search):
+        search = make(search)
+    given = search() if isinstance(search, type) else search
+    if not isinstance(given, Search):
         raise AssertionError(f"{search!r} is not a secondguess.search.Search")
     pool, labels = example_pool(images, seed=seed)
-    return run_checks(_Kit(search(pool, seed=seed, **params), search, params, pool, labels), CHECKS)
+    return run_checks(_Kit(given, pool, labels), CHECKS)
 
 
 def example_pool(images: int, *, seed: int = 0) -> tuple[Pool, Ints]:
@@ -86,14 +87,12 @@ def example_pool(images: int, *, seed: int = 0) -> tuple[Pool, Ints]:
 
 
 @dataclass
-class _Kit(Kit[Any]):
-    kind: type[Search]
-    params: dict[str, Any]
+class _Kit(Kit[Search]):
     pool: Pool
     labels: Ints
 
     def fresh(self, seed: int = 0) -> Search:
-        return self.kind(self.pool, seed=seed, **self.params)
+        return self.given.clone(seed=seed).fit(self.pool)
 
     def order(self, search: Search, count: int, batch: int = 1) -> list[int]:
         asked: list[int] = []
@@ -182,18 +181,39 @@ def check_refusals(kit: _Kit) -> None:
     refuses(lambda: search.tell([0, 1], [0]), "fewer labels than images")
 
 
-def check_parameters(kit: _Kit) -> None:
-    """Parameters are stored untouched under their own names."""
-    params = kit.given.params()
-    for name, value in kit.params.items():
-        require(params.get(name) == value, f"{name}={value!r} was given, but {params.get(name)!r} is stored")
+def check_beginning(kit: _Kit) -> None:
+    """Without a pool nothing is asked, and `fit` begins anew."""
+    refuses(lambda: kit.given.clone().ask(1), "asking before there is a pool")
+    search = kit.fresh()
+    first = kit.order(search, 10)
+    again = kit.order(search.fit(kit.pool), 10)
+    require(again == first, f"after fit(pool) {again} were asked about, and {first} the first time")
+
+
+def check_saving(kit: _Kit) -> None:
+    """A search that is saved, loaded and resumed on its pool continues as if it had never stopped."""
+    search = kit.fresh(3)
+    kit.order(search, 5, 2)
+    search.skip(search.ask(2))
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "search.safetensors"
+        search.save(path)
+        loaded = type(search).load(path)
+    refuses(lambda: loaded.ask(1), "asking before the pool is there again")
+    others = kit.pool.only(kit.pool.rows[1:])
+    refuses(lambda: loaded.resume(others), "resuming on another pool")
+    loaded.resume(kit.pool)
+    require(loaded.params() == search.params(), f"{loaded.params()} were loaded, {search.params()} saved")
+    same = np.array_equal(loaded.labelled, search.labelled) and np.array_equal(loaded.errors, search.errors)
+    require(same and loaded.remaining == search.remaining, "the loaded search has other answers than the saved one")
+    require(kit.order(loaded, 8) == kit.order(search, 8), "the loaded search asked about other images")
 
 
 def check_edges(kit: _Kit) -> None:
     """A pool of one image or of three is searched to its end, and one of none is refused."""
-    refuses(lambda: kit.kind(kit.pool.only(kit.pool.rows[:0]), seed=0, **kit.params), "a pool of nothing to ask about")
+    refuses(lambda: kit.given.clone().fit(kit.pool.only(kit.pool.rows[:0])), "a pool of nothing to ask about")
     for rows in (kit.pool.rows[:1], kit.pool.rows[:3]):
-        search = kit.kind(kit.pool.only(rows), seed=0, **kit.params)
+        search = kit.given.clone().fit(kit.pool.only(rows))
         asked = kit.order(search, len(rows))
         require(sorted(asked) == rows.tolist(), f"of a pool of {len(rows)} images {asked} were asked about")
         require(len(search.ask(1)) == 0, "an exhausted pool was asked about again")
@@ -204,6 +224,8 @@ CHECKS: tuple[Callable[[_Kit], None], ...] = (
     check_parameters,
     check_asks,
     check_replay,
+    check_beginning,
+    check_saving,
     check_correction,
     check_unasked,
     check_soft_labels,

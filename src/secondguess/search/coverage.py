@@ -77,7 +77,6 @@ class CoverageSearch(Search):
     """Greedy search for the coverage utility.
 
     Args:
-        pool: what may be asked about.
         seed: draws nothing.
         variant: `"expected_gain"` or `"bw_published"`.
         sigma: of the similarity.
@@ -89,19 +88,20 @@ class CoverageSearch(Search):
 
     def __init__(
         self,
-        pool: Pool,
         *,
         seed: int = 0,
         variant: Literal["expected_gain", "bw_published"] = "expected_gain",
         sigma: float = SIGMA,
         elbow: Elbow = "elbow",
     ) -> None:
-        super().__init__(pool, seed=seed)
+        super().__init__(seed=seed)
         if variant not in ("expected_gain", "bw_published"):
             raise UserError(f"The variant of coverage search is {variant!r}; give 'expected_gain' or 'bw_published'.")
         self.variant, self.sigma, self.elbow = variant, sigma, elbow
-        self._clusters = clusters(pool, elbow)
-        self._coverage = coverage_of(pool, sigma)
+
+    def _fit(self, pool: Pool) -> None:
+        self._clusters = clusters(pool, self.elbow)
+        self._coverage = coverage_of(pool, self.sigma)
 
     def chances(self, rows: Ints) -> Floats:
         """(k,) phi: how likely the predictions at some rows are wrong, after the answers so far."""

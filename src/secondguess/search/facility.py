@@ -34,7 +34,6 @@ class FacilitySearch(Search):
     """Greedy search for the utility of facility locations.
 
     Args:
-        pool: what may be asked about.
         seed: draws nothing.
         alpha: a, the weight of surprise against closeness.
     """
@@ -42,11 +41,13 @@ class FacilitySearch(Search):
     name = "facility"
     title = "Facility locations"
 
-    def __init__(self, pool: Pool, *, seed: int = 0, alpha: float = 0.5) -> None:
-        super().__init__(pool, seed=seed)
+    def __init__(self, *, seed: int = 0, alpha: float = 0.5) -> None:
+        super().__init__(seed=seed)
         if not 0 <= alpha <= 1:
             raise UserError(f"The weight of surprise is {alpha}; give a number between 0 and 1.")
         self.alpha = alpha
+
+    def _fit(self, pool: Pool) -> None:
         self._geometry: Geometry = geometry(pool)
         self._confidence = np.minimum(pool.confidence, MOST_CONFIDENT)
         columns = np.column_stack([pool.features, pool.confidence])

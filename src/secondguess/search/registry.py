@@ -2,45 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from secondguess.contracts.registry import Registry
 from secondguess.search.base import Search
-from secondguess.search.pool import Pool
 
-__all__ = ["REGISTRY", "get_search", "make_search", "register", "search_names"]
-
-OURS = (  # the modules of this room that hold searches
-    "chance",
-    "low_confidence",
-    "adversarial_distance",
-    "bandit",
-    "coverage",
-    "facility",
-    "adaptive",
-)
+__all__ = ["REGISTRY", "get", "make", "make_all", "names", "register"]
 
 REGISTRY: Registry[type[Search], Search] = Registry(
-    "search",
+    Search.noun,
     base=Search,
     public="secondguess.search.Search",
     package="secondguess.search",
     group="secondguess.searches",
-    modules=OURS,
+    modules=("chance", "low_confidence", "adversarial_distance", "bandit", "coverage", "facility", "adaptive"),
 )
-register, search_names, get_search = REGISTRY.register, REGISTRY.names, REGISTRY.get
-
-
-def make_search(name: str, pool: Pool, seed: int = 0, **params: Any) -> Search:
-    """A search by name.
-
-    Args:
-        name: one of `search_names()`; a hyphen counts as an underscore.
-        pool: what may be asked about.
-        seed: of whatever the search draws.
-        params: further parameters of its `__init__`.
-
-    Raises:
-        UserError: for an unknown name, or parameters that cannot be used.
-    """
-    return REGISTRY.make(name, pool=pool, seed=seed, **params)
+register, names, get = REGISTRY.register, REGISTRY.names, REGISTRY.get
+make, make_all = REGISTRY.make, REGISTRY.make_all

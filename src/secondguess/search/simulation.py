@@ -22,11 +22,11 @@ from numpy.typing import ArrayLike, NDArray
 from secondguess.errors import UserError
 from secondguess.metrics import discovery
 from secondguess.progress import Progress, Silent
+from secondguess.search import registry
 from secondguess.search._geometry import geometry
 from secondguess.search._loess import error_rates
 from secondguess.search.base import Floats, Ints
 from secondguess.search.pool import Pool
-from secondguess.search.registry import get_search, make_search, search_names
 
 __all__ = ["METRICS", "Curve", "Outcomes", "SearchStudy", "simulate"]
 
@@ -280,7 +280,7 @@ class _World:
 
     def _search(self, part: Pool, name: str, params: Mapping[str, Any], seed: int) -> Outcomes:
         began = time.perf_counter()
-        search = make_search(name, part, seed, **params)
+        search = registry.make(name, seed=seed, **params).fit(part)
         asked: list[int] = []
         for _ in range(min(self.budget, part.size)):
             index = search.ask(1)
@@ -316,7 +316,8 @@ def _all_runs(world: _World, replications: int, jobs: int, progress: Progress) -
 
 def _methods(names: Methods | None, pool: Pool) -> dict[str, tuple[str, Mapping[str, Any]]]:
     if names is None:
-        names = [name for name in search_names() if pool.distances is not None or not get_search(name).needs_distances]
+        known = registry.REGISTRY.all()
+        names = [name for name, kind in known.items() if pool.distances is not None or not kind.needs_distances]
     if not isinstance(names, Mapping):
         names = {name: (name, {}) for name in names}
     if not names:
@@ -325,7 +326,7 @@ def _methods(names: Methods | None, pool: Pool) -> dict[str, tuple[str, Mapping[
 
 
 def _title(method: str, name: str) -> str:
-    title = get_search(name.replace("-", "_")).title or name
+    title = registry.get(name).title or name
     return title if method == name else f"{title}: {method}"
 
 
