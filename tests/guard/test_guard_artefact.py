@@ -13,8 +13,8 @@ import pytest
 from secondguess import Classifier, Dataset, UserError
 from secondguess.guard import Guard, Guarded, StressSplit
 from secondguess.guard.artefact import FORMAT, read_card
-from secondguess.guard.jury import SupervisorSet
 from secondguess.images import ImageSet
+from secondguess.supervisors import SupervisorSet
 
 
 @pytest.fixture

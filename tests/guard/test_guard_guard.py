@@ -44,7 +44,7 @@ def test_a_guard_says_all_there_is_to_say(guard: Guard, digits: Dataset, strange
 def test_p_values_are_those_of_the_calibration_half(guard: Guard, digits: Dataset) -> None:
     half = part(digits.train, digits.test, seed=0, most=None).calibrate
     bench = guard._bench
-    statistics = [bench.panel.judge(bench.jury.scores(guard._session.observe(images.materialise())))[0] for images in
+    statistics = [bench.panel.judge(bench.jury.score(guard._session.observe(images.materialise())))[0] for images in
                   (half, digits.train.head(30))]  # fmt: skip
     expected = conformal_p_values(statistics[0], statistics[1])
     assert guard.judge(digits.train.head(30)).p_values == pytest.approx(expected, abs=1 / len(half))

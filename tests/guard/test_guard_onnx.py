@@ -7,19 +7,20 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
-from secondguess import Classifier, Dataset, Trace, UserError
+from secondguess import Classifier, Dataset, Needs, Observation, Supervisor, Trace, UserError, check_supervisor
 from secondguess.guard import Guard, StressSplit
-from secondguess.guard.jury import SupervisorSet
-from secondguess.guard.onnx_export import export_onnx
+from secondguess.guard.onnx_export import export_onnx, score_graph
 from secondguess.guard.runtime import Runtime
-from secondguess.guard.score_graph import EXPORTABLE, Scores, reduce_trace
 from secondguess.images import ImageSet
-from secondguess.supervisors import make
+from secondguess.model.tensors import reduce_trace
+from secondguess.supervisors import SupervisorSet, get, make, names, registry
+from secondguess.supervisors.graph import Graph
 
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
@@ -30,7 +31,7 @@ logging.getLogger("torch.onnx").setLevel(logging.ERROR)
 def jury(classifier: Classifier, digits: Dataset) -> SupervisorSet:
     """Every supervisor that can be exported, fitted."""
     options = {"dsa": {"other_distances": "fit", "subsampling": 300}, "dissector": {"epochs": 2}}
-    made = [make(name, **options.get(name, {})) for name in EXPORTABLE]
+    made = [make(name, **options.get(name, {})) for name in names() if get(name).has_graph()]
     made.append(make("mdsa", layers=Trace("50%", "grid"), shrinkage=0.2))
     made.append(make("vim", layers="pool2", dimension=20))
     made.append(make("relative_mahalanobis", layers=[Trace("conv1", "mean"), Trace("conv2", "mean")]))
@@ -48,12 +49,12 @@ def test_the_graph_computes_what_the_supervisors_compute(
     layers = sorted({trace.layer for trace in jury.needs.traces})
     names = {layer: classifier._resolve(Trace(layer), (1, 8, 8)) for layer in layers}
     raw, activations = classifier.backend.forward(images, list(names.values()))
-    graph = Scores(jury, logits=True, places={trace: layers.index(trace.layer) for trace in jury.needs.traces})
+    graph = score_graph(jury, logits=True, places={trace: layers.index(trace.layer) for trace in jury.needs.traces})
     with torch.no_grad():
         tensors = [torch.from_numpy(activations[names[layer]]) for layer in layers]
         probabilities, scores = graph(torch.from_numpy(raw), *tensors)
     assert probabilities.numpy() == pytest.approx(seen.probabilities, abs=1e-12)
-    expected = jury.scores(seen)
+    expected = jury.score(seen)
     for column, label in enumerate(jury.labels):
         spread = max(1.0, float(expected[:, column].std()))
         assert scores[:, column].numpy() == pytest.approx(expected[:, column], rel=1e-4, abs=1e-4 * spread), label
@@ -99,6 +100,60 @@ def test_an_exported_guard_judges_alike_without_torch(
     assert np.concatenate([alone.judge(image).scores for image in images[:30]]) == pytest.approx(
         told["scores"][:30], rel=1e-6, abs=1e-6
     )
+
+
+class CentreDistance(Supervisor):
+    """What another package may add: the distance to the mean of the predicted class, in two forms."""
+
+    name = "centre_distance"
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(traces=frozenset({Trace()}))
+
+    def _fit(self, observation: Observation, labels: np.ndarray | None) -> None:
+        traces, classes = observation.trace(Trace()), observation.predictions
+        overall = traces.mean(axis=0)
+        self.centres_ = np.stack(
+            [
+                traces[classes == label].mean(axis=0) if (classes == label).any() else overall
+                for label in range(observation.num_classes)
+            ]
+        ).astype(np.float64)
+
+    def _score(self, observation: Observation) -> np.ndarray:
+        return np.linalg.norm(observation.trace(Trace()) - self.centres_[observation.predictions], axis=1)
+
+    def _graph(self) -> Graph:
+        return Graph(
+            lambda seen, centres: torch.linalg.vector_norm(seen.traces[Trace()] - centres[seen.predictions], dim=1),
+            centres=self.centres_,
+        )
+
+
+@pytest.mark.parametrize("by", ["object", "entry point"])
+def test_a_supervisor_of_another_package_is_exported_without_touching_ours(
+    by: str,
+    classifier: Classifier,
+    digits: Dataset,
+    rehearsal: StressSplit,
+    strangers: ImageSet,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    check_supervisor(CentreDistance())
+    if by == "entry point":
+        entry = SimpleNamespace(name="centre_distance", value="theirs:CentreDistance", load=lambda: CentreDistance)
+        monkeypatch.setattr("secondguess.contracts.registry.entry_points", lambda group: [entry])
+        monkeypatch.setattr(registry.REGISTRY, "known", dict(registry.REGISTRY.known))
+        monkeypatch.setattr(registry.REGISTRY, "complete", False)
+    chosen = CentreDistance() if by == "object" else "centre_distance"
+    guard = Guard(["pcs", chosen], false_alarms=0.1).fit(classifier, digits.train, digits.test, rehearsal)
+    runtime = Runtime(export_onnx(guard, tmp_path / "exported"), threads=1)
+    expected = guard.judge(strangers)
+    assert runtime.labels == ("pcs", "centre_distance")
+    assert runtime.judge(strangers).scores == pytest.approx(expected.scores, rel=1e-4, abs=1e-4)
+    assert np.abs(runtime.judge(strangers).p_values - expected.p_values).max() < 0.02
 
 
 @pytest.mark.slow

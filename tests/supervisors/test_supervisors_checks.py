@@ -172,6 +172,33 @@ class WritesIntoItsInput(Sound):
         return super()._score(observation)
 
 
+class QuickAndWrong(Sound):
+    def _score_few(self, observation: Observation) -> Array:
+        return 1.01 * super()._score(observation)
+
+
+class QuickInAnotherOrder(Sound):
+    def _score_few(self, observation: Observation) -> Array:
+        return np.sort(super()._score(observation))
+
+
+class OtherGraph(Sound):
+    def _graph(self) -> Any:
+        return lambda seen: -seen.probabilities.amax(1)
+
+
+class SingleGraph(Sound):
+    def _graph(self) -> Any:
+        usual = float(self.usual_)
+        return lambda seen: (usual - seen.probabilities.amax(1)).float()
+
+
+class ColumnGraph(Sound):
+    def _graph(self) -> Any:
+        usual = float(self.usual_)
+        return lambda seen: usual - seen.probabilities.amax(1, True)
+
+
 BROKEN = [
     (BadName(), "check_name", "lower case letters, digits and underscores, not 'Bad Name'"),
     (Anonymous(), "check_name", "not None"),
@@ -189,6 +216,11 @@ BROKEN = [
     (RandomFit(), "check_determinism", "fitting twice gave different scores: take a seed"),
     (Comparing(), "check_batch_size", "batches of 1 differ"),
     (Positional(), "check_batch_size", "batches of 1 differ"),
+    (QuickAndWrong(), "check_score_few", r"differs from score\(\) on 1 images"),
+    (QuickInAnotherOrder(), "check_score_few", r"differs from score\(\) on 7 images"),
+    (OtherGraph(), "check_graph", r"the graph differs from score\(\) on 1 images"),
+    (SingleGraph(), "check_graph", r"returned torch.float32 of shape \(1,\), not float64"),
+    (ColumnGraph(), "check_graph", r"of shape \(1, 1\), not float64 of \(1,\)"),
     (Remembering(), "check_refit", "state of an earlier fit was kept"),
     (Unsaveable(), "check_save_and_load", "type object cannot be saved"),
     (UnsaveableArray(), "check_save_and_load", "cannot be saved"),

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property, reduce
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -196,7 +196,7 @@ class Context:
 
     def _needs(self, supervisors: Sequence[Supervisor]) -> Needs:
         gives = self._informed.gives
-        return reduce(Needs.__or__, [one.needs for one in supervisors if one.needs.abilities <= gives], Needs())
+        return Needs.union(one for one in supervisors if one.needs.abilities <= gives)
 
     @cached_property
     def _stopwatch(self) -> Stopwatch:

@@ -34,10 +34,10 @@ from secondguess._files import make_folder, write_bytes, write_json
 from secondguess.errors import UserError
 from secondguess.guard.cascade import Cascade
 from secondguess.guard.fitting import Bench
-from secondguess.guard.jury import SupervisorSet
 from secondguess.guard.panel import Panel
 from secondguess.guard.report import GuardReport
 from secondguess.guard.thresholds import Calibration
+from secondguess.supervisors import SupervisorSet
 from secondguess.supervisors.base import Supervisor
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def _canary(classifier: Classifier, jury: SupervisorSet, shape: tuple[int, int, 
     noise = np.random.default_rng(0).random((CANARIES, *shape), dtype=np.float32)
     observation = classifier.observe(ArraySource(noise, "NCHW"), jury.needs)
     # Distances of noise to the data differ by rounding in their last digits, whatever their size.
-    scores = np.arcsinh(jury.scores(observation))
+    scores = np.arcsinh(jury.score(observation))
     return {"probabilities": observation.probabilities, "scores": np.clip(scores, -1e3, 1e3)}
 
 

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from secondguess.errors import UserError
 from secondguess.guard.cascade import Cascade, fit_cascade
-from secondguess.guard.jury import SupervisorSet
 from secondguess.guard.panel import Panel, Rule, fit_panel
 from secondguess.guard.report import GuardReport, Seen, look_at
 from secondguess.guard.stress_split import StressSplit
@@ -27,6 +26,7 @@ from secondguess.guard.thresholds import Calibration, Threshold
 from secondguess.guard.verdicts import OF_STRESS, decide
 from secondguess.model.observation import Observation
 from secondguess.progress import Progress
+from secondguess.supervisors import SupervisorSet
 
 if TYPE_CHECKING:
     from secondguess.images import ImageSet
@@ -102,11 +102,11 @@ class Bench:
     def judge(self, observation: Observation) -> tuple[Floats, Floats, Floats]:
         """Scores (n, m), statistics (n,) and probabilities of each kind of trouble (n, t)."""
         if self.cascade is None:
-            scores = self.jury.scores(observation)
+            scores = self.jury.score(observation)
             return scores, *self.panel.judge(scores)
 
         def ask(rows: NDArray[np.int64] | None, columns: NDArray[np.int64]) -> Floats:
-            return self.jury.scores(observation if rows is None else observation.take(rows), columns.tolist())
+            return self.jury.score(observation if rows is None else observation.take(rows), columns.tolist())
 
         return self.cascade.judge(self.panel, len(observation), ask)
 
@@ -135,9 +135,9 @@ def seat(
     fitted = jury.fit(seen, labels)
     nominal = classifier.observe(parts.learn, jury.needs)
     stress = {} if rehearsal is None else rehearsal.learn
-    scores = fitted.scores(nominal)
+    scores = fitted.score(nominal)
     troubles = {
-        OF_STRESS[kind]: fitted.scores(classifier.observe(images, jury.needs)) for kind, images in stress.items()
+        OF_STRESS[kind]: fitted.score(classifier.observe(images, jury.needs)) for kind, images in stress.items()
     }
     panel = fit_panel(scores, troubles, rule=rule, seed=seed)
     cascade = None
@@ -174,7 +174,7 @@ def report_on(
     seen: dict[str, Seen] = {}
     for kind, images in ({} if rehearsal is None else rehearsal.test).items():
         observation = classifier.observe(images, bench.jury.needs)
-        scores = bench.jury.scores(observation)
+        scores = bench.jury.score(observation)
         found, chances = bench.judge_scores(scores)
         alarms = calibration.p_values(found, observation.predictions) <= rate
         codes = decide(alarms, chances, bench.panel.troubles, sure)

@@ -21,14 +21,14 @@ from secondguess.guard.actions import Action, Actions
 from secondguess.guard.fitting import Bench, part, report_on, seat
 from secondguess.guard.inputs import as_images
 from secondguess.guard.judgements import Judgements
-from secondguess.guard.jury import RECOMMENDED, SupervisorSet, recommended
 from secondguess.guard.panel import Rule
+from secondguess.guard.recommended import RECOMMENDED, recommended
 from secondguess.guard.report import GuardReport
 from secondguess.guard.stress_split import StressSplit, make_stress_split
 from secondguess.guard.thresholds import Calibration, smallest_sample
 from secondguess.guard.verdicts import Kind, decide
 from secondguess.progress import Progress, Silent
-from secondguess.supervisors import make_all
+from secondguess.supervisors import SupervisorSet, make_all
 from secondguess.supervisors.base import Supervisor
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class Guard:
             progress=progress,
         )
         observed = classifier.observe(parts.calibrate, jury.needs)
-        scores = bench.jury.scores(observed)
+        scores = bench.jury.score(observed)
         found = self._calibrated(bench, bench.judge_scores(scores)[0], observed.predictions)
         self.report = report_on(
             classifier,

@@ -13,7 +13,7 @@ them are computed all the same, and the answers are those of the cascade.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,13 +22,16 @@ import numpy as np
 from secondguess._files import atomic_path, make_folder, write_bytes, write_json
 from secondguess.errors import UserError, require
 from secondguess.guard.artefact import prefixed, store_arrays
+from secondguess.model.observation import Trace
+from secondguess.supervisors import Supervisor, SupervisorSet, get, names
 
 if TYPE_CHECKING:
     import torch
+    from torch import nn
 
     from secondguess.guard.guard import Guard
 
-__all__ = ["FORMAT", "export_onnx"]
+__all__ = ["FORMAT", "export_onnx", "score_graph"]
 
 FORMAT = 1
 OUTPUTS = ["probabilities", "scores"]
@@ -38,15 +41,14 @@ def export_onnx(guard: Guard, folder: str | Path) -> Path:
     """Write a guard, with its model, for ONNX Runtime.
 
     Args:
-        guard: fitted; its supervisors must be among `score_graph.EXPORTABLE`, and its classifier a torch module or an
-            ONNX file.
+        guard: fitted; its supervisors must have graphs (`Supervisor.has_graph`), and its classifier must be a torch
+            module or an ONNX file.
         folder: is made if need be.
     """
     require("onnx", "onnx")
     require("onnxscript", "onnx")
     import torch
 
-    from secondguess.guard.score_graph import Scores
     from secondguess.model.backends.onnx_graph import OnnxBackend
     from secondguess.model.backends.torch_module import TorchBackend
 
@@ -54,7 +56,8 @@ def export_onnx(guard: Guard, folder: str | Path) -> Path:
     located = classifier.locate(bench.jury.needs.traces, guard.shape)
     layers = list(dict.fromkeys(located.values()))
     logits = "logits" in classifier.gives
-    scores = Scores(bench.jury, logits=logits, places={trace: layers.index(layer) for trace, layer in located.items()})
+    places = {trace: layers.index(layer) for trace, layer in located.items()}
+    scores = score_graph(bench.jury, logits=logits, places=places)
     folder = make_folder(folder)
     backend = classifier.backend
     if isinstance(backend, TorchBackend):
@@ -92,6 +95,41 @@ def export_onnx(guard: Guard, folder: str | Path) -> Path:
     }
     write_json(folder / "onnx.json", card)
     return folder
+
+
+def score_graph(supervisors: SupervisorSet, *, logits: bool, places: Mapping[Trace, int]) -> nn.Module:
+    """A module from the raw output and the layers of a model to probabilities (n, K) and scores (n, m).
+
+    Args:
+        supervisors: fitted; a `UserError` for one that has no graph.
+        logits: whether the raw output is logits, rather than probabilities.
+        places: the position of each trace's layer among the layers that are handed in.
+    """
+    import torch
+    from torch import nn
+
+    from secondguess.model.tensors import read_output, reduce_trace
+    from secondguess.supervisors.graph import Seen
+
+    class Scores(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.parts = nn.ModuleList([_graph_of(one) for one in supervisors.supervisors])
+
+        def forward(self, raw: torch.Tensor, *layers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            probabilities, values = read_output(raw, logits=logits)
+            traces = {trace: reduce_trace(trace, layers[place]).double() for trace, place in places.items()}
+            seen = Seen(probabilities, values if logits else None, traces)
+            return probabilities, torch.stack([part(seen) for part in self.parts], dim=1)
+
+    return Scores()
+
+
+def _graph_of(supervisor: Supervisor) -> nn.Module:
+    if not supervisor.has_graph():
+        can = sorted(name for name in names() if get(name).has_graph())
+        raise UserError(f"The supervisor {supervisor.name!r} cannot be exported to ONNX; these can: {', '.join(can)}.")
+    return supervisor.graph()
 
 
 def _with_layers(backend: Any, layers: Sequence[str], path: Path) -> None:

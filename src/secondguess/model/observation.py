@@ -6,7 +6,7 @@ declare their needs; whoever runs them takes the union and makes a single pass f
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -150,6 +150,14 @@ class Needs:
             images=self.images or other.images,
             gradients=self.gradients or other.gradients,
         )
+
+    @classmethod
+    def union(cls, things: Iterable[Any]) -> Needs:
+        """What several things need together, each of which has `needs` or is a `Needs` itself."""
+        found = cls()
+        for one in things:
+            found |= one if isinstance(one, Needs) else one.needs
+        return found
 
     @property
     def abilities(self) -> frozenset[str]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import reduce
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
@@ -114,7 +113,7 @@ class Pool:
             raise UserError(
                 f"The confidence must exceed {min_confidence}, which is not in [0, 1); the papers take 0.65."
             )
-        needs = reduce(Needs.__or__, (one.needs for one in supervisors), Needs())
+        needs = Needs.union(supervisors)
         trace = Trace(PENULTIMATE, "grid")
         if isinstance(features, str) and features == "penultimate":
             needs |= Needs(traces=frozenset({trace}))

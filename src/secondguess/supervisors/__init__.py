@@ -3,5 +3,6 @@
 from secondguess.supervisors.base import Supervisor
 from secondguess.supervisors.checks import check_supervisor
 from secondguess.supervisors.registry import get, make, make_all, names, register
+from secondguess.supervisors.supervisor_set import SupervisorSet
 
-__all__ = ["Supervisor", "check_supervisor", "get", "make", "make_all", "names", "register"]
+__all__ = ["Supervisor", "SupervisorSet", "check_supervisor", "get", "make", "make_all", "names", "register"]

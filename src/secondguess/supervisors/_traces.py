@@ -45,6 +45,11 @@ class TraceSupervisor(Supervisor):
         """The traces of the chosen layers."""
         return Needs(traces=frozenset(chosen_traces(self.layers)))
 
+    @property
+    def traces(self) -> tuple[Trace, ...]:
+        """The traces of the chosen layers, in their order."""
+        return chosen_traces(self.layers)
+
     def _matrix(self, observation: Observation) -> NDArray[np.float32]:
         """The traces of the chosen layers, (n, d), whatever they hold."""
         return side_by_side(observation, chosen_traces(self.layers))

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.contracts.kit import Kit, check_name, check_parameters, refuses, require, run_checks
+from secondguess.errors import UserError
 from secondguess.model.observation import Needs, Observation
 from secondguess.supervisors.base import Supervisor
 
@@ -163,6 +164,41 @@ def check_permutation(kit: _Kit) -> None:
     require(_close(supervisor.score(kit.suspicious)[order], shuffled), "shuffling the images changed their scores")
 
 
+def check_score_few(kit: _Kit) -> None:
+    """`score_few` gives what `score` gives, on one image, on a few and on many, in float64."""
+    supervisor = kit.fitted
+    for observation in (kit.nominal, kit.suspicious):
+        whole = supervisor.score(observation)
+        for rows in _some_rows(len(observation)):
+            few = supervisor.score_few(observation.take(rows))
+            require(few.dtype == np.float64, f"score_few() returned {few.dtype}, not float64")
+            require(_alike(whole, rows, few), f"score_few() differs from score() on {len(rows)} images")
+
+
+def check_graph(kit: _Kit) -> None:
+    """`graph`, where there is one, gives what `score` gives, on one image, on a few and on many, in float64."""
+    if not kit.given.has_graph():
+        return
+    import torch
+
+    from secondguess.supervisors.graph import seen_of
+
+    try:
+        graph = kit.fitted.graph()
+    except UserError:
+        return  # not with these parameters
+    for observation in (kit.nominal, kit.suspicious):
+        whole = kit.fitted.score(observation)
+        for rows in _some_rows(len(observation)):
+            with torch.inference_mode():
+                scores = graph(seen_of(observation.take(rows)))
+            require(
+                scores.dtype == torch.float64 and tuple(scores.shape) == (len(rows),),
+                f"the graph returned {scores.dtype} of shape {tuple(scores.shape)}, not float64 of ({len(rows)},)",
+            )
+            require(_alike(whole, rows, scores.numpy()), f"the graph differs from score() on {len(rows)} images")
+
+
 def check_refit(kit: _Kit) -> None:
     """A second fit forgets the first."""
     fresh, used = kit.fitted, kit.given.clone()
@@ -205,6 +241,8 @@ CHECKS: tuple[Callable[[_Kit], None], ...] = (
     check_determinism,
     check_batch_size,
     check_permutation,
+    check_score_few,
+    check_graph,
     check_refit,
     check_save_and_load,
     check_bad_input,
@@ -213,6 +251,19 @@ CHECKS: tuple[Callable[[_Kit], None], ...] = (
 
 def _close(first: Scores, second: Scores) -> bool:
     return bool(np.allclose(first, second, rtol=1e-5, atol=1e-7))
+
+
+def _alike(whole: Scores, rows: NDArray[np.int64], found: Scores) -> bool:
+    """Whether scores of some rows are those of the whole set, to the four digits that single precision may leave."""
+    finite = whole[np.isfinite(whole)]
+    spread = float(finite.std()) if len(finite) else 1.0
+    return bool(np.allclose(whole[rows], found, rtol=1e-4, atol=1e-4 * spread))
+
+
+def _some_rows(count: int) -> list[NDArray[np.int64]]:
+    """One image, a few in another order, and all of them."""
+    few = np.random.default_rng(1).permutation(count)[:7]
+    return [few[:1], few, np.arange(count)]
 
 
 def _classes(images: int) -> NDArray[np.int64]:

@@ -28,7 +28,7 @@ sigmoid, which is the same number as the quotient and never 0 / 0.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,12 @@ from secondguess.supervisors._submodels import Recipe, class_logits, train_submo
 from secondguess.supervisors._traces import Layers
 from secondguess.supervisors.base import Supervisor
 from secondguess.supervisors.registry import register
+
+if TYPE_CHECKING:
+    import torch
+
+    from secondguess.supervisors.base import ScoreGraph
+    from secondguess.supervisors.graph import Seen
 
 __all__ = ["Dissector", "growing_weights", "support"]
 
@@ -186,6 +192,28 @@ class Dissector(Supervisor):
 
     def _score(self, observation: Observation) -> NDArray[np.float64]:
         return np.asarray(-(self.supports(observation) @ self._weights()))
+
+    def _graph(self) -> ScoreGraph:
+        import torch
+
+        from secondguess.supervisors.graph import Graph
+
+        traces, paper = self.traces, self.mode == "paper"
+
+        def validity(seen: Seen, shares: torch.Tensor, biases: torch.Tensor, **weights: torch.Tensor) -> torch.Tensor:
+            own = torch.nn.functional.one_hot(seen.predictions, seen.probabilities.shape[1]).bool()
+            values = []
+            for number, trace in enumerate(traces):
+                logits = seen.traces[trace] @ weights[f"weights{number}"] + biases[number]
+                lead = logits.masked_fill(~own, -torch.inf).amax(1) - logits.masked_fill(own, -torch.inf).amax(1)
+                values.append(torch.where(torch.isfinite(logits).all(1), lead.sigmoid(), torch.zeros_like(lead)))
+            if paper:
+                top = seen.probabilities.topk(2, dim=1).values
+                values.append(top[:, 0] / top.sum(1))
+            return -(torch.stack(values, dim=1) @ shares)
+
+        learnt = {f"weights{number}": self.weights_[str(number)] for number in range(len(traces))}
+        return Graph(validity, shares=self._weights(), biases=self.biases_, **learnt)
 
     def supports(self, observation: Observation) -> NDArray[np.float64]:
         """The support values (n, L) of the prediction by each layer, first to last, in [0, 1].

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,12 @@ from secondguess.errors import UserError
 from secondguess.model.observation import Needs, Observation
 from secondguess.supervisors.base import Supervisor
 from secondguess.supervisors.registry import register
+
+if TYPE_CHECKING:
+    import torch
+
+    from secondguess.supervisors.base import ScoreGraph
+    from secondguess.supervisors.graph import Seen
 
 __all__ = ["Energy", "MaxLogit", "energy", "max_logit", "warn_of_log_probabilities"]
 
@@ -110,6 +116,10 @@ class Energy(_OfLogits):
         warn_of_log_probabilities(observation.logits, self.name)
         return energy(observation.logits, self.temperature)
 
+    def _graph(self) -> ScoreGraph:
+        temperature = float(self.temperature)
+        return lambda seen: -temperature * (_logits(seen) / temperature).logsumexp(1)
+
 
 @register
 class MaxLogit(_OfLogits):
@@ -126,3 +136,11 @@ class MaxLogit(_OfLogits):
         assert observation.logits is not None
         warn_of_log_probabilities(observation.logits, self.name)
         return max_logit(observation.logits)
+
+    def _graph(self) -> ScoreGraph:
+        return lambda seen: -_logits(seen).amax(1)
+
+
+def _logits(seen: Seen) -> torch.Tensor:
+    assert seen.logits is not None
+    return seen.logits

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,12 @@ from secondguess.model.observation import Observation
 from secondguess.supervisors._traces import Layers, TraceSupervisor
 from secondguess.supervisors.registry import register
 from secondguess.supervisors.surprise._whitening import Rows, whiten
+
+if TYPE_CHECKING:
+    import torch
+
+    from secondguess.supervisors.base import ScoreGraph
+    from secondguess.supervisors.graph import Seen
 
 __all__ = ["RelativeMahalanobis"]
 
@@ -98,6 +104,32 @@ class RelativeMahalanobis(TraceSupervisor):
 
     def _score(self, observation: Observation) -> Floats:
         return self._by_row(observation, self.mean_.size, self._distances)
+
+    def _graph(self) -> ScoreGraph:
+        from secondguess.supervisors.graph import TraceGraph
+
+        def distances(
+            x: torch.Tensor,
+            seen: Seen,
+            mean: torch.Tensor,
+            projection: torch.Tensor,
+            centres: torch.Tensor,
+            spreads: torch.Tensor,
+        ) -> torch.Tensor:
+            coordinates = (x - mean) @ projection
+            nearest = centres[(centres.square().sum(1) - 2 * coordinates @ centres.T).argmin(1)]
+            away = coordinates - nearest
+            terms = spreads * away.square() - (2 * away + nearest) * nearest
+            return (terms / (1 + spreads)).sum(1)
+
+        return TraceGraph(
+            self.traces,
+            distances,
+            mean=self.mean_,
+            projection=self.projection_,
+            centres=self.centres_,
+            spreads=self.spreads_,
+        )
 
     def _distances(self, traces: Floats) -> Floats:
         """The scores (n,) of traces (n, d)."""

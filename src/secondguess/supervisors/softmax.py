@@ -15,7 +15,7 @@ wrong. They are pure functions of s, so a model that says 1.0 always gets the sa
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,12 @@ from numpy.typing import NDArray
 from secondguess.model.observation import Observation
 from secondguess.supervisors.base import Supervisor
 from secondguess.supervisors.registry import register
+
+if TYPE_CHECKING:
+    import torch
+
+    from secondguess.supervisors.base import ScoreGraph
+    from secondguess.supervisors.graph import Seen
 
 __all__ = [
     "DeepGini",
@@ -88,6 +94,9 @@ class MaxSoftmax(Supervisor):
     def _score(self, observation: Observation) -> NDArray[np.float64]:
         return max_softmax(observation.probabilities)
 
+    def _graph(self) -> ScoreGraph:
+        return lambda seen: -seen.probabilities.amax(1)
+
 
 @register
 class PredictionConfidence(Supervisor):
@@ -98,6 +107,13 @@ class PredictionConfidence(Supervisor):
 
     def _score(self, observation: Observation) -> NDArray[np.float64]:
         return pcs(observation.probabilities)
+
+    def _graph(self) -> ScoreGraph:
+        def closeness(seen: Seen) -> torch.Tensor:
+            top = seen.probabilities.topk(2, dim=1).values
+            return top[:, 1] - top[:, 0]
+
+        return closeness
 
 
 @register
@@ -110,6 +126,13 @@ class Entropy(Supervisor):
     def _score(self, observation: Observation) -> NDArray[np.float64]:
         return entropy(observation.probabilities)
 
+    def _graph(self) -> ScoreGraph:
+        def spread(seen: Seen) -> torch.Tensor:
+            s = seen.probabilities
+            return -(s * s.where(s > 0, 1.0).log2()).sum(1)
+
+        return spread
+
 
 @register
 class DeepGini(Supervisor):
@@ -120,3 +143,6 @@ class DeepGini(Supervisor):
 
     def _score(self, observation: Observation) -> NDArray[np.float64]:
         return deep_gini(observation.probabilities)
+
+    def _graph(self) -> ScoreGraph:
+        return lambda seen: 1 - seen.probabilities.square().sum(1)

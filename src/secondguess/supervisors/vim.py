@@ -21,7 +21,7 @@ takes the place of max f_k, with a warning.
 from __future__ import annotations
 
 import warnings
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,12 @@ from secondguess.supervisors._traces import Layers, TraceSupervisor, finite_rows
 from secondguess.supervisors.logits import energy, warn_of_log_probabilities
 from secondguess.supervisors.registry import register
 from secondguess.supervisors.surprise._whitening import Rows, Whitening, whiten
+
+if TYPE_CHECKING:
+    import torch
+
+    from secondguess.supervisors.base import ScoreGraph
+    from secondguess.supervisors.graph import Seen
 
 __all__ = ["ViM"]
 
@@ -100,6 +106,17 @@ class ViM(TraceSupervisor):
         virtual = self._by_row(observation, width, lambda traces: self.alpha_ * self._residuals(traces))
         scores = virtual + energy(observation.logits)
         return np.where(np.isnan(scores), np.inf, scores)  # NaN in a trace is NaN in the logits, most often
+
+    def _graph(self) -> ScoreGraph:
+        from secondguess.supervisors.graph import TraceGraph
+
+        alpha = float(self.alpha_)
+
+        def virtual_logit(x: torch.Tensor, seen: Seen, origin: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
+            assert seen.logits is not None
+            return alpha * ((x - origin) @ residual).square().sum(1).sqrt() - seen.logits.logsumexp(1)
+
+        return TraceGraph(self.traces, virtual_logit, origin=self.origin_, residual=self.residual_)
 
     def _residuals(self, traces: Floats) -> Floats:
         """||R'(at - u)|| of traces (n, d), as (n,)."""

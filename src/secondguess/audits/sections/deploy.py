@@ -20,8 +20,8 @@ from secondguess.audits.context import Context
 from secondguess.audits.findings import Findings, NotApplicable
 from secondguess.audits.sections.registry import Section, register
 from secondguess.guard import Actions, Calibration, GuardReport, Verdict, smallest_sample
-from secondguess.guard.jury import recommended
 from secondguess.guard.panel import fit_panel
+from secondguess.guard.recommended import recommended
 from secondguess.guard.report import Seen, look_at
 from secondguess.guard.verdicts import OF_STRESS, Kind, decide
 from secondguess.stress import StressSet

@@ -22,7 +22,7 @@ still ordered by a; training data of one class only cannot be fitted; a trace th
 from __future__ import annotations
 
 import warnings
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,12 @@ from secondguess.supervisors.surprise._classes import one_of
 from secondguess.supervisors.surprise._grouped import Grouped, Indices, as_float32, centre, grouped
 from secondguess.supervisors.surprise._neighbours import nearest_other, nearest_other_of_all, nearest_same
 from secondguess.supervisors.surprise.sampling import epsilon_free, share_of, uniform, unsurprising_first
+
+if TYPE_CHECKING:
+    import torch
+
+    from secondguess.supervisors.base import ScoreGraph
+    from secondguess.supervisors.graph import Seen
 
 __all__ = ["DSA"]
 
@@ -148,6 +154,40 @@ class DSA(TraceSupervisor):
         if len(queries):
             scores[queries.order] = self._ratios(queries, members)
         return scores
+
+    def _graph(self) -> ScoreGraph:
+        import torch
+
+        from secondguess.supervisors.graph import TraceGraph
+
+        state = self.state()
+        other = state["other_"][state["order_"]]
+        if self.variant != "dsa" or np.isnan(other).any():
+            raise UserError("The supervisor 'dsa' can be exported with variant='dsa' and other_distances='fit' only.")
+
+        def ratio(
+            x: torch.Tensor,
+            seen: Seen,
+            shift: torch.Tensor,
+            traces: torch.Tensor,
+            groups: torch.Tensor,
+            other: torch.Tensor,
+        ) -> torch.Tensor:
+            x = x - shift
+            squares = traces.square().sum(1) - 2 * x @ traces.T
+            foreign = seen.predictions[:, None] != groups
+            closest, nearest = torch.where(foreign, torch.full_like(squares, torch.inf), squares).min(1)
+            own = (x - traces[nearest]).square().sum(1).sqrt()
+            return torch.where(torch.isinf(closest), closest, own / other[nearest])
+
+        return TraceGraph(
+            self.traces,
+            ratio,
+            shift=self.shift_,
+            traces=state["traces_"][state["order_"]].astype(np.float64),
+            groups=np.repeat(np.arange(len(self.starts_) - 1), np.diff(self.starts_)),
+            other=np.maximum(other, TINY),
+        )
 
     def _ratios(self, queries: Grouped, members: Grouped) -> NDArray[np.float64]:
         """The scores a / b of the queries, in their order, (n,)."""

@@ -23,9 +23,9 @@ float64.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,12 +35,18 @@ from secondguess.model.observation import Observation
 from secondguess.supervisors._traces import Layers, TraceSupervisor
 from secondguess.supervisors.registry import register
 from secondguess.supervisors.surprise._classes import by_group, class_rows, one_of, same_width
+from secondguess.supervisors.surprise._prepared import COARSE, Prepared, prepare
 from secondguess.supervisors.surprise._whitening import RTOL, Rows, Whitening, pack, unpack, whiten
 from secondguess.supervisors.surprise._workers import workers
 
+if TYPE_CHECKING:
+    import torch
+
+    from secondguess.supervisors.base import ScoreGraph
+    from secondguess.supervisors.graph import Seen
+
 __all__ = ["MDSA", "Gaussian", "GlobalMDSA", "mahalanobis"]
 
-COARSE = 32  # columns from which sturdy directions are computed in single precision
 SMALL = 1 << 20  # numbers for which threads cost more than they save
 FEW = 2  # shrink where there are fewer traces a class than twice the neurons
 Measure = Callable[["Gaussian", Rows], NDArray[np.float64]]
@@ -127,6 +133,8 @@ class MDSA(TraceSupervisor):
     """
 
     name = "mdsa"
+    factors_: NDArray[np.float64]
+    _ready: tuple[NDArray[np.float64], dict[int, Prepared]] | None = None
     means_: NDArray[np.float64]
     ranks_: NDArray[np.int64]
 
@@ -179,6 +187,54 @@ class MDSA(TraceSupervisor):
         squares = self._by_class(observation, Gaussian.distances)
         return squares if self.squared or self.compat else np.sqrt(squares)
 
+    def _score_few(self, observation: Observation) -> NDArray[np.float64]:
+        matrix, ready = self._matrix(observation), self._prepared()
+        groups = _few_groups(observation, self.per_class)
+        known = all(label in ready for label, _ in groups)
+        if matrix.size > SMALL or matrix.shape[1] != self.means_.shape[1] or not known:
+            return self._score(observation)  # which says what is wrong
+        squares = np.empty(len(matrix))
+        with np.errstate(invalid="ignore", over="ignore"):  # a trace that is not finite is infinitely far away
+            for label, rows in groups:
+                squares[rows] = ready[label].squares(matrix[rows])
+        return squares if self.squared or self.compat else np.sqrt(squares)
+
+    def _graph(self) -> ScoreGraph:
+        import torch
+
+        from secondguess.supervisors.graph import TraceGraph
+
+        ready, per_class, squared = self._prepared(), self.per_class, self.squared or self.compat is not None
+
+        def squares(x: torch.Tensor, label: int, constants: Mapping[str, torch.Tensor]) -> torch.Tensor:
+            centred = x - constants[f"mean{label}"]
+            fine, coarse = centred @ constants[f"fine{label}"], centred.float() @ constants[f"coarse{label}"]
+            found, whole = fine.square().sum(1) + coarse.double().square().sum(1), ready[label].whole
+            return (whole * centred.square().sum(1) - found).clamp_min(0) if whole else found
+
+        def distances(x: torch.Tensor, seen: Seen, **constants: torch.Tensor) -> torch.Tensor:
+            found = torch.full_like(x[:, 0], torch.inf)
+            for label in ready:  # each class measures the images that were predicted as it, and no others
+                rows = (seen.predictions == label).nonzero()[:, 0] if per_class else None
+                if rows is None:
+                    found = squares(x, label, constants)
+                else:
+                    found = found.scatter(0, rows, squares(x[rows], label, constants))
+            return found if squared else found.sqrt()
+
+        constants: dict[str, NDArray[Any]] = {}
+        for label, one in ready.items():
+            constants |= {f"mean{label}": one.mean, f"fine{label}": one.fine.T, f"coarse{label}": one.coarse.T}
+        return TraceGraph(self.traces, distances, **constants)
+
+    def _prepared(self) -> dict[int, Prepared]:
+        """Each class that varies, prepared for few images; found out when it is first needed."""
+        if self._ready is None or self._ready[0] is not self.factors_:
+            whitenings = unpack(self.state())
+            gaussians = zip(self.classes_.tolist(), whitenings, self.shrinkages_.tolist(), strict=True)
+            self._ready = self.factors_, {label: prepare(one, share) for label, one, share in gaussians if one.rank}
+        return self._ready[1]
+
     def _share(self, source: Rows) -> float:
         if self.shrinkage != "auto":
             return self.shrinkage
@@ -202,6 +258,13 @@ class MDSA(TraceSupervisor):
         }
         with workers(1 if matrix.size < SMALL else None) as crew:
             return by_group(matrix, self._groups(observation), known.get, measure, self.name, run=crew.run)
+
+
+def _few_groups(observation: Observation, per_class: bool) -> list[tuple[int, NDArray[np.int64] | slice]]:
+    """The classes by which images are measured, and their rows."""
+    if len(observation) == 1 or not per_class:
+        return [(int(observation.predictions[0]) if per_class else 0, slice(None))]
+    return list(class_rows(observation.predictions).items())
 
 
 def off_subspace(gaussian: Gaussian, source: Rows) -> NDArray[np.float64]:

@@ -25,7 +25,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
 from typing import Any, cast
 
 import numpy as np
@@ -33,8 +32,8 @@ from numpy.typing import NDArray
 
 from secondguess.accuracy import Estimator, OraclePasses, RulesAndConfidence, ThresholdedConfidence, standard_estimators
 from secondguess.engine import Source
-from secondguess.guard.jury import SupervisorSet, recommended
 from secondguess.guard.panel import Panel, fit_panel
+from secondguess.guard.recommended import recommended
 from secondguess.guard.stress_split import (
     HELD_OUT_ATTACKS,
     LEARNT_ATTACKS,
@@ -50,7 +49,7 @@ from secondguess.model.classifier import Classifier
 from secondguess.model.observation import Needs, Observation
 from secondguess.stress import Adversarial, Corrupted
 from secondguess.stress.corruptions import FASHION_MNIST_C, MNIST_C
-from secondguess.supervisors import Supervisor, make_all
+from secondguess.supervisors import Supervisor, SupervisorSet, make_all
 from secondguess_lab.studies.tasks.ambiguity import ambiguous_sets, trained
 from secondguess_lab.studies.tasks.mixture_windows import Combination, Look, try_all, windows_of
 from secondguess_lab.studies.tasks.opening import joined, opened, training_images
@@ -205,7 +204,7 @@ def _detectors(
     jury = SupervisorSet(ready(recommended(classifier)))
     alone = ready([one for one in make_all(list(names)) if one.name not in jury.labels])
     fitting = [one.needs for one in (*jury.supervisors, *alone) if one.requires_fit]
-    learnt = classifier.observe(training, reduce(Needs.__or__, fitting, Needs()))
+    learnt = classifier.observe(training, Needs.union(fitting))
     jury = jury.fit(learnt, training.labels)
     for one in alone:
         if one.requires_fit:
@@ -217,9 +216,9 @@ def _looked(
     models: Sequence[Classifier], images: ImageSet, jury: SupervisorSet, detectors: Mapping[str, Supervisor]
 ) -> Look:
     """What all detectors and the other classifiers say."""
-    needs = reduce(Needs.__or__, (one.needs for one in detectors.values()), Needs(logits=True))
+    needs = Needs.union([Needs(logits=True), *detectors.values()])
     seen = models[0].observe(images, needs)
-    panel = jury.scores(seen)
+    panel = jury.score(seen)
     scores = dict(zip(jury.labels, panel.T, strict=True))
     scores |= {name: one.score(seen) for name, one in detectors.items() if name not in scores}
     columns: dict[str, NDArray[Any]] = {name: np.clip(one, -LARGEST, LARGEST) for name, one in scores.items()}
@@ -249,7 +248,7 @@ def _costs(
     ways: dict[str, Callable[[ImageSet], object]] = {
         NOBODY: lambda some: first.observe(some, Needs(logits=True)),
         REFEREES: lambda some: [one.observe(some) for one in models],
-        PANEL: lambda some: panel.judge(jury.scores(first.observe(some, jury.needs))),
+        PANEL: lambda some: panel.judge(jury.score(first.observe(some, jury.needs))),
     }
     for name, one in detectors.items():
         ways[name] = lambda some, one=one: one.score(first.observe(some, one.needs))  # type: ignore[misc]

@@ -16,7 +16,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
 from typing import Any, Literal
 
 import numpy as np
@@ -258,7 +257,7 @@ def make_pool(
         The pool, its distances by gradients, and what was measured on the way.
     """
     watching = make_supervisors(list(supervisors)) if supervisors else []
-    learnt = classifier.observe(fitting, reduce(Needs.__or__, (one.needs for one in watching), Needs()))
+    learnt = classifier.observe(fitting, Needs.union(watching))
     for one in watching:
         one.fit(learnt, fitting.labels)
     whole = Pool.of(classifier, test, min_confidence=MIN_CONFIDENCE, supervisors=watching, seed=seed)

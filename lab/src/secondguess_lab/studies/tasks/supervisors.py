@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache, reduce
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -184,4 +184,4 @@ def configured(
 
 
 def _needs(panel: Iterable[Supervisor]) -> Needs:
-    return reduce(Needs.__or__, (one.needs for one in panel), Needs())
+    return Needs.union(panel)

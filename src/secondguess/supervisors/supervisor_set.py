@@ -1,0 +1,83 @@
+"""Supervisors that are asked together: one pass over the images, one row of scores an image."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secondguess.errors import UserError
+from secondguess.model.observation import Needs, Observation, Trace
+from secondguess.supervisors.base import Supervisor
+
+__all__ = ["SupervisorSet"]
+
+TIMED = 16  # images that are scored one by one to know the cost of a supervisor
+
+
+class SupervisorSet:
+    """Supervisors under labels that tell them apart.
+
+    Args:
+        supervisors: one or more; two of the same name are told apart by their layers, `mdsa@25%`.
+
+    Attributes:
+        labels: m texts, also the names of their files.
+    """
+
+    def __init__(self, supervisors: Sequence[Supervisor]) -> None:
+        if not supervisors:
+            raise UserError("A guard needs at least one supervisor; name some, or leave supervisors='recommended'.")
+        self.supervisors = tuple(supervisors)
+        self.labels = _labels(self.supervisors)
+        self.needs = Needs.union(self.supervisors)
+
+    def __len__(self) -> int:
+        return len(self.supervisors)
+
+    def score(self, observation: Observation, which: Sequence[int] | None = None) -> NDArray[np.float64]:
+        """The scores (n, m) of an observation by all supervisors, or (n, len(which)) by some of them.
+
+        Each is asked by its `score_few`, and so agrees with its `score` to about four digits.
+        """
+        chosen = self.supervisors if which is None else [self.supervisors[index] for index in which]
+        scores = np.empty((len(observation), len(chosen)))
+        for column, one in enumerate(chosen):
+            scores[:, column] = one.score_few(observation)
+        return scores
+
+    def fit(self, observation: Observation, labels: NDArray[np.int64] | None) -> SupervisorSet:
+        """A set of freshly fitted supervisors; those that need no fitting are taken as they are."""
+        fitted = [one.clone().fit(observation, labels) if one.requires_fit else one for one in self.supervisors]
+        return SupervisorSet(fitted)
+
+    def costs(self, observation: Observation) -> NDArray[np.float64]:
+        """Milliseconds (m,) that each supervisor takes for an image that comes alone: the median of a few."""
+        singles = [observation.take(np.array([row])) for row in range(min(TIMED, len(observation)))]
+        return 1e3 * np.array([np.median([_seconds(one, image) for image in singles]) for one in self.supervisors])
+
+
+def _labels(supervisors: Sequence[Supervisor]) -> tuple[str, ...]:
+    names = [one.name for one in supervisors]
+    labels = [
+        one.name if names.count(one.name) == 1 or _layers(one) == "penultimate" else f"{one.name}@{_layers(one)}"
+        for one in supervisors
+    ]
+    if len(set(labels)) < len(labels):
+        twice = next(label for label in labels if labels.count(label) > 1)
+        raise UserError(f"The supervisor {twice!r} is there twice; give each once, or with layers of its own.")
+    return tuple(labels)
+
+
+def _layers(supervisor: Supervisor) -> str:
+    layers = getattr(supervisor, "layers", "penultimate")
+    chosen = [layers] if isinstance(layers, str | Trace) else list(layers)
+    return "+".join(one.layer if isinstance(one, Trace) else one for one in chosen)
+
+
+def _seconds(supervisor: Supervisor, observation: Observation) -> float:
+    began = time.perf_counter()
+    supervisor.score_few(observation)
+    return time.perf_counter() - began
