@@ -11,7 +11,6 @@ import json
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from zipfile import BadZipFile
@@ -238,7 +237,7 @@ def _scored(
 
     if training is not None:
         learners = [one for one in asked if one.requires_fit and not one.is_fitted]
-        needs = reduce(Needs.__or__, (one.needs for one in learners), Needs())
+        needs = Needs.union(learners)
         with progress.task(f"Looking at {training.name}", len(training)) as advance:
             seen = classifier.observe(training, needs, seed=seed, progress=advance)
         for one in learners:
