@@ -367,7 +367,7 @@ def test_supervisors_that_learn_nothing_need_no_training_images(watched: Callabl
         (["--supervisors", "knn", "--train", "photos"], "photos have no labels; give labelled ones"),
         (
             ["--supervisors", "knn", "--train", "fashion.npz"],
-            r"and those of the training images fashion.npz \(coat, hat",
+            r"fashion.npz has the class 'coat', which the model has not; its classes are 0, 1",
         ),
     ],
 )

@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import typer
 
+from secondguess.cli.groups import grouped
 from secondguess.cli.options import (
-    BatchSize,
-    Channels,
-    Debug,
-    Device,
-    Fit,
-    Json,
-    Mean,
+    IMAGES,
+    TRAIN,
+    Common,
+    LoadingOptions,
+    OptionalModel,
     Out,
-    Output,
-    Quiet,
     Seed,
-    Size,
-    SkipBad,
-    Std,
-    Weights,
     listed,
-    loading_for,
     open_classifier,
+    plain,
     print_json,
-    progress_for,
     say,
 )
 from secondguess.errors import UserError
@@ -35,90 +28,82 @@ from secondguess.errors import UserError
 __all__ = ["label"]
 
 
-def label(
-    out: Out,
-    model: Annotated[
-        str | None,
-        typer.Option(help="An .onnx or .pt2 file, zoo:NAME, or package.module:make_model.", rich_help_panel="Model"),
-    ] = None,
-    weights: Weights = None,
-    mean: Mean = "0",
-    std: Std = "1",
-    output: Output = "auto",
-    batch_size: BatchSize = 256,
-    images: Annotated[
-        str | None, typer.Option(help="The images to search: a folder, a file or a name.", rich_help_panel="Data")
-    ] = None,
-    size: Size = None,
-    channels: Channels = None,
-    fit: Fit = "stretch",
-    skip_bad: SkipBad = False,
-    classes: Annotated[
-        str | None,
-        typer.Option(help="What the model's classes are called, separated by commas.", rich_help_panel="Data"),
-    ] = None,
-    search: Annotated[
-        str, typer.Option(help="Which image comes next; see docs/labelling.md.", rich_help_panel="Search")
-    ] = "adaptive",
-    critical: Annotated[
-        str | None, typer.Option(help="Only images that the model gives this class.", rich_help_panel="Search")
-    ] = None,
-    min_confidence: Annotated[
-        float, typer.Option(help="Only images with a confidence above this.", rich_help_panel="Search")
-    ] = 0.65,
-    attack: Annotated[
-        str,
-        typer.Option(
-            help="How distances are measured: hop-skip-jump, boundary, gradient, none.", rich_help_panel="Search"
-        ),
-    ] = "hop-skip-jump",
+def _search(help: str, **options: Any) -> Any:
+    return typer.Option(help=help, rich_help_panel="Search", **options)
+
+
+def _page(*names: str, help: str, **options: Any) -> Any:
+    return typer.Option(*names, help=help, rich_help_panel="Page", **options)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions:
+    """Which images are asked about, and which first."""
+
+    search: Annotated[str, _search("Which image comes next; see docs/labelling.md.")] = "adaptive"
+    critical: Annotated[str | None, _search("Only images that the model gives this class.")] = None
+    min_confidence: Annotated[float, _search("Only images with a confidence above this.")] = 0.65
+    attack: Annotated[str, _search("How distances are measured: hop-skip-jump, boundary, gradient, none.")] = (
+        "hop-skip-jump"
+    )
     budget: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Questions to the model about each image. [default: the attack's]", rich_help_panel="Search"
-        ),
-    ] = None,
+        int | None, _search("Questions to the model about each image. [default: the attack's]", min=1)
+    ] = None
     supervisors: Annotated[
         str | None,
-        typer.Option(
-            help="Whose scores the adaptive search learns from, separated by commas; see `secondguess supervisors`.",
-            rich_help_panel="Search",
-        ),
-    ] = None,
-    train: Annotated[
-        str | None,
-        typer.Option(
-            help="Labelled images the model was trained on, which these supervisors are fitted on.",
-            rich_help_panel="Search",
-        ),
-    ] = None,
-    labels: Annotated[
-        int | None, typer.Option(min=1, help="Stop after so many labels.", rich_help_panel="Page")
-    ] = None,
-    annotator: Annotated[str, typer.Option(help="The name that the page suggests.", rich_help_panel="Page")] = "",
-    overlap: Annotated[
-        int, typer.Option(min=1, help="How many annotators each image goes to.", rich_help_panel="Page")
-    ] = 1,
-    show_answer: Annotated[
-        bool,
-        typer.Option(
-            "--show-answer/--hide-answer", help="Show the model's answer before yours.", rich_help_panel="Page"
-        ),
-    ] = False,
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Where to listen; 0: any free port.", rich_help_panel="Page")
-    ] = 0,
-    browser: Annotated[
-        bool, typer.Option("--browser/--no-browser", help="Open the page.", rich_help_panel="Page")
-    ] = True,
-    export: Annotated[
-        str | None, typer.Option(help="Write the labels as csv, parquet or npz and end.", rich_help_panel="Page")
-    ] = None,
+        _search("Whose scores the adaptive search learns from, separated by commas; see `secondguess supervisors`."),
+    ] = None
+
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of `find_errors`."""
+        return {
+            "search": self.search,
+            "critical": self.critical,
+            "min_confidence": self.min_confidence,
+            "attack": None if plain(self.attack) == "none" else self.attack,
+            "budget": self.budget,
+            "supervisors": None if self.supervisors is None else listed(self.supervisors),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class PageOptions:
+    """What the page does, and where it is served."""
+
+    labels: Annotated[int | None, _page(help="Stop after so many labels.", min=1)] = None
+    annotator: Annotated[str, _page(help="The name that the page suggests.")] = ""
+    overlap: Annotated[int, _page(help="How many annotators each image goes to.", min=1)] = 1
+    show_answer: Annotated[bool, _page("--show-answer/--hide-answer", help="Show the model's answer before yours.")] = (
+        False
+    )
+    port: Annotated[int, _page(help="Where to listen; 0: any free port.", min=0, max=65535)] = 0
+    browser: Annotated[bool, _page("--browser/--no-browser", help="Open the page.")] = True
+
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of `ErrorSearch.open`."""
+        return {
+            "goal": self.labels,
+            "annotator": self.annotator,
+            "overlap": self.overlap,
+            "show_answer": self.show_answer,
+            "port": self.port,
+            "browser": self.browser,
+        }
+
+
+@grouped
+def label(
+    *,
+    model: OptionalModel,
+    images: Annotated[str | None, IMAGES] = None,
+    train: Annotated[str | None, TRAIN] = None,
+    loading: LoadingOptions,
+    search: SearchOptions,
+    page: PageOptions,
+    out: Out,
+    export: Annotated[str | None, typer.Option(help="Write the labels as csv, parquet or npz and end.")] = None,
     seed: Seed = 0,
-    device: Device = "auto",
-    quiet: Quiet = False,
-    json: Json = False,
-    debug: Debug = False,
+    common: Common,
 ) -> None:
     """Label images on a local page, led by a search for confident mistakes.
 
@@ -131,7 +116,7 @@ def label(
 
     `secondguess label --model m.onnx --images incoming/ --classes cat,dog --critical dog --out labels/`
 
-    `secondguess label --model m.onnx --images new/ --search adaptive --supervisors knn --train train.npz --out labels/`
+    `secondguess label --model m.onnx --images new/ --supervisors knn --train train.npz --out labels/`
 
     `secondguess label --export csv --out labels/`
     """
@@ -140,32 +125,17 @@ def label(
 
     if export is not None:
         path, answers = export_labels(out, export)
-        print_json({"file": str(path), "answers": answers}) if json else say(f"Answers: {answers:,}, in {path}")
+        print_json({"file": str(path), "answers": answers}) if common.json else say(f"Answers: {answers:,}, in {path}")
         return
-    if model is None or images is None:
+    if model.model is None or images is None:
         raise UserError("There is nothing to label; say with --model and --images what it is about.")
     check_extra()  # before the long work
-    classifier = open_classifier(model, weights, mean, std, output, batch_size, device)
-    if classes is not None:
-        classifier.class_names = tuple(listed(classes))
-    found = find_errors(
-        classifier,
-        images,
-        search=search,
-        supervisors=None if supervisors is None else listed(supervisors),
-        train=train,
-        critical=critical,
-        min_confidence=min_confidence,
-        attack=None if attack == "none" else attack,
-        budget=budget,
-        folder=out,
-        seed=seed,
-        progress=progress_for(quiet=quiet or json),
-        **loading_for(classifier.input_shape, size, channels, fit, skip_bad=skip_bad),
-    )
+    classifier = open_classifier(model, loading)
+    chosen = search.arguments() | {"train": train, "folder": out, "seed": seed, "progress": common.progress}
+    found = find_errors(classifier, images, **chosen, **loading.arguments(classifier))
 
     def announce(link: str) -> None:
-        if json:
+        if common.json:
             print_json({"link": link, "labelled": len(found.labelled), "unanswered": found.pool.unanswered})
         else:
             for remark in found.remarks:
@@ -175,15 +145,7 @@ def label(
         sys.stdout.flush()  # somebody may read the link from a pipe
 
     with found:
-        found.open(
-            port,
-            browser,
-            annotator=annotator,
-            overlap=overlap,
-            goal=labels,
-            show_answer=show_answer,
-            announce=announce,
-        )
-        if not json:
+        found.open(**page.arguments(), announce=announce)
+        if not common.json:
             say(f"Images labelled: {len(found.labelled):,}, errors found: {len(found.errors):,}.")
             say(f"The labels are in {out}; the same command goes on, --export csv makes a table of them.")

@@ -23,6 +23,7 @@ from secondguess.labelling.export import exported
 from secondguess.labelling.session import Found, LabellingSession
 from secondguess.labelling.store import Store
 from secondguess.metrics.discovery import discovery_interval
+from secondguess.model.agreement import relabelled
 from secondguess.model.classifier import Classifier
 from secondguess.progress import Progress, Silent
 from secondguess.results import Result
@@ -60,7 +61,7 @@ def find_errors(
     """Search images without labels for confident mistakes of a model.
 
     Args:
-        model: a `Classifier`, or whatever one is made from.
+        model: a `Classifier`, or anything that `Classifier.open` takes.
         images: an `ImageSet`, a data set, an array, or the path or name of images to load.
         search: which image comes next, by name; `secondguess.search.names()` lists them.
         supervisors: whose scores the adaptive search learns from, by name or ready-made.
@@ -82,13 +83,13 @@ def find_errors(
     attack = None if attack is None else snake_case(attack)
     supervisors = supervisors if supervisors is None or isinstance(supervisors, str) else list(supervisors)
     needs_distances = kind.needs_distances and attack is not None
-    classifier = model if isinstance(model, Classifier) else Classifier(model)
-    options = _shaped(loading, classifier)
+    classifier = Classifier.open(model)
+    options = classifier.loading | {key: value for key, value in loading.items() if value is not None}
     found = find.open_images(images, options)
     asked = find.advisers(classifier, kind.name, supervisors, train)
     training = find.fitting_images(asked, train, found.shape, options)
     classifier = find.named(classifier, found, training)
-    find.agreed(classifier, training)
+    training = None if training is None else relabelled(training, classifier.class_names)
     store = Store(None if folder is None else Path(folder))
     try:
         pool = find.look_at(classifier, found, critical, min_confidence, seed, progress)
@@ -316,10 +317,3 @@ class ErrorSearch(Result):
         ):
             raise UserError(f"The positions {indices!r} were given; give integers in 0..{len(self.pool) - 1}.")
         return rows.astype(np.int64)
-
-
-def _shaped(loading: dict[str, Any], classifier: Classifier) -> dict[str, Any]:
-    """How to load images, in the shape that the model takes where neither the options nor the model leave it open."""
-    shape = classifier.input_shape
-    usual = {} if shape is None else {"size": shape[1:], "channels": shape[0]}
-    return usual | {key: value for key, value in loading.items() if value is not None}

@@ -6,7 +6,6 @@ out beforehand whether they can be taken. What is kept in a folder is not comput
 
 from __future__ import annotations
 
-import copy
 import json
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -52,11 +51,9 @@ def open_images(images: Any, loading: Mapping[str, Any]) -> ImageSet:
 
 
 def named(classifier: Classifier, *sets: ImageSet | None) -> Classifier:
-    """A copy of the classifier, which takes its class names from the first set that has some if it has none itself."""
-    copied = copy.copy(classifier)
-    found = (one.class_names for one in sets if one is not None and one.class_names)
-    copied.class_names = copied.class_names or next(found, ())
-    return copied
+    """The classifier, with the class names of the first set that has some if it has none itself."""
+    names = next((one.class_names for one in sets if one is not None and one.class_names), ())
+    return classifier.with_classes(names) if names and not classifier.class_names else classifier
 
 
 def advisers(
@@ -107,16 +104,6 @@ def fitting_images(
     if not images.is_labelled:
         raise UserError(f"The training images {images.name} have no labels; give labelled ones.")
     return images
-
-
-def agreed(classifier: Classifier, training: ImageSet | None) -> None:
-    """Raise a `UserError` unless the training images have the classes of the model."""
-    names = classifier.class_names
-    if training is not None and names != training.class_names:
-        raise UserError(
-            f"The model's classes ({', '.join(names[:5])} ...) and those of the training images {training.name} "
-            f"({', '.join(training.class_names[:5])} ...) differ; they must be the same, in the same order."
-        )
 
 
 def look_at(
