@@ -37,7 +37,7 @@ def take_screenshot() -> None:
 
 
 if __name__ == "__main__":
-    for script in ("make_supervisors", "make_reproduction"):
+    for script in ("make_numbers", "make_supervisors", "make_reproduction"):
         subprocess.run([sys.executable, f"docs/{script}.py"], cwd=ROOT, check=True)
     if Path(CHROMIUM).exists():
         take_screenshot()
