@@ -10,10 +10,9 @@ is among its largest values, .15 to .6 of all; a and b are drawn from .5 to 1.3 
 twentieth to a sixth of the image. It is filled with a texture or a patch of a photograph, in turns. The background is
 the median of the border pixels.
 
-For SimpleCNN on MNIST, whose panel had met photographs, textures and shuffled digits, 36 % of clothes were named
-`invalid`, 42 % `adversarial`; with silhouettes for every other of these images, 82 % were `invalid`. By that comparison
-the share was chosen. The other way round, with clothes as nominal and digits as invalid images, which had no say in the
-design, it was 32 and 84 % (one model each, two panels of 1,500 and 1,000 images a kind, measured once by hand).
+A panel that has met photographs, textures and shuffled images alone may take images of another data set for
+adversarial ones. Silhouettes take the place of every other of these images; that share was chosen by looking at clothes
+as invalid images for a classifier of MNIST, so results on that pair are not independent of it.
 """
 
 from __future__ import annotations

@@ -22,13 +22,6 @@ clothes. KL(x || D) = BCE(x, D) - BCE(x, x) is without that floor, but a faint i
 compared with what a flat image, each channel at its own mean, would miss: 0 is a perfect reconstruction, 1 one that
 knows no more than the mean. The .001 nats keep images without any contrast finite; they score very high.
 
-AUROC of 2,000 nominal test images, bce -> per_pixel, 12 epochs on 4,000 images (one seed, measured once by hand):
-
-| nominal       | the other set | 30% brightness | black      | turned by 90 degrees | noise, sd .38 |
-|---------------|---------------|----------------|------------|----------------------|---------------|
-| Fashion-MNIST | .30 -> .94    | .22 -> .76     | .00 -> 1.0 | .75 -> .86           | 1.0 -> .99    |
-| MNIST         | 1.0 -> .99    | .18 -> .98     | .00 -> 1.0 | .83 -> .91           | 1.0 -> 1.0    |
-
 Departures: images of any size from 8 pixels a side and any number of channels (the decoder draws up to three rows and
 columns too many, which are cut off); strided convolutions are padded on both sides, where Keras pads one.
 """
@@ -64,9 +57,8 @@ class Autoencoder(Supervisor):
 
     Formula and sources are in the module's description. It sees pixels alone, never the classifier.
 
-    Cost: one small convolutional network an image (some 7 million multiplications at 28x28, below a millisecond on a
-    processor); fitting sees every image 30 times, 4,000 of 28x28 in 2 seconds an epoch on two idle cores, in 8 on two
-    shared ones.
+    Cost: one small convolutional network an image (some 7 million multiplications at 28x28); fitting sees every image
+    30 times.
 
     Good at: images from elsewhere and corruptions that add structure, whatever the classifier makes of them. Bad at:
     ambiguous images, adversarial ones whose change is small, and blur, which makes an image simpler to draw.

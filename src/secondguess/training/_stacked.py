@@ -4,8 +4,8 @@ The parameters of M models are stacked, each (…) into (M, …), and the forwar
 axis. The loss is summed over the members, so the gradient of each is its own, and an optimiser that works
 element by element on the stacks is M independent optimisers.
 
-A convolution vectorised over its weights becomes a grouped convolution. Written as patches and one batched matrix
-product instead, 20 small CNNs train 5.2 times faster than in a loop on an H200; as grouped convolutions, 6.4 times.
+A convolution vectorised over its weights becomes a grouped convolution. What a stack gives on your machine,
+`secondguess bench fleet` measures.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ with the prior p(z|c1) = N((-3, 0), I), p(z|c2) = N((3, 0), I). The divisions by
 the authors'; they make the adversarial gradients so small that Adam's epsilon (1e-7, Keras' default) is felt, so they
 are kept. But the size m of the last batch of an epoch is whatever is left: 7 images of the digits 1 and 7, whose
 adversarial gradients are then 143 times those of a full batch, so that Adam's second moments shrink every other step
-and the discriminator is left too strong (no autoencoder of 1-7, 0-3, 2-3 and 7-9 was accepted out of 20 each). So all
-steps are divided by the size of a full batch; `by_own_size` divides each by its own, as the authors' code does.
+and the discriminator is left too strong. So all steps are divided by the size of a full batch; `by_own_size` divides
+each by its own, as the authors' code does.
 
 Source: Weiss, García Gómez, Tonella, "Generating and detecting true ambiguity" (Empirical Software Engineering, 2023).
 """
