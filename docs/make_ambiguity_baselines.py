@@ -1,12 +1,13 @@
-"""Draw docs/images/ambiguity_baselines.png and write the table of docs/ambiguity_baselines.md to standard output.
+"""Draw docs/images/ambiguity_baselines.png and write results/ambiguity/baselines.json, the record of its page.
 
 Three generators make ambiguous digits from the same training images; their first images are shown, unpicked. All are
-judged by real images that none of them has seen.
+judged by real images that none of them has seen. Afterwards `python docs/make_numbers.py` puts the numbers into the
+page.
 """
 
 from __future__ import annotations
 
-import sys
+import json
 import tempfile
 import time
 from pathlib import Path
@@ -17,9 +18,11 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 import numpy as np
+import torch
 
-from secondguess.images import ImageSet, load
-from secondguess.progress import for_terminal
+from secondguess._progress import for_terminal
+from secondguess._versions import versions
+from secondguess.data import ImageSet, load
 from secondguess.stress.ambiguous.ambiguess import AmbiGuess
 from secondguess.stress.ambiguous.base import AmbiguousGenerator, AmbiguousImages
 from secondguess.stress.ambiguous.blend import PixelBlend
@@ -28,6 +31,7 @@ from secondguess.stress.ambiguous.realism import Realism
 from secondguess_lab.rivals.latent_mixture import LatentMixture
 
 SHEET = Path(__file__).parent / "images" / "ambiguity_baselines.png"
+RECORD = Path(__file__).parents[1] / "results" / "ambiguity" / "baselines.json"
 COUNT, SHOWN, COLUMNS, SEED = 600, 28, 14, 0
 
 
@@ -43,12 +47,28 @@ def main() -> None:
             "AmbiGuess, nothing rejected": AmbiGuess(folder=folder, realism=False),
         }
         made: dict[str, AmbiguousImages] = {}
+        rows = []
         for name, generator in generators.items():
             began = time.monotonic()
             made[name] = generator.generate(data.train, COUNT, seed=SEED, progress=for_terminal())
             seconds = time.monotonic() - began
-            entropy, share = made[name].card["label_entropy_bits"], realism_share(made[name].images, check)
-            sys.stdout.write(f"| {name} | {seconds:.0f} | {entropy:.2f} | {share:.2f} |\n")
+            rows.append(
+                {
+                    "generator": name,
+                    "seconds": round(seconds, 1),
+                    "label_entropy_bits": made[name].card["label_entropy_bits"],
+                    "realism_share": realism_share(made[name].images, check),
+                    "largest_labels_shown": made[name].images.soft_labels[:SHOWN].max(axis=1).round(4).tolist(),
+                }
+            )
+    record = {
+        "command": "python docs/make_ambiguity_baselines.py",
+        "settings": {"data": "mnist5k", "images": COUNT, "seed": SEED, "shown": SHOWN},
+        "hardware": torch.cuda.get_device_name() if torch.cuda.is_available() else f"{torch.get_num_threads()} threads",
+        "versions": versions(),
+        "rows": rows,
+    }
+    RECORD.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     _draw({name: made[name].images for name in list(made)[:3]})
 
 
