@@ -14,6 +14,7 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Decimal, localcontext
 from functools import cache
 from pathlib import Path
 from string import Formatter
@@ -57,8 +58,10 @@ def rows(*lines: Iterable[Any]) -> Claim:
 
 
 def shown(value: Any, spec: str) -> str:
-    """A number as these pages write it: .5, -.5, 1,000."""
-    text = re.sub(r"^([+-]?)0(?=\.)", r"\1", format(value, spec))
+    """A number as these pages write it: .5, -.5, 1,000; a five at the end is rounded away from zero, as people do."""
+    with localcontext(rounding=ROUND_HALF_UP):
+        text = format(Decimal(repr(float(value))) if isinstance(value, float) else value, spec)
+    text = re.sub(r"^([+-]?)0(?=\.)", r"\1", text)
     return text.removeprefix("-") if not re.search("[1-9]", text) else text
 
 
