@@ -1,0 +1,126 @@
+"""docs/scaling.md: what is not between the markers of results/scaling/make.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import log
+
+from claims import Claim, find, record, rows, says
+
+PAGE = "docs/scaling.md"
+GROWN = (("traces", "training traces", "{:,}", "{:.2f}"), ("queries", "images", "{:,}", "{:.2f}"))
+
+
+def claims() -> Iterator[Claim]:
+    """All of them."""
+    yield from surprise()
+    yield from models()
+    networks = record("oracles/mnist.json")["networks"].values()
+    learnt, judged, checked = (
+        [network["seconds"][key] for network in networks]
+        for key in ("icos_fit", "icos_judge_20000", "selfchecker_judge_39500")
+    )
+    yield says(
+        "ICOS learns in {:.0f} to {:.0f} s and judges 20,000 images in {:.1f} to {:.1f} s. SelfChecker judges "
+        "39,500 in {:.0f} to {:.0f} s",
+        *(end for values in (learnt, judged, checked) for end in (min(values), max(values))),
+    )
+
+
+def surprise() -> Iterator[Claim]:
+    """DSA on two cores and on a GPU."""
+    kept = record("bench/surprise.json")
+    dsa = {row["dimension"]: row for row in kept["rows"] if row["work"] == "dsa"}
+    floors = [row["floor_ratio"] for row in dsa.values()]
+    memory = [row["peak_mib"] for row in dsa.values()]
+    yield says(
+        "takes {:.2f} s in 10 dimensions, {:.2f} s in 128 and {:.1f} s in 1,600 (DSA), between {:.1f} and "
+        "{:.1f} times a bare matrix product",
+        *(dsa[dimension]["seconds"] for dimension in (10, 128, 1600)),
+        min(floors),
+        max(floors),
+    )
+    ends = {
+        varied: [row for row in kept["growth"] if row["varied"] == varied]
+        for varied in ("traces", "queries", "dimension")
+    }
+
+    def exponent(first: dict, last: dict, varied: str) -> float:
+        return log(last["seconds"] / first["seconds"]) / log(last[varied] / first[varied])
+
+    def line(title: str, varied: str, first: dict, last: dict, spec: str) -> tuple:
+        numbers = (first[varied], last[varied], first["seconds"], last["seconds"], exponent(first, last, varied))
+        return f"| {title} | {{:,}} | {{:,}} | {{:{spec}}} → {{:.2f}} | {{:.2f}} |", *numbers
+
+    wide = ends["dimension"]
+    yield rows(
+        line("training traces", "traces", ends["traces"][0], ends["traces"][-1], ".2f"),
+        line("images", "queries", ends["queries"][0], ends["queries"][-1], ".2f"),
+        line("dimensions", "dimension", wide[1], wide[-1], ".3f"),
+    )
+    yield says("(from 10 dimensions to 1,600 it is {:.2f}:", exponent(wide[0], wide[-1], "dimension"))
+    yield says("Memory grew by {:.0f} to {:.0f} MiB.", min(memory), max(memory))
+    scale = record("surprise/scale.json")
+    yield says(
+        "one H200: {:,} traces of {:,} dimensions in {:,} classes, the size of ImageNet. Fit {:.1f} s, {:,} "
+        "images scored in {:.1f} s, {:.1f} GiB of GPU memory.",
+        *(scale[key] for key in ("traces", "dimension", "classes", "fit_seconds", "queries", "score_seconds")),
+        scale["gpu_peak_gib"],
+    )
+
+
+def models() -> Iterator[Claim]:
+    """Fleets and single networks."""
+    kept = record("bench/fleet_h200.json")
+
+    def seconds(mode: str, replay: bool) -> list[float]:
+        return [find(run, mode=mode, replay=replay)["seconds"] for run in kept["runs"]]
+
+    def ends(values: list[float]) -> tuple[float, float]:
+        return min(values), max(values)
+
+    def faster(replay: bool) -> list[float]:
+        pairs = zip(seconds("loop", replay), seconds("stacked", replay), strict=True)
+        return [loop / stacked for loop, stacked in pairs]
+
+    networks = record("oracles/mnist.json")["networks"]
+    yield rows(
+        (
+            "| {} SimpleCNNs, {:,} images, one epoch, one after another | H200 | {:.2f} to {:.2f} | "
+            "`bench/fleet_h200.json`, three runs |",
+            kept["members"],
+            kept["images"],
+            *ends(seconds("loop", True)),
+        ),
+        ("| the same, stacked | H200 | {:.2f} to {:.2f} | |", *ends(seconds("stacked", True))),
+        (
+            "| the same without replay (`replay=False`), one after another | H200 | {:.2f} to {:.2f} | |",
+            *ends(seconds("loop", False)),
+        ),
+        ("| the same without replay, stacked | H200 | {:.2f} to {:.2f} | |", *ends(seconds("stacked", False))),
+        (
+            "| {} networks of the study on surprise, 54,000 images, {} epochs, stacked | H200, other jobs on "
+            "it | {:.0f} | `surprise/mnist.json` |",
+            record("surprise/mnist.json")["settings"]["models"],
+            record("surprise/mnist.json")["settings"]["epochs"],
+            record("surprise/mnist.json")["training_seconds"],
+        ),
+        (
+            "| {} two-class autoencoders for MNIST | H200 | {:.0f} | `ambiguity/mnist.json` |",
+            record("ambiguity/mnist.json")["autoencoders"]["trained"],
+            record("ambiguity/mnist.json")["autoencoders"]["seconds"],
+        ),
+        (
+            "| network A, B, C of the study on oracles, {:,} images, 4 epochs | 2 cores | {:.0f}, {:.0f}, {:.0f} | "
+            "`oracles/mnist.json` |",
+            record("oracles/mnist.json")["settings"]["training"],
+            *(networks[f"icos_{letter}"]["seconds"]["training"] for letter in "abc"),
+        ),
+    )
+    yield says(
+        "A stack trains these {} networks {:.1f} to {:.1f} times as fast as one after another, and {:.1f} to "
+        "{:.1f} times where neither replays recorded steps",
+        kept["members"],
+        *ends(faster(True)),
+        *ends(faster(False)),
+    )
