@@ -77,10 +77,12 @@ def estimates(kept: dict) -> Iterator[Claim]:
         "inside the partitions than there are, and the plain share of ICOS is nearer ({:.1f} and {:.1f}).",
         *(100 * one["networks"][f"{share} ambiguous"][1] for one in (best, icos) for share in ("all", "half")),
     )
-    many, few = (kept["ranks"][key] for key in ("shifts, a block a repetition", "shifts, a block a network and column"))
+    many = kept["ranks"]["shifts, a block a repetition"]
+    few = kept["ranks"]["shifts, a block a network and column"]
     yield says(
-        "Friedman's test over {} blocks (network, shift, repetition) puts `rules_and_confidence` first, with mean ranks "
-        "{:.2f} and {:.2f} for fine and equal partitions, then ICOS with {:.2f}; the critical difference is {:.2f}.",
+        "Friedman's test over {} blocks (network, shift, repetition) puts `rules_and_confidence` first, with "
+        "mean ranks {:.2f} and {:.2f} for fine and equal partitions, then ICOS with {:.2f}; the critical "
+        "difference is {:.2f}.",
         many["blocks"],
         *(many["mean_ranks"][name] for name in ("rules_and_confidence", "rules_and_confidence_equal", "icos_fine")),
         many["critical_difference"],
