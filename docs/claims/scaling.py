@@ -8,7 +8,6 @@ from math import log
 from claims import Claim, find, record, rows, says
 
 PAGE = "docs/scaling.md"
-GROWN = (("traces", "training traces", "{:,}", "{:.2f}"), ("queries", "images", "{:,}", "{:.2f}"))
 
 
 def claims() -> Iterator[Claim]:
