@@ -20,9 +20,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 
-from secondguess._progress import for_terminal
-from secondguess._versions import versions
-from secondguess.data import ImageSet, load
+from secondguess.environment import versions
+from secondguess.images import ImageSet, load
+from secondguess.progress import for_terminal
 from secondguess.stress.ambiguous.ambiguess import AmbiGuess
 from secondguess.stress.ambiguous.base import AmbiguousGenerator, AmbiguousImages
 from secondguess.stress.ambiguous.blend import PixelBlend

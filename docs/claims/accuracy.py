@@ -46,8 +46,8 @@ def _detection(measured: dict, name: str, title: str, paper: tuple[float, ...]) 
 
 
 def _table() -> object:
-    """The table of errors as results/oracles/table.py makes it."""
-    spec = spec_from_file_location("oracles_table", ROOT / "results/oracles/table.py")
+    """The table of errors as lab/experiments/oracles_table.py makes it."""
+    spec = spec_from_file_location("oracles_table", ROOT / "lab/experiments/oracles_table.py")
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module.table

@@ -21,7 +21,7 @@ def claims() -> Iterator[Claim]:
     """All of them."""
     measured = {row["attack"]: row for row in record("search/attacks.json")["rows"]}
     gradient = measured["gradient"]
-    yield says("(`results/search/attacks.py`, `attacks.json`): {} images of cats and dogs", gradient["images"])
+    yield says("(`lab/experiments/search_attacks.py`, `attacks.json`): {} images of cats and dogs", gradient["images"])
     yield rows(
         ("| `gradient` | {:.0f} | {:.4f} | 1 | {:.0f} |", *_of(gradient, "queries_median", "mae_median", "seconds")),
         *(

@@ -386,7 +386,7 @@ def search() -> Iterator[Claim]:
     after = {queries: find(released["study"]["table"], method=mine, queries=queries) for queries in (20, 50)}
     yield says(
         "whose pool has an SDR of {:.2f}, adversarial distance has {:.2f} after 20 queries: a lift of {:.2f}, "
-        "and {:.2f} after 50 (`results/search/released.py`; their own {:.6f} after 100 queries comes out).",
+        "and {:.2f} after 50 (`lab/experiments/search_released.py`; their own {:.6f} after 100 queries comes out).",
         released["study"]["pool_sdr"],
         after[20]["sdr"]["pooled"],
         after[20]["lift"]["pooled"],

@@ -1,4 +1,4 @@
-"""docs/scaling.md: what is not between the markers of results/scaling/make.py."""
+"""docs/scaling.md: what is not between the markers of lab/experiments/scaling.py."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """How small a change fools a small classifier of digits: the table of docs/adversarial.md.
 
-    python results/adversarial/make.py --out results/adversarial/mnist5k.json
+    python attacks.py --out results/adversarial/mnist5k.json
 
 The zoo's `simple_cnn` learns the 4,000 training digits of `mnist5k` for six epochs. Its 1,000 test digits are attacked
 three times: through its own gradients, through those of a surrogate that has learnt from the same 1,000 digits, and
@@ -10,16 +10,14 @@ with its softmax handed to the attacks as if it were logits (`legacy`), as the p
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from secondguess import Classifier, load, training, zoo
-from secondguess._versions import versions
 from secondguess.stress import Adversarial
+from secondguess_lab.record import provenance, write
 
 SIZES = (0.1, 0.3, 0.5)
 
@@ -61,14 +59,11 @@ def main():
         rows = counts(Adversarial(**options).make(data.test, seed=0, classifier=classifier))
         found[name] = {"seconds": round(time.perf_counter() - began, 1), "rows": rows}
     record = {
-        "command": "python results/adversarial/make.py --out results/adversarial/mnist5k.json",
-        "settings": {"model": "simple_cnn", "epochs": 6, "images": len(data.test), "seed": 0},
-        "hardware": f"{torch.get_num_threads()} thread(s) of a shared machine",
-        "versions": versions(),
+        **provenance({"model": "simple_cnn", "epochs": 6, "images": len(data.test), "seed": 0}, data),
         "accuracy": accuracy,
         "modes": found,
     }
-    out.write_text(json.dumps(record, indent=1) + "\n")
+    write(out, record)
 
 
 if __name__ == "__main__":

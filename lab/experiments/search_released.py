@@ -1,11 +1,11 @@
 """How far does adversarial distance lift the pool that its authors released? Needs no model and takes seconds.
 
-    python results/search/released.py adversarial_distance_2019_pool.npz --out results/search/released.json
+    python search_released.py adversarial_distance_2019_pool.npz --out results/search/released.json
 
 The file holds what the authors published in 2019 beside their paper on discovery ratios (kmaurer/uuutils): for 5,058
 photographs predicted *dog* the confidence, the label, the mean absolute change that an attack needed, and five
 principal components; as arrays `prediction`, `confidence`, `label`, `mae` and `features`. It is not the pool of the
-paper of 2020. The searches run on random parts of 2,000 of the images above .65, as in results/search/make.py. `golden`
+paper of 2020. The searches run on random parts of 2,000 of the images above .65, as in search_pools.py. `golden`
 is the discovery ratio after 100 queries on the whole file with the smoother of the authors' R code, whose own value is
 3.685874.
 """
@@ -13,17 +13,16 @@ is the discovery ratio after 100 queries on the whole file with the smoother of 
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
 import numpy as np
 
 from secondguess import ImageSet
-from secondguess._versions import versions
-from secondguess.observation import Observation
+from secondguess.model.observation import Observation
 from secondguess.search import Distances, Pool, simulate
 from secondguess.search.adversarial_distance import residuals
-from secondguess.search.pool import TAU
+from secondguess.search.pool import MIN_CONFIDENCE
+from secondguess_lab.record import provenance, write
 
 METHODS = ("random", "low_confidence", "adversarial_distance")
 REPLICATIONS, SUBSET, BUDGET, SEED, GOLDEN = 300, 2000, 50, 0, 100
@@ -43,7 +42,7 @@ def released(path):
         observation=Observation(probabilities, class_names=("cat", "dog")),
         images=ImageSet.from_arrays(np.zeros((n, 1, 1, 1), np.uint8), layout="NCHW"),
         features=features,
-        eligible=confidence > TAU,
+        eligible=confidence > MIN_CONFIDENCE,
         distances=Distances(
             mae,
             unknown,
@@ -76,16 +75,20 @@ def main():
     pool, labels = released(arguments.data)
     study = simulate(pool, labels, METHODS, replications=REPLICATIONS, subset=SUBSET, budget=BUDGET, seed=SEED)
     record = {
-        "script": "results/search/released.py",
-        "command": "python results/search/released.py adversarial_distance_2019_pool.npz --out "
-        "results/search/released.json",
-        "settings": {"replications": REPLICATIONS, "subset": SUBSET, "budget": BUDGET, "seed": SEED, "tau": TAU},
+        **provenance(
+            {
+                "replications": REPLICATIONS,
+                "subset": SUBSET,
+                "budget": BUDGET,
+                "seed": SEED,
+                "min_confidence": MIN_CONFIDENCE,
+            }
+        ),
         "data": "adversarial_distance_2019_pool",
-        "versions": versions(),
         "golden": {"queries": GOLDEN, "sdr": golden(pool, labels)},
         "study": {key: value for key, value in study.to_json(curves=False).items() if key != "seconds"},
     }
-    arguments.out.write_text(json.dumps(record, indent=1) + "\n")
+    write(arguments.out, record)
 
 
 if __name__ == "__main__":
