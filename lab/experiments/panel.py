@@ -22,8 +22,8 @@ import numpy as np
 
 from secondguess import Classifier, ImageSet, load, zoo
 from secondguess.guard.cascade import fit_cascade
-from secondguess.guard.jury import SupervisorSet, recommended
 from secondguess.guard.panel import fit_panel
+from secondguess.guard.recommended import recommended
 from secondguess.guard.stress_split import (
     HELD_OUT_ATTACKS,
     LEARNT_ATTACKS,
@@ -39,6 +39,7 @@ from secondguess.stress import Adversarial, Corrupted
 from secondguess.stress.ambiguous import AmbiGuess
 from secondguess.stress.corruptions import FASHION_MNIST_C, MNIST_C
 from secondguess.supervisors import make, make_all
+from secondguess.supervisors.supervisor_set import SupervisorSet
 from secondguess.training import Fleet
 from secondguess_lab.record import provenance, say, write
 
