@@ -17,10 +17,10 @@ import numpy as np
 from sklearn.decomposition import PCA
 
 from secondguess import ImageSet, load
-from secondguess.hubris.features import features, train_extractor
 from secondguess.images import load_images
 from secondguess.images.fitting import conform
 from secondguess.metrics.realism import frechet_distance
+from secondguess.stress.ambiguous import features, train_extractor
 from secondguess_lab.record import provenance, write
 
 COMPONENTS = 32

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from secondguess.audits import AuditResult, audit
     from secondguess.errors import UserError
     from secondguess.guard import Guard, Guarded
+    from secondguess.hubris import OverconfidenceResult, overconfidence
     from secondguess.images import Dataset, ImageSet, load, load_images
     from secondguess.labelling import ErrorSearch, find_errors
     from secondguess.model.classifier import Classifier
@@ -33,6 +34,7 @@ __all__ = [
     "ImageSet",
     "Needs",
     "Observation",
+    "OverconfidenceResult",
     "StressSet",
     "Supervisor",
     "Trace",
@@ -43,6 +45,7 @@ __all__ = [
     "find_errors",
     "load",
     "load_images",
+    "overconfidence",
     "train",
     "train_fleet",
 ]
@@ -57,6 +60,7 @@ _ROOMS = {
     "ImageSet": "images",
     "Needs": "model",
     "Observation": "model",
+    "OverconfidenceResult": "hubris",
     "StressSet": "stress",
     "Supervisor": "supervisors",
     "Trace": "model",
@@ -66,6 +70,7 @@ _ROOMS = {
     "find_errors": "labelling",
     "load": "images",
     "load_images": "images",
+    "overconfidence": "hubris",
     "train": "training",
     "train_fleet": "training",
 }

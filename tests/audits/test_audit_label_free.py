@@ -166,7 +166,7 @@ def reason(classifier: Classifier, test: ImageSet, train: ImageSet | None, out: 
 
 
 def test_what_it_needs_is_said(classifier: Classifier, digits: Dataset, tmp_path: Path) -> None:
-    assert "give them with --train" in reason(classifier, digits.test, None, tmp_path)
+    assert "give them with train" in reason(classifier, digits.test, None, tmp_path)
     nobody_knows = replace(digits.train, labels=np.full(len(digits.train), -1))
     assert "learnt from labelled training images" in reason(classifier, digits.test, nobody_knows, tmp_path)
     assert "There are 8 labelled test images" in reason(classifier, digits.test.head(8), digits.train, tmp_path)

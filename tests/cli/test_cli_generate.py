@@ -10,10 +10,9 @@ from PIL import Image
 
 from secondguess import UserError, load, load_images
 from secondguess.cli.generate import _pairs
-from secondguess.hubris import features, train_extractor
 from secondguess.images import ImageSet, save_npz
 from secondguess.metrics import frechet_distance
-from secondguess.stress.ambiguous import AmbiGuess, acceptance
+from secondguess.stress.ambiguous import AmbiGuess, acceptance, features, train_extractor
 from secondguess.stress.ambiguous.autoencoders import RaaeFleet
 
 FILES = {"images.npz", "images.parquet", "card.json", "sheet.png"}
@@ -161,7 +160,7 @@ def test_a_companion_set_is_measured_against_real_images(run, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--count", "6"], "--measure was given for 6 images; at least 7 are needed, give a larger --count"),
+        (["--count", "6"], "Realism cannot be measured of 6 images; at least 7 are needed, give a larger count"),
         (["--data", "few.npz"], "4 held-out images of few are of the classes in question, but at least 7 are needed"),
     ],
 )

@@ -67,7 +67,7 @@ def test_scoring_a_file_needs_no_torch(tmp_path: Path) -> None:
     write(tmp_path / "p.csv", p=[0.5, 0.7])
     code = (
         "import sys; from secondguess.hubris import read_predictions, score; "
-        "print(score(read_predictions('p.csv')).to_json()['n'], 'torch' in sys.modules)"
+        "print(score(read_predictions('p.csv')).to_dict()['n'], 'torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["2", "False"]
@@ -95,7 +95,7 @@ def test_votes_and_smoothing(run, tmp_path: Path) -> None:
     p = np.array([[0.9, 0.1], [0.2, 0.8]])
     counts = np.array([[3, 0], [5, 5]])
     file = write(tmp_path / "p.csv", p0=p[:, 0], p1=p[:, 1], v0=counts[:, 0], v1=counts[:, 1])
-    found = run("hubris", file, "--reference", "v", "--votes", "--json").json()
+    found = run("hubris", file, "--votes", "v", "--json").json()
     assert found["relative"]["value"] == pytest.approx(relative_hubris(p, vote_shares(counts)))
     hard = write(tmp_path / "hard.csv", p=[0.9, 0.2], r=[1, 0])
     refused = run("hubris", hard, "--reference", "r")
@@ -106,16 +106,18 @@ def test_votes_and_smoothing(run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "Give either a file of predictions, or --models"),
+        ([], "Give either models with data, or predictions"),
         (["nowhere.csv"], "There is no file nowhere.csv"),
-        (["p.csv", "--models", "a.onnx"], "Give either"),
-        (["p.csv", "--votes"], "name one with --reference"),
-        (["p.csv", "--dataset", "digits"], "are for --models"),
-        (["p.csv", "--classes", "3,8"], "are for --models"),
+        (["p.csv", "--model", "zoo:lenet"], "Give either"),
+        (["p.csv", "--smoothing", "0.1"], "without a reference or votes"),
+        (["p.csv", "--votes", "p", "--reference", "p"], "give one of them"),
+        (["p.csv", "--data", "digits"], "are for models"),
+        (["p.csv", "--between", "3,8"], "are for models"),
+        (["p.csv", "--on", "companion"], "is for models"),
         (["p.csv", "--reference", "q"], "a column 'q' is needed"),
-        (["--models", "a.onnx"], "Say with --dataset"),
-        (["--models", "a.onnx", "--dataset", "digits", "--compat"], "for a file of predictions"),
-        (["--models", "a.onnx,a.onnx", "--dataset", "digits"], "one of them twice"),
+        (["--model", "zoo:lenet"], "Models were given without data"),
+        (["--model", "zoo:lenet", "--data", "digits", "--compat"], "for bare predictions"),
+        (["--model", "zoo:lenet", "--model", "zoo:lenet", "--data", "digits"], "one of them twice"),
     ],
 )
 def test_mistakes_are_explained(run, tmp_path: Path, words: list[str], message: str) -> None:
@@ -170,22 +172,12 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def words(house: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.syspath_prepend(house)
-    models = "hubris_models:hasty,hubris_models:thorough"
-    return [
-        "hubris",
-        "--models",
-        models,
-        "--dataset",
-        "digits",
-        "--device",
-        "cpu",
-        "--companion",
-        str(house / "companion"),
-    ]
+    models = ["--model", "hubris_models:hasty", "--model", "hubris_models:thorough"]
+    return ["hubris", *models, "--data", "digits", "--device", "cpu", "--on", str(house / "companion")]
 
 
 def test_models_are_compared(run, words: list[str], tmp_path: Path) -> None:
-    found = run(*words, "--classes", "9,8", "--out", tmp_path / "out", "--json")
+    found = run(*words, "--between", "9,8", "--out", tmp_path / "out", "--json")
     content = found.json()
     assert found.code == 0 and content["classes"] == [9, 8] and content["companion"]["images"] == 60
     assert [row["model"] for row in content["models"]] == ["hubris_models:hasty", "hubris_models:thorough"]
@@ -208,9 +200,9 @@ def test_the_table_on_the_terminal(run, words: list[str]) -> None:
 
 
 def test_classes_have_names_or_numbers(run, words: list[str]) -> None:
-    assert "There is no class 'nine'" in run(*words, "--classes", "nine,8").err
-    assert "give two different classes" in run(*words, "--classes", "9").err
-    assert "No image of" in run(*words, "--classes", "0,1").err
+    assert "There is no class 'nine'" in run(*words, "--between", "nine,8").err
+    assert "give two different classes" in run(*words, "--between", "9").err
+    assert "No image of" in run(*words, "--between", "0,1").err
 
 
 def test_a_companion_is_made_where_none_is_given(
@@ -220,10 +212,10 @@ def test_a_companion_is_made_where_none_is_given(
         monkeypatch.setitem(AmbiGuess.__init__.__kwdefaults__, name, value)
     monkeypatch.setattr(acceptance, "FOOLED", (0.0, 1.0))
     monkeypatch.setattr(acceptance, "TELLS_APART", 0.0)
-    options = [*words[:-2], "--classes", "3,8", "--count", "40", "--json"]
+    options = [*words[:-2], "--between", "3,8", "--count", "40", "--json"]
     content = run(*options, "--out", tmp_path / "out").json()
     assert content["companion"]["images"] == 40 and content["classes"] == [3, 8]
-    again = run(*options, "--companion", tmp_path / "out" / "companion").json()
+    again = run(*options, "--on", tmp_path / "out" / "companion").json()
     assert again["models"] == content["models"], "what was made can be given"
 
 

@@ -152,7 +152,7 @@ def test_models_of_unequal_accuracy_are_not_matched(digits: Dataset, pair: Compa
 
 
 def test_the_table_as_json_and_csv(table: HubrisTable) -> None:
-    content = json.loads(json.dumps(table.to_json(), allow_nan=False))
+    content = json.loads(json.dumps(table.to_dict(), allow_nan=False))
     assert (
         content["classes"] == [9, 8] and content["reference"] == "soft_labels" and content["companion"]["images"] == 100
     )
@@ -185,7 +185,7 @@ def test_without_a_dial_there_is_neither_relative_hubris_nor_a_curve(
     assert row.ambiguous.relative is None and row.response is None and row.response_scaled is None
     assert table.values() == table.values("absolute")
     assert table.values("acd")["hasty"] == row.ambiguous.acd.value
-    assert table.to_json()["models"][0]["response"] is None
+    assert table.to_dict()["models"][0]["response"] is None
 
 
 def test_pictures(
@@ -203,7 +203,7 @@ def test_pictures(
 
 def test_the_seed_repeats_everything(models: dict[str, Classifier], digits: Dataset, pair: CompanionSet) -> None:
     once, again, other = (
-        benchmark([models["hasty"]], digits.test, pair, seed=seed, **SMALL).to_json() for seed in (1, 1, 2)
+        benchmark([models["hasty"]], digits.test, pair, seed=seed, **SMALL).to_dict() for seed in (1, 1, 2)
     )
     assert once == again
     assert once["models"] != other["models"]

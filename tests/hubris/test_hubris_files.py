@@ -69,13 +69,13 @@ def test_nothing_is_unpickled(tmp_path: Path) -> None:
 
 
 def test_the_scores_of_a_file_as_json() -> None:
-    found = score([0.1, 0.5, 0.9], seed=1).to_json()
+    found = score([0.1, 0.5, 0.9], seed=1).to_dict()
     assert list(found) == ["absolute", "relative", "acd", "mean_kl", "over", "under", "rescaled", "n"]
     assert found["absolute"]["value"] == pytest.approx(0.719284, abs=1e-6)
     assert set(found["absolute"]) == {"value", "low", "high"}
     assert found["relative"] is None and found["n"] == 3
     assert found["over"] == pytest.approx(found["mean_kl"]) and found["under"] == 0
-    against = score([0.5, 0.5], 0.9).to_json()
+    against = score([0.5, 0.5], 0.9).to_dict()
     assert against["relative"]["value"] == pytest.approx(0.51598, abs=6e-6)
     assert against["over"] == 0 and against["under"] == pytest.approx(against["mean_kl"])
     assert against["absolute"]["value"] == 0

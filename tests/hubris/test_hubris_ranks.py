@@ -22,7 +22,7 @@ def test_agreement_counts_pairs_of_models() -> None:
     assert found.kendall == pytest.approx(4 / 6)
     assert found.spearman == pytest.approx(1 - 6 * 2 / (4 * 15))
     assert found.p_value == pytest.approx(8 / 24), "8 of 24 orders are as far from chance"
-    assert found.to_json()["models"] == 4
+    assert found.to_dict()["models"] == 4
 
 
 def test_agreement_within_families_and_of_three_sets() -> None:

@@ -44,7 +44,7 @@ def test_the_bins_hold_means_and_quantiles() -> None:
     assert found.count.tolist() == [10, 10, 10]
     assert found.low[1] == pytest.approx(np.quantile(answers[10:20], 0.1))
     assert found.high[1] == pytest.approx(np.quantile(answers[10:20], 0.9))
-    assert found.to_json()["slope"]["n"] == 30
+    assert found.to_dict()["slope"]["n"] == 30
 
 
 def test_answers_of_zero_and_one_have_a_steep_finite_slope() -> None:
@@ -58,7 +58,7 @@ def test_answers_of_zero_and_one_have_a_steep_finite_slope() -> None:
 def test_one_dial_for_all_has_no_slope() -> None:
     found = response_curve(np.full(20, 0.5), np.linspace(0, 1, 20))
     assert found.slope is None and found.offset is None and found.count.tolist() == [20]
-    assert found.to_json()["slope"] is None
+    assert found.to_dict()["slope"] is None
 
 
 @pytest.mark.parametrize(

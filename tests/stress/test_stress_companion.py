@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,7 +8,6 @@ from typer.testing import CliRunner
 
 from secondguess import UserError
 from secondguess.cli.app import app
-from secondguess.cli.companion import _features, _forget
 from secondguess.images import ImageSet, load_images, save_npz
 from secondguess.stress.ambiguous import AmbiGAN, AmbiguityEstimator
 from secondguess.stress.ambiguous import ambigan as ambigan_module
@@ -20,6 +18,7 @@ from secondguess.stress.ambiguous.gan_networks import Architecture
 from secondguess.stress.ambiguous.gan_selection import Candidate, choose, pareto_front, search
 from secondguess.stress.ambiguous.gan_step import Recipe
 from secondguess.stress.ambiguous.gan_training import Collapsed, Watch
+from secondguess.stress.ambiguous.making import _features, _forget
 
 TINY = Architecture(latent=6, filters=4, blocks=2)
 
@@ -159,13 +158,13 @@ def test_who_rejects_less_trains_nothing_again(tmp_path, monkeypatch):
 def test_a_grid_measures_realism_without_the_classes_where_there_are_others(monkeypatch):
     asked = []
     monkeypatch.setattr(
-        "secondguess.hubris.train_extractor", lambda train, **options: asked.append(options["leave_out"])
+        "secondguess.stress.ambiguous.making.train_extractor",
+        lambda train, **options: asked.append(options["leave_out"]),
     )
     three, two = shapes(90, classes=3), shapes(90)
-    choices = SimpleNamespace(seed=0, device="cpu")
     four = ImageSet.from_arrays(three.images[:], np.arange(90) % 4, layout="NCHW")
     for train, classes in ((four, (2, 0)), (three, (2, 0)), (two, (2, 0))):
-        _features(train, classes, choices)
+        _features(train, classes, 0, "cpu")
     assert asked == [(2, 0), (), ()]
 
 
@@ -296,7 +295,7 @@ def run(*arguments: str):
 
 def test_the_command_writes_a_set(tmp_path):
     save_npz(shapes(120), tmp_path / "shapes.npz")
-    options = ["--dataset", str(tmp_path / "shapes.npz"), "--classes", "upper,left", "--count", "12", "--r", "dial"]
+    options = ["--data", str(tmp_path / "shapes.npz"), "--between", "upper,left", "--count", "12", "--r", "dial"]
     options += [
         "--members",
         "2",
@@ -327,7 +326,7 @@ def test_the_command_writes_a_set(tmp_path):
 
 def test_the_command_searches_a_grid(tmp_path):
     save_npz(shapes(60), tmp_path / "shapes.npz")
-    options = ["--dataset", str(tmp_path / "shapes.npz"), "--classes", "2,left", "--count", "5", "--grid", "--json"]
+    options = ["--data", str(tmp_path / "shapes.npz"), "--between", "2,left", "--count", "5", "--grid", "--json"]
     options += ["--members", "2", "--estimator-epochs", "1", "--epochs", "1,1", "--filters", "2", "--no-reject"]
     result = run(*options, "--collapse", "0", "--device", "cpu", "--out", str(tmp_path / "out"))
     assert result.exit_code == 0, result.output
@@ -350,15 +349,15 @@ def test_beginning_anew_forgets_what_was_trained_and_nothing_else(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--classes", "upper,lower"], "There is no class 'lower'"),
-        (["--classes", "0,4"], "There is no class '4'"),
+        (["--between", "upper,lower"], "There is no class 'lower'"),
+        (["--between", "0,4"], "There is no class '4'"),
         (["--preset", "huge"], "There is no preset 'huge'"),
-        (["--classes", "upper,left", "--epochs", "7"], "--epochs is '7'"),
-        (["--classes", "upper,left", "--r", "many"], "'many' is not a number"),
+        (["--between", "upper,left", "--epochs", "7"], "--epochs is '7'"),
+        (["--between", "upper,left", "--r", "many"], "'many' is not a number"),
     ],
 )
 def test_the_command_says_what_is_wrong(tmp_path, options, message):
     save_npz(shapes(40), tmp_path / "shapes.npz")
-    result = run("--dataset", str(tmp_path / "shapes.npz"), "--device", "cpu", "--out", str(tmp_path / "out"), *options)
+    result = run("--data", str(tmp_path / "shapes.npz"), "--device", "cpu", "--out", str(tmp_path / "out"), *options)
     assert result.exit_code != 0
     assert message in str(result.exception) or message in result.output

@@ -121,15 +121,19 @@ def companion(
 
     `secondguess generate companion --data photos/ --size 64 --between cat,dog --measure --out out/cat_or_dog`
     """
-    from secondguess.cli.companion import make_companion
-    from secondguess.cli.generate_realism import with_realism, yardstick
+    from secondguess.stress.ambiguous import make_companion
 
-    choices = options.choices(data=data, loading=loading.arguments(), seed=seed, device=device)
-    progress = common.progress
-    real = yardstick(choices, count) if measure else None  # whose mistakes are told before the long work
-    card = make_companion(choices, count, out, progress)
-    if real is not None:
-        card = with_realism(out, real, choices, progress)
+    card = make_companion(
+        data,
+        out,
+        options.settings(),
+        count=count,
+        measure=measure,
+        seed=seed,
+        device=device,
+        progress=common.progress,
+        **loading.arguments(),
+    )
     _report(card, out, as_json=common.json)
 
 
@@ -271,8 +275,14 @@ def _report(card: dict[str, Any], out: Path, *, as_json: bool) -> None:
     for name, counts in card.get("counts", {}).items():
         say(f"  {name}: " + ", ".join(f"{kind or 'none'} {count}" for kind, count in counts.items()))
     if "realism" in card:
-        from secondguess.cli.generate_realism import spelt
-
-        say(f"  {spelt(card['realism'])}")
+        say(f"  {_realism(card['realism'])}")
     for note in card.get("notes", []):
         say(f"  {note}")
+
+
+def _realism(measured: dict[str, Any]) -> str:
+    """What was measured, in a line; beside each number that of real images which were held out."""
+    names = {"frechet": "Fréchet distance", "precision": "precision", "recall": "recall", "coverage": "coverage"}
+    made, real = measured["generated"], measured["held_out"]
+    parts = [f"{name} {made[key]:.3g} ({real[key]:.3g})" for key, name in names.items()]
+    return "realism, in brackets that of held-out real images: " + ", ".join(parts)

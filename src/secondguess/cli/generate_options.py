@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from secondguess.cli.options import BETWEEN, plain
+from secondguess.cli.options import BETWEEN, listed, numbers, plain
+from secondguess.errors import UserError
 
 if TYPE_CHECKING:
-    from secondguess.cli.companion import Choices
+    from secondguess.stress.ambiguous import CompanionSettings
 
 __all__ = ["CompanionOptions"]
 
@@ -24,7 +25,7 @@ def _option(*names: str, panel: str, help: str, **more: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class CompanionOptions:
-    """How a companion set is made; `choices` adds what other options say."""
+    """How a companion set is made."""
 
     between: Annotated[str, BETWEEN] = "9,8"
     method: Annotated[str, typer.Option(help="agreement, ambigan, gasten or gasten2.")] = "agreement"
@@ -76,12 +77,26 @@ class CompanionOptions:
     ] = True
     reject: Annotated[bool, _option("--reject/--no-reject", panel=REJECTION, help="Reject images at all.")] = True
 
-    def choices(self, **more: Any) -> Choices:
-        """What the command does with the options: all of them, under the names of `Choices`."""
-        from secondguess.cli.companion import Choices
+    def settings(self) -> CompanionSettings:
+        """The options under the names and in the types of `CompanionSettings`."""
+        from secondguess.stress.ambiguous import CompanionSettings
 
         given = asdict(self) | {name: plain(getattr(self, name)) for name in NAMES}
-        given["classes"] = given.pop("between")
+        given |= {"r": _target(self.r), "epochs": _epochs(self.epochs)}
         if not given.pop("reject"):
             given |= {"tolerance": None, "disagreement": None, "realism": False}
-        return Choices(**given, **more)
+        return CompanionSettings(**given)
+
+
+def _target(text: str) -> float | list[float] | str:
+    values = [] if text == "dial" else numbers(text)
+    return text if text == "dial" else values[0] if len(values) == 1 else values
+
+
+def _epochs(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    parts = listed(text)
+    if len(parts) != 2 or not all(part.isdigit() for part in parts):
+        raise UserError(f"--epochs is {text!r}; give the epochs of stage 1 and stage 2, such as 100,50.")
+    return int(parts[0]), int(parts[1])

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from secondguess.hubris.benchmark import benchmark, measure
 from secondguess.hubris.companion import CompanionSet, read_companion
-from secondguess.hubris.features import features, train_extractor
 from secondguess.hubris.files import read_predictions
 from secondguess.hubris.ranks import RankAgreement, family_means, rank_agreement, ranks
-from secondguess.hubris.realism import Yardstick, measure_realism
 from secondguess.hubris.response import Response, response_curve
+from secondguess.hubris.result import OverconfidenceResult
+from secondguess.hubris.run import open_models, overconfidence
 from secondguess.hubris.scores import Scores, score
 from secondguess.hubris.table import HubrisTable, Matched, ModelRow
 
@@ -17,20 +17,19 @@ __all__ = [
     "HubrisTable",
     "Matched",
     "ModelRow",
+    "OverconfidenceResult",
     "RankAgreement",
     "Response",
     "Scores",
-    "Yardstick",
     "benchmark",
     "family_means",
-    "features",
     "measure",
-    "measure_realism",
+    "open_models",
+    "overconfidence",
     "rank_agreement",
     "ranks",
     "read_companion",
     "read_predictions",
     "response_curve",
     "score",
-    "train_extractor",
 ]

@@ -38,7 +38,7 @@ class RankAgreement:
     p_value: float | None
     family: str | None = None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """All fields."""
         return asdict(self)
 

@@ -52,7 +52,7 @@ class Response:
     slope: Interval | None
     offset: float | None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """The curve and its summary."""
         return {
             "dial": self.dial.tolist(),

@@ -31,7 +31,7 @@ class Scores:
         """The relative hubris where there is a reference, else the absolute: whose split into parts is told."""
         return self.relative or self.absolute
 
-    def to_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """The indices with their bounds; divergence, its two parts and the rescaled index are those of `main`."""
         return {
             "absolute": bounds(self.absolute.value),

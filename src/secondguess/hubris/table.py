@@ -62,19 +62,19 @@ class ModelRow:
     right: NDArray[np.bool_] = field(repr=False)
     notes: tuple[str, ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Everything but the answers to single images."""
         return {
             "model": self.model,
             "accuracy": self.accuracy.to_json(),
             "temperature": self.temperature,
             "mass": self.mass,
-            "ambiguous": self.ambiguous.to_json(),
-            "ambiguous_scaled": self.ambiguous_scaled.to_json(),
-            "clean": self.clean.to_json(),
-            "clean_scaled": self.clean_scaled.to_json(),
-            "response": None if self.response is None else self.response.to_json(),
-            "response_scaled": None if self.response_scaled is None else self.response_scaled.to_json(),
+            "ambiguous": self.ambiguous.to_dict(),
+            "ambiguous_scaled": self.ambiguous_scaled.to_dict(),
+            "clean": self.clean.to_dict(),
+            "clean_scaled": self.clean_scaled.to_dict(),
+            "response": None if self.response is None else self.response.to_dict(),
+            "response_scaled": None if self.response_scaled is None else self.response_scaled.to_dict(),
             "notes": list(self.notes),
         }
 
@@ -97,7 +97,7 @@ class Matched:
     hubris: Interval
     hubris_scaled: Interval
 
-    def to_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """All fields."""
         numbers = {name: getattr(self, name).to_json() for name in ("accuracy", "hubris", "hubris_scaled")}
         return {"first": self.first, "second": self.second, **numbers}
@@ -127,15 +127,34 @@ class HubrisTable:
 
         return {row.model: one(row.ambiguous_scaled if scaled else row.ambiguous) for row in self.rows}
 
-    def to_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """The table, its comparisons, and the ranks before and after temperature scaling (1 = least hubris)."""
         return {
             **self.about,
-            "models": [row.to_json() for row in self.rows],
+            "models": [row.to_dict() for row in self.rows],
             "ranks": ranks(self.values()),
             "ranks_scaled": ranks(self.values(scaled=True)),
-            "matched": [pair.to_json() for pair in self.matched],
+            "matched": [pair.to_dict() for pair in self.matched],
         }
+
+    def lines(self) -> list[str]:
+        """The table as text: what it is about, a header, a line for each model, what the columns mean, comparisons."""
+        width = max(5, *(len(row.model) for row in self.rows))
+        relative = self.rows[0].ambiguous.relative is not None
+        header = f"{'model':<{width}}  accuracy  temp.  {'ACD':>5}  {'absolute hubris':<22}  "
+        ceiling = f"Absolute hubris cannot exceed {self.rows[0].ambiguous.absolute.ceiling:.3f}."
+        return [
+            f"{self.about['companion']['images']:,} ambiguous images, reference: {self.about['reference']}",
+            header + (f"{'relative hubris':<22}  " if relative else "") + "scaled  clean  slope",
+            *(_line(row, width) for row in self.rows),
+            "scaled: absolute hubris after temperature scaling. clean: absolute hubris on real images.",
+            f"slope: 1 follows the dial, above 1 overstates it. {ceiling}",
+            *(
+                f"Equally accurate: {pair.first} has {pair.hubris:+.3f} hubris compared with {pair.second}."
+                for pair in self.matched
+            ),
+            *(f"{row.model}: {note}" for row in self.rows for note in row.notes),
+        ]
 
     def to_csv(self) -> str:
         """Four lines a model: on ambiguous and on clean images, as it is and scaled; ranks are of the former."""
@@ -154,6 +173,18 @@ class HubrisTable:
         return file.getvalue()
 
 
+def _line(row: ModelRow, width: int) -> str:
+    ours = row.ambiguous
+    slope = row.response.slope if row.response is not None else None
+    after, clean = row.ambiguous_scaled.absolute.value.value, row.clean.absolute.value.value
+    relative = "" if ours.relative is None else f"{ours.relative.value!s:<22}  "
+    return (
+        f"{row.model:<{width}}  {row.accuracy.value:>8.1%}  {row.temperature:>5.2f}  {ours.acd.value:>5.3f}  "
+        f"{ours.absolute.value!s:<22}  {relative}{after:>6.3f}  {clean:>5.3f}  "
+        f"{'-' if slope is None else f'{slope.value:.1f}':>5}"
+    )
+
+
 def _sets(row: ModelRow) -> Iterator[tuple[str, bool, Scores]]:
     yield "ambiguous", False, row.ambiguous
     yield "ambiguous", True, row.ambiguous_scaled
@@ -163,7 +194,7 @@ def _sets(row: ModelRow) -> Iterator[tuple[str, bool, Scores]]:
 
 def _numbers(scores: Scores) -> list[float | None]:
     """The columns from `acd` to `rescaled`."""
-    found = scores.to_json()
+    found = scores.to_dict()
     absolute, relative = found["absolute"], found["relative"] or dict.fromkeys(("value", "low", "high"))
     parts = [found[name] for name in ("mean_kl", "over", "under", "rescaled")]
     return [found["acd"], *absolute.values(), *relative.values(), *parts]

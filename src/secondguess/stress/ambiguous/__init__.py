@@ -5,6 +5,9 @@ from secondguess.stress.ambiguous.ambiguess import AmbiGuess
 from secondguess.stress.ambiguous.base import AmbiguousGenerator, AmbiguousImages
 from secondguess.stress.ambiguous.blend import PixelBlend
 from secondguess.stress.ambiguous.estimator import AmbiguityEstimator
+from secondguess.stress.ambiguous.feature_vectors import features, train_extractor
+from secondguess.stress.ambiguous.making import CompanionSettings, make_companion
+from secondguess.stress.ambiguous.yardstick import Yardstick, measure_realism
 
 __all__ = [
     "AmbiGAN",
@@ -12,5 +15,11 @@ __all__ = [
     "AmbiguityEstimator",
     "AmbiguousGenerator",
     "AmbiguousImages",
+    "CompanionSettings",
     "PixelBlend",
+    "Yardstick",
+    "features",
+    "make_companion",
+    "measure_realism",
+    "train_extractor",
 ]

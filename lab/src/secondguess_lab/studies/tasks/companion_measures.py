@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess.hubris.features import features as features_of
-from secondguess.hubris.features import train_extractor
-from secondguess.hubris.realism import kept_out, measure_realism, some_rows
 from secondguess.images import ImageSet
 from secondguess.metrics.confusion_distance import acd
 from secondguess.metrics.giqa import published_giqa
 from secondguess.stress.ambiguous.estimator import AmbiguityEstimator
+from secondguess.stress.ambiguous.feature_vectors import features as features_of
+from secondguess.stress.ambiguous.feature_vectors import train_extractor
+from secondguess.stress.ambiguous.yardstick import kept_out, measure_realism, some_rows
 
 __all__ = ["Spaces", "judgement", "of_classes", "unit"]
 

@@ -8,10 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from secondguess import Classifier, Dataset, UserError
-from secondguess.hubris import features, train_extractor
+from secondguess import Classifier, Dataset, UserError, load
 from secondguess.images import ImageSet
 from secondguess.metrics import frechet_distance, kernel_distance
+from secondguess.stress.ambiguous import features, train_extractor
+
+
+@pytest.fixture(scope="module")
+def digits() -> Dataset:
+    return load("digits")
 
 
 @pytest.fixture(scope="module")

@@ -8,13 +8,23 @@ import pytest
 import torch
 from sklearn.neighbors import NearestNeighbors
 
-from secondguess import Dataset, UserError
-from secondguess.hubris import Yardstick, features, measure_realism, train_extractor
-from secondguess.hubris import realism as module
-from secondguess.hubris.realism import kept_out, some_rows
+from secondguess import Dataset, UserError, load
 from secondguess.images import ImageSet
+from secondguess.stress.ambiguous import PixelBlend, Yardstick, features, measure_realism, train_extractor
+from secondguess.stress.ambiguous import yardstick as module
+from secondguess.stress.ambiguous.yardstick import kept_out, some_rows
 
 Maker = Callable[[int], np.ndarray]
+
+
+@pytest.fixture(scope="module")
+def digits() -> Dataset:
+    return load("digits")
+
+
+@pytest.fixture(scope="module")
+def blends(digits: Dataset) -> ImageSet:
+    return PixelBlend(pairs=[(9, 8), (3, 8), (1, 7)], delta_max=0.9).generate(digits.train, 300).images
 
 
 @pytest.fixture

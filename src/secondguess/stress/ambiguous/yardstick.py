@@ -18,12 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.errors import UserError
-from secondguess.hubris.features import features, train_extractor
 from secondguess.images import Dataset, ImageSet
 from secondguess.metrics.giqa import COMPONENTS, relative_giqa
 from secondguess.metrics.interval import Interval
 from secondguess.metrics.realism import frechet_distance, kernel_distance, manifolds
 from secondguess.progress import Progress
+from secondguess.stress.ambiguous.feature_vectors import features, train_extractor
 
 __all__ = ["LEAST", "Yardstick", "kept_out", "measure_realism", "some_rows"]
 
