@@ -223,14 +223,12 @@ def panel(name):
     """All estimators for a network; nobody looks at intervals here."""
     others = [other for other in NETWORKS if other != name]
     oracles = [Recorded("icos_fine"), Recorded("icos_equal"), Recorded("selfchecker"), CrossReference(others)]
-    estimators = standard_estimators(RULES["fine"], oracles, [Remembered(other) for other in others])
-    strict, equal = OraclePasses(CrossReference(others), undecided="fail"), RulesAndConfidence(RULES["equal"])
+    estimators = standard_estimators(RULES["fine"], oracles, [Remembered(other) for other in others], resamples=1)
+    strict = OraclePasses(CrossReference(others), undecided="fail", resamples=1)
+    equal = RulesAndConfidence(RULES["equal"], resamples=1)
     strict.name, equal.name = "cross_reference_undecided_fail", "rules_and_confidence_equal"
-    estimators[2:2] = [AverageConfidence(None), AverageConfidence("isotonic")]
-    estimators += [strict, equal]
-    for one in estimators:
-        one.resamples = 1
-    return estimators
+    estimators[2:2] = [AverageConfidence(None, resamples=1), AverageConfidence("isotonic", resamples=1)]
+    return [*estimators, strict, equal]
 
 
 def detection(draws):

@@ -11,11 +11,18 @@ from secondguess.accuracy import (
     Estimate,
     Estimator,
     OraclePasses,
+    RulesAndConfidence,
     Trial,
     ValidationAccuracy,
+    check_estimator,
+    make,
+    make_all,
+    names,
     standard_estimators,
 )
 from secondguess.accuracy.oracles import Oracle, Verdicts
+from secondguess.accuracy.oracles.cross_reference import CrossReference
+from secondguess.accuracy.oracles.icos import InputRules, Partition
 from secondguess.errors import UserError
 from secondguess.metrics import wilson
 from secondguess.model.observation import Observation
@@ -36,8 +43,7 @@ ALL = [*standard_estimators(oracles=[Doubter()]), AverageConfidence("isotonic"),
 
 @pytest.fixture(params=ALL, ids=lambda one: one.name)
 def estimator(request: pytest.FixtureRequest) -> Estimator:
-    copy: Estimator = request.param.clone()
-    copy.resamples = 20
+    copy: Estimator = request.param.clone(resamples=20)
     return copy
 
 
@@ -100,8 +106,7 @@ def test_intervals_cover(template: Estimator, world) -> None:
     """The truth is the accuracy of the population that validation and operation are drawn from."""
     truth, covered = world(200_000, 99).correct.mean(), 0
     for seed in range(60):
-        estimator = template.clone()
-        estimator.resamples = 60
+        estimator = template.clone(resamples=60)
         found = estimator.fit(world(300, 2 * seed)).estimate(world(300, 2 * seed + 1))
         covered += found.low <= truth <= found.high
     assert covered >= 50  # of 57 expected; fewer than 50 has a probability of about 1 in 1,000
@@ -144,3 +149,72 @@ def test_an_estimate_tells_where_it_may_be_trusted() -> None:
     assert (found.trusted, found.failed) == (("nominal",), ("corrupted",))
     assert json.loads(json.dumps(found.to_json()))["trust"][1]["bias"] == 0.2
     assert str(found) == "method: 0.900 (0.850 to 0.950)"
+
+
+@pytest.mark.parametrize("name", [name for name in names() if name != "ensemble_agreement"])
+def test_every_estimator_keeps_the_contract(name: str) -> None:
+    assert "check_saving" in check_estimator(make(name))
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        *make_all(["average-confidence:isotonic", "average-confidence:raw", "label-shift:bbse", "oracle-passes:icos"]),
+        make("thresholded_confidence:entropy:level=0.9"),
+        OraclePasses(CrossReference(), corrected=True, undecided="fail"),
+        OraclePasses("icos", corrected=True, folds=2),
+    ],
+    ids=lambda one: one.name,
+)
+def test_every_variant_keeps_the_contract(one: Estimator) -> None:
+    assert "check_refit" in check_estimator(one)
+
+
+class Lucky(Estimator):
+    """Draws what it says."""
+
+    name = "lucky"
+
+    def _see(self, seen: Observation) -> tuple[np.ndarray, ...]:
+        return (seen.predictions,)
+
+    def _learn(self, seen: tuple[np.ndarray, ...], labels: np.ndarray) -> None:
+        return None
+
+    def _value(self, learnt: None, seen: tuple[np.ndarray, ...]) -> float:
+        return float(np.random.default_rng().random())
+
+
+def test_the_kit_finds_what_is_wrong() -> None:
+    with pytest.raises(AssertionError, match="check_labels failed for Lucky: without the labels of operation"):
+        check_estimator(Lucky())
+    with pytest.raises(AssertionError, match=r"is not a secondguess\.accuracy\.Estimator"):
+        check_estimator(dict)
+
+
+def test_estimators_by_name() -> None:
+    assert names()[:2] == ["validation_accuracy", "average_confidence"]
+    assert make("average-confidence:isotonic", seed=3).params() == {
+        "calibration": "isotonic",
+        "resamples": 100,
+        "level": 0.95,
+        "seed": 3,
+    }
+    assert make("rules_and_confidence").params()["resamples"] == 40
+    assert [one.name for one in make_all("standard")][-2:] == ["icos", "rules_and_confidence"]
+    with pytest.raises(UserError, match="There is no estimator 'nuclear_nrm'; did you mean 'nuclear_norm'"):
+        make("nuclear_nrm")
+    with pytest.raises(UserError, match=r"its parameters are: method, resamples, level, seed\."):
+        make("label_shift", sed=3)
+    with pytest.raises(UserError, match="at least one resample"):
+        make("nuclear_norm:resamples=0")
+
+
+def test_an_estimator_is_loaded_by_its_name(tmp_path, world) -> None:
+    rules = InputRules([Partition("low", [0, 1, 2], ids=["a*"])])
+    one = RulesAndConfidence(rules, level=0.8).fit(world(300, 0))
+    one.save(tmp_path / "estimator.safetensors")
+    loaded = Estimator.load(tmp_path / "estimator.safetensors")
+    assert isinstance(loaded, RulesAndConfidence)
+    assert (loaded.level, loaded.rules.as_dict()) == (0.8, rules.as_dict())
+    assert repr(loaded).startswith("RulesAndConfidence[fitted](rules=")

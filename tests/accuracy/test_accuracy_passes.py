@@ -73,17 +73,27 @@ def test_a_corrected_oracle_needs_verdicts_on_images_it_does_not_know(world) -> 
     assert fooled.value == 1.0
     verdicts = cross_judged(Memory(), training, validation, folds=4)
     assert not verdicts.judged_wrong.any()
-    honest = OraclePasses(oracle, corrected=True, verdicts=verdicts).fit(validation).estimate(operation)
+    honest = OraclePasses(oracle, corrected=True, folds=4).fit(validation, training).estimate(operation)
     assert honest.value == pytest.approx(validation.correct.mean())
-    anew = OraclePasses(oracle, corrected=True).anew(training, validation).fit(validation)
+    anew = OraclePasses(oracle, corrected=True).retrained(validation, training)
     assert anew.estimate(operation).value == pytest.approx(validation.correct.mean())
+
+
+def test_an_oracle_that_is_not_fitted_learns_with_the_estimator(world) -> None:
+    training, validation, operation = world(300, 0), world(1000, 1), world(1000, 2)
+    given = Memory()
+    together = OraclePasses(given).fit(validation, training).estimate(operation)
+    assert not given.is_fitted
+    assert together == OraclePasses(Memory().fit(training, validation)).fit(validation).estimate(operation)
+    assert OraclePasses("cross-reference").name == "cross_reference"
+    assert OraclePasses(given).retrained(validation, None) is None
 
 
 def test_bad_input(world) -> None:
     with pytest.raises(UserError, match="not 'maybe'"):
         OraclePasses(Noisy(), undecided="maybe")
-    with pytest.raises(UserError, match="3 verdicts were given for 50 validation images"):
-        OraclePasses(Noisy(), verdicts=Verdicts.make(np.zeros(3))).fit(world(50, 0))
+    with pytest.raises(UserError, match=r"'memory' has not been fitted.* call fit\(validation, training\)"):
+        OraclePasses(Memory()).fit(world(50, 0))
     with pytest.raises(UserError, match="decided about no prediction"):
         OraclePasses(Noisy(undecided=1.1), undecided="exclude").fit(world(50, 0)).estimate(world(50, 1))
     with pytest.raises(UserError, match="1 folds of 50 images"):

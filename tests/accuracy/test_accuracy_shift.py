@@ -27,8 +27,7 @@ def drawn(n: int, frequencies: np.ndarray, seed: int) -> tuple[np.ndarray, np.nd
 @pytest.mark.parametrize("method", ["em", "bbse"])
 def test_new_class_frequencies_are_found(method, see) -> None:
     validation, operation = see(*drawn(6000, np.full(6, 1 / 6), 0)), see(*drawn(6000, NOW, 1))
-    estimator = LabelShift(method)
-    estimator.resamples = 10
+    estimator = LabelShift(method, resamples=10)
     found = estimator.fit(validation).estimate(operation)
     assert found.value == pytest.approx(operation.correct.mean(), abs=0.02)
     assert abs(validation.correct.mean() - operation.correct.mean()) > 0.03

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from secondguess.accuracy.agreement import EnsembleAgreement
 from secondguess.accuracy.base import Estimate, Estimator, Trial
+from secondguess.accuracy.checks import check_estimator
 from secondguess.accuracy.confidence import (
     AverageConfidence,
     DifferenceOfConfidences,
@@ -16,6 +17,7 @@ from secondguess.accuracy.few_labels import FewLabels, LabelPlan, plan_labels
 from secondguess.accuracy.label_shift import LabelShift
 from secondguess.accuracy.passes import OraclePasses, cross_judged
 from secondguess.accuracy.recommended import RulesAndConfidence
+from secondguess.accuracy.registry import get, make, make_all, names, register
 from secondguess.accuracy.sequences import ConfidenceSequence
 from secondguess.accuracy.standard import standard_estimators
 from secondguess.accuracy.trust import cross_check
@@ -37,11 +39,17 @@ __all__ = [
     "ThresholdedConfidence",
     "Trial",
     "ValidationAccuracy",
+    "check_estimator",
     "cross_check",
     "cross_judged",
     "deepest",
+    "get",
     "importance",
+    "make",
+    "make_all",
+    "names",
     "plan_labels",
+    "register",
     "simple_random",
     "standard_estimators",
     "stratified",

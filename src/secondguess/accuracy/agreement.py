@@ -11,12 +11,13 @@ Agreement is the mean over the other models of the share of images with the same
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess.accuracy.base import Estimator, Rows
+from secondguess.accuracy.base import Estimator, Rows, Settings
+from secondguess.accuracy.registry import register
 from secondguess.errors import UserError
 from secondguess.model.observation import Observation
 
@@ -26,20 +27,25 @@ if TYPE_CHECKING:
 __all__ = ["EnsembleAgreement"]
 
 
+@register
 class EnsembleAgreement(Estimator):
     """How often other models predict the same.
 
     Args:
         others: models for the same classes, trained apart from the one in question.
         corrected: for what agreement missed or exaggerated on the validation images; else agreement as it is.
+        **settings: of every estimator: `resamples`, `level` and `seed`.
     """
 
-    def __init__(self, others: Sequence[Classifier], corrected: bool = True) -> None:
+    name = "ensemble_agreement"
+
+    def __init__(self, others: Sequence[Classifier], corrected: bool = True, **settings: Unpack[Settings]) -> None:
+        super().__init__(**settings)
         if not others:
             raise UserError("Agreement needs at least one other model; none was given.")
         self.others = others
         self.corrected = corrected
-        self.name = "ensemble_agreement" if corrected else "ensemble_agreement_raw"
+        self.name += "" if corrected else "_raw"
 
     @property
     def other_models(self) -> bool:

@@ -10,28 +10,42 @@ beyond the value as the score interval (Wilson) of the validation accuracy does.
 
 The interval says what the number of images leaves open. It cannot say whether the estimator's assumption holds in
 operation: that is what `trust` is for, filled in by `secondguess.accuracy.cross_check`.
+
+Parameters live in `__init__` and are stored untouched under their own names; an estimator with parameters of its own
+passes `**settings` on to this base. Saved are the rows that `_see` took from the validation images; what follows from
+them is learnt again when a file is loaded.
 """
 
 from __future__ import annotations
 
-import inspect
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Self, final
+from typing import Any, ClassVar, Self, TypedDict, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from secondguess.contracts.learner import Learner
+from secondguess.contracts.saving import Writable
 from secondguess.errors import UserError
 from secondguess.metrics import Interval, wilson
-from secondguess.model.observation import Needs, Observation
+from secondguess.model.observation import Observation
+from secondguess.model.observer import Observer
 
-__all__ = ["Estimate", "Estimator", "Rows", "Trial"]
+__all__ = ["Estimate", "Estimator", "Rows", "Settings", "Trial"]
 
 Rows = tuple[NDArray[Any], ...]
 
 TOLERANCE = 0.02
+
+
+class Settings(TypedDict, total=False):
+    """What every estimator can be given, by keyword."""
+
+    resamples: int
+    level: float
+    seed: int
 
 
 @dataclass(frozen=True)
@@ -108,25 +122,27 @@ class Estimate:
         return f"{self.method}: {self.interval}"
 
 
-class Estimator(ABC):
+class Estimator(Observer):
     """Estimates the accuracy in operation.
 
-    Attributes:
-        name: by which it is known in tables; lower case with underscores.
+    Args:
         resamples: of the bootstrap.
         level: nominal coverage of the interval.
-        seed: of the bootstrap.
+        seed: of the bootstrap, and of whatever else is drawn.
+
+    Attributes:
+        name: by which it is known in the registry; an object may add to it what tells it apart in tables.
     """
 
-    name: str
-    resamples: int = 100
-    level: float = 0.95
-    seed: int = 0
+    noun: ClassVar[str] = "estimator"
 
-    @property
-    def needs(self) -> Needs:
-        """What must have been observed; probabilities alone unless an estimator says otherwise."""
-        return Needs()
+    def __init__(self, *, resamples: int = 100, level: float = 0.95, seed: int = 0) -> None:
+        if resamples < 1 or not 0 < level < 1:
+            raise UserError(
+                f"resamples={resamples} and level={level} were given; at least one resample and a level between 0 and "
+                "1 are needed."
+            )
+        self.resamples, self.level, self.seed = resamples, level, seed
 
     @property
     def other_models(self) -> bool:
@@ -138,20 +154,36 @@ class Estimator(ABC):
         """Whether it reads predictions that were recorded with the images, which new images lack; not by default."""
         return False
 
+    @property
+    def slow_to_fit(self) -> bool:
+        """Whether fitting it takes so long that it is tried on fewer sets; not by default."""
+        return False
+
     @final
-    def fit(self, validation: Observation) -> Self:
-        """Learn from images whose labels are known, none of which the model was trained on."""
+    def fit(self, validation: Observation, training: Observation | None = None) -> Self:
+        """Learn from images whose labels are known.
+
+        Args:
+            validation: of images on which the model was not trained.
+            training: of those on which it was, for the few estimators that use them, such as those with an oracle.
+        """
         labels = validation.require_labels(f"Fitting the estimator {self.name!r}")
+        self._prepare(validation, training)
         self._classes = validation.num_classes
         self._seen, self._labels = self._see_labelled(validation), labels
         self._right = int(validation.correct.sum())
         self._learnt = self._learn(self._seen, self._labels)
         return self
 
+    @property
+    def is_fitted(self) -> bool:
+        """Whether `fit` has been called."""
+        return hasattr(self, "_learnt")
+
     @final
     def estimate(self, operation: Observation) -> Estimate:
         """The accuracy on the images of operation; labels that happen to be known are not looked at."""
-        if not hasattr(self, "_learnt"):
+        if not self.is_fitted:
             raise UserError(f"The estimator {self.name!r} must see labelled images first; call fit(validation).")
         operation.check_classes()
         if operation.num_classes != self._classes:
@@ -172,32 +204,30 @@ class Estimator(ABC):
             details=self._details(self._learnt, seen),
         )
 
-    def params(self) -> dict[str, Any]:
-        """The parameters of `__init__` with their values."""
-        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
-
-    def clone(self) -> Self:
-        """An unfitted copy."""
-        copy = type(self)(**self.params())
-        copy.resamples, copy.level, copy.seed = self.resamples, self.level, self.seed
-        return copy
-
-    def anew(self, training: Observation | None, validation: Observation) -> Self:
-        """An unfitted copy that has seen nothing but these images.
+    def retrained(self, validation: Observation, training: Observation | None) -> Self | None:
+        """A fitted copy for which these images were all there was to learn from, or None if it cannot be made.
 
         Args:
+            validation: of labelled images on which the model was not trained.
             training: of the training images, or None where they are not at hand.
-            validation: of the labelled images that the copy's `fit` will see.
         """
-        return self.clone()
+        return self.clone().fit(validation, training)
 
-    def retrained(self, training: Observation | None, validation: Observation) -> Self | None:
-        """A fitted copy for which these images were all there was to learn from, or None if it cannot be made."""
-        return self.anew(training, validation).fit(validation)
+    def state(self) -> dict[str, Any]:
+        """The rows taken from the validation images and their labels, from which everything else follows."""
+        if not self.is_fitted:
+            return {}
+        seen = {str(place): rows for place, rows in enumerate(self._seen)}
+        return {"classes_": self._classes, "labels_": self._labels, "right_": self._right, "seen_": seen}
 
-    def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={value!r}" for name, value in self.params().items())
-        return f"{type(self).__name__}({shown})"
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        if state:
+            self._seen = tuple(state["seen_"][str(place)] for place in range(len(state["seen_"])))
+            self._classes, self._labels, self._right = int(state["classes_"]), state["labels_"], int(state["right_"])
+            self._learnt = self._learn(self._seen, self._labels)
+
+    def _prepare(self, validation: Observation, training: Observation | None) -> None:
+        """What must be done before the validation images are looked at; nothing by default."""
 
     @abstractmethod
     def _see(self, seen: Observation) -> Rows:
@@ -240,3 +270,18 @@ class Estimator(ABC):
             learnt = self._learn(tuple(array[known] for array in self._seen), self._labels[known])
             values[i] = self._value(learnt, tuple(array[unknown] for array in seen))
         return values
+
+    def _registered_as(self) -> str:
+        return type(self).name
+
+    @classmethod
+    def _registered(cls, name: str) -> type[Learner]:
+        from secondguess.accuracy.registry import get
+
+        return get(name)
+
+    @classmethod
+    def _writable(cls) -> Mapping[str, Writable]:
+        from secondguess.accuracy.oracles.base import ORACLE, input_rules
+
+        return {**super()._writable(), "input_rules": input_rules(), "an_oracle": ORACLE}

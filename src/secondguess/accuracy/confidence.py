@@ -15,13 +15,14 @@ the model notices, and nothing of a world in which the labels have changed their
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.accuracy._scaling import log_scores, softened
-from secondguess.accuracy.base import Estimator, Rows
+from secondguess.accuracy.base import Estimator, Rows, Settings
+from secondguess.accuracy.registry import register
 from secondguess.errors import UserError
 from secondguess.metrics import wilson
 from secondguess.model.observation import Observation
@@ -29,6 +30,7 @@ from secondguess.model.observation import Observation
 __all__ = ["AverageConfidence", "DifferenceOfConfidences", "ThresholdedConfidence", "ValidationAccuracy"]
 
 
+@register
 class ValidationAccuracy(Estimator):
     """The accuracy on the validation images, whatever happens in operation: the baseline of every table.
 
@@ -51,18 +53,30 @@ class ValidationAccuracy(Estimator):
         return known.low, known.high
 
 
+@register
 class AverageConfidence(Estimator):
     """The mean calibrated confidence.
 
     Args:
         calibration: `"temperature"`, `"isotonic"`, or None for the model's probabilities as they are.
+        **settings: of every estimator: `resamples`, `level` and `seed`.
     """
 
-    def __init__(self, calibration: Literal["temperature", "isotonic"] | None = "temperature") -> None:
+    name = "average_confidence"
+
+    def __init__(
+        self, calibration: Literal["temperature", "isotonic"] | None = "temperature", **settings: Unpack[Settings]
+    ) -> None:
+        super().__init__(**settings)
         if calibration not in ("temperature", "isotonic", None):
             raise UserError(f"Confidence is calibrated by 'temperature', 'isotonic' or None, not by {calibration!r}.")
         self.calibration = calibration
-        self.name = "average_confidence" + {"temperature": "", "isotonic": "_isotonic", None: "_raw"}[calibration]
+        self.name += {"temperature": "", "isotonic": "_isotonic", None: "_raw"}[calibration]
+
+    @classmethod
+    def by_name(cls, detail: str) -> dict[str, Any]:
+        """What follows the name says how confidence is calibrated: `temperature`, `isotonic` or `raw`."""
+        return {"calibration": None if detail == "raw" else detail} if detail else {}
 
     def _see(self, seen: Observation) -> Rows:
         return (log_scores(seen),)
@@ -89,6 +103,7 @@ class AverageConfidence(Estimator):
         return {"temperature": float(learnt)} if self.calibration == "temperature" else {}
 
 
+@register
 class DifferenceOfConfidences(Estimator):
     """Validation accuracy, corrected by how much the mean confidence has changed."""
 
@@ -105,18 +120,28 @@ class DifferenceOfConfidences(Estimator):
         return learnt + float(seen[0].mean())
 
 
+@register
 class ThresholdedConfidence(Estimator):
     """The share of images above the score below which the validation images would be the errors.
 
     Args:
         score: `"confidence"` or `"entropy"` (its negative).
+        **settings: of every estimator: `resamples`, `level` and `seed`.
     """
 
-    def __init__(self, score: Literal["confidence", "entropy"] = "confidence") -> None:
+    name = "thresholded_confidence"
+
+    def __init__(self, score: Literal["confidence", "entropy"] = "confidence", **settings: Unpack[Settings]) -> None:
+        super().__init__(**settings)
         if score not in ("confidence", "entropy"):
             raise UserError(f"The score to threshold is 'confidence' or 'entropy', not {score!r}.")
         self.score = score
         self.name = f"thresholded_{score}"
+
+    @classmethod
+    def by_name(cls, detail: str) -> dict[str, Any]:
+        """What follows the name is the score."""
+        return {"score": detail} if detail else {}
 
     def _see(self, seen: Observation) -> Rows:
         if self.score == "confidence":

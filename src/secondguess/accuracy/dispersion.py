@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.accuracy.base import Estimator, Rows
+from secondguess.accuracy.registry import register
 from secondguess.model.observation import Observation
 
 __all__ = ["NuclearNorm", "nuclear_norm"]
@@ -42,6 +43,7 @@ class Curve(NamedTuple):
     accuracy: float
 
 
+@register
 class NuclearNorm(Estimator):
     """The accuracy at which validation images would have the nuclear norm that is seen in operation."""
 

@@ -14,13 +14,14 @@ frequencies in operation. Those are found without labels in one of two ways:
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.accuracy._scaling import log_scores, softened
-from secondguess.accuracy.base import Estimator, Rows
+from secondguess.accuracy.base import Estimator, Rows, Settings
+from secondguess.accuracy.registry import register
 from secondguess.errors import UserError
 from secondguess.model.observation import Observation
 
@@ -37,18 +38,28 @@ class Learnt(NamedTuple):
     prior: NDArray[np.float64]
 
 
+@register
 class LabelShift(Estimator):
     """The recalls of the validation images, weighted by the class frequencies of operation.
 
     Args:
         method: how the frequencies are found, `"em"` or `"bbse"`.
+        **settings: of every estimator: `resamples`, `level` and `seed`.
     """
 
-    def __init__(self, method: Literal["em", "bbse"] = "em") -> None:
+    name = "label_shift"
+
+    def __init__(self, method: Literal["em", "bbse"] = "em", **settings: Unpack[Settings]) -> None:
+        super().__init__(**settings)
         if method not in ("em", "bbse"):
             raise UserError(f"Class frequencies are found by 'em' or 'bbse', not by {method!r}.")
         self.method = method
         self.name = f"label_shift_{method}"
+
+    @classmethod
+    def by_name(cls, detail: str) -> dict[str, Any]:
+        """What follows the name is the method."""
+        return {"method": detail} if detail else {}
 
     def _see(self, seen: Observation) -> Rows:
         return (log_scores(seen),)

@@ -17,10 +17,8 @@ import numpy as np
 from secondguess.accuracy import (
     Estimate,
     Estimator,
-    OraclePasses,
     Trial,
     cross_check,
-    cross_judged,
     standard_estimators,
 )
 from secondguess.accuracy.oracles.icos import Icos, InputRules
@@ -161,14 +159,7 @@ def _refuse_columns(rules: InputRules, folder: str) -> None:
 
 def _fitted(oracle: Icos, training: Observation, validation: Observation, seed: int) -> list[Estimator]:
     """All estimators, the oracle's mistakes measured on images that it was not fitted on."""
-    verdicts = cross_judged(oracle, training, validation, seed=seed)
-    estimators = standard_estimators(oracle.rules, [oracle])
-    for one in estimators:
-        one.seed = seed
-        if isinstance(one, OraclePasses) and one.corrected:
-            one.verdicts = verdicts
-        one.fit(validation)
-    return estimators
+    return [one.fit(validation, training) for one in standard_estimators(oracle.rules, [oracle], seed=seed)]
 
 
 def _halves(

@@ -14,20 +14,23 @@ estimated from few wrong predictions, it multiplies noise; the interval shows it
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, Self
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple, Self, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess.accuracy.base import Estimator, Rows
-from secondguess.accuracy.oracles import Oracle, Verdicts
+from secondguess.accuracy.base import Estimator, Rows, Settings
+from secondguess.accuracy.oracles import Oracle, Verdicts, make
 from secondguess.accuracy.oracles.cross_reference import CrossReference
+from secondguess.accuracy.registry import register
 from secondguess.errors import UserError
 from secondguess.model.observation import Needs, Observation
 
 __all__ = ["OraclePasses", "cross_judged", "rogan_gladen"]
 
 Undecided = Literal["pass", "fail", "exclude"]
+FOLDS_OF_A_TRIAL = 2  # for copies that are fitted only to be tried
 LEAST = 0.05  # of t - f: below, an alarm says nothing about errors
 
 
@@ -39,73 +42,114 @@ class Rates(NamedTuple):
     error: float
 
 
+@register
 class OraclePasses(Estimator):
     """The share of predictions that an oracle lets pass.
 
+    Where the oracle must be fitted, `fit(validation, training)` fits a copy of it, unless it has been fitted before. To
+    correct for its mistakes, the validation images are then judged by further copies that were fitted without them.
+
     Args:
-        oracle: fitted already, where it needs that, on other images than `fit` will see.
+        oracle: a name, or an oracle.
         corrected: for the oracle's true and false positive rate on the validation images; else its plain share.
         undecided: whether predictions about which the oracle cannot decide pass, fail, or are left out.
-        verdicts: on the images that `fit` will see, such as `cross_judged` makes; by default the oracle judges them.
+        folds: how many copies judge the validation images, each those that it was not fitted on. Without training
+            images no copy can be fitted, and the oracle judges them itself.
+        **settings: of every estimator: `resamples`, `level` and `seed`.
     """
+
+    name = "oracle_passes"
 
     def __init__(
         self,
-        oracle: Oracle,
+        oracle: Oracle | str = "icos",
         corrected: bool = False,
         undecided: Undecided = "pass",
-        verdicts: Verdicts | None = None,
+        folds: int = 5,
+        **settings: Unpack[Settings],
     ) -> None:
+        super().__init__(**settings)
         if undecided not in ("pass", "fail", "exclude"):
             raise UserError(f"Undecided predictions can 'pass', 'fail' or be left out ('exclude'), not {undecided!r}.")
         self.oracle = oracle
         self.corrected = corrected
         self.undecided = undecided
-        self.verdicts = verdicts
-        self.name = f"{oracle.name}_corrected" if corrected else oracle.name
+        self.folds = folds
+        self._oracle = self._given()
+        self.name = f"{self._oracle.name}_corrected" if corrected else self._oracle.name
+
+    @classmethod
+    def by_name(cls, detail: str) -> dict[str, Any]:
+        """What follows the name is the oracle."""
+        return {"oracle": detail} if detail else {}
 
     @property
     def needs(self) -> Needs:
         """What the oracle needs."""
-        return self.oracle.needs
+        return self._oracle.needs
 
     @property
     def other_models(self) -> bool:
         """Whether the oracle has referees."""
-        return isinstance(self.oracle, CrossReference)
+        return isinstance(self._oracle, CrossReference)
 
     @property
     def recorded(self) -> bool:
         """Whether the predictions of some referee are a column of the images."""
-        return isinstance(self.oracle, CrossReference) and any(isinstance(one, str) for one in self.oracle.referees)
+        return isinstance(self._oracle, CrossReference) and any(isinstance(one, str) for one in self._oracle.referees)
 
-    def anew(self, training: Observation | None, validation: Observation) -> Self:
-        """A copy whose oracle was fitted on these images only; without training images the oracle stays as it is."""
-        copy = self.clone()
-        copy.verdicts = None
-        if training is not None and self.oracle.requires_fit:
-            copy.oracle = self.oracle.clone().fit(training, validation)
-            if self.corrected:
-                copy.verdicts = cross_judged(self.oracle, training, validation, folds=2)
-        return copy
+    @property
+    def slow_to_fit(self) -> bool:
+        """Whether the oracle must be fitted."""
+        return self._oracle.requires_fit
 
-    def retrained(self, training: Observation | None, validation: Observation) -> Self | None:
+    def retrained(self, validation: Observation, training: Observation | None) -> Self | None:
         """As of every estimator; an oracle that must be fitted cannot be without training images."""
-        if training is None and self.oracle.requires_fit:
+        if not self._oracle.requires_fit:
+            return super().retrained(validation, training)
+        if training is None:
             return None
-        return super().retrained(training, validation)
+        fresh = self.clone(oracle=self._oracle.clone(), folds=FOLDS_OF_A_TRIAL, seed=0)
+        return fresh.fit(validation, training)
+
+    def state(self) -> dict[str, Any]:
+        """As of every estimator, with what the oracle has learnt."""
+        learnt = {f"oracle.{name}": value for name, value in self._oracle.state().items()} if self.is_fitted else {}
+        return super().state() | learnt
+
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        learnt = {name.removeprefix("oracle."): value for name, value in state.items() if name.startswith("oracle.")}
+        self._oracle = self._given().clone()
+        self._oracle._restore(learnt)
+        super()._restore({name: value for name, value in state.items() if not name.startswith("oracle.")})
+
+    def _given(self) -> Oracle:
+        """The oracle as it was given."""
+        return make(self.oracle) if isinstance(self.oracle, str) else self.oracle
+
+    def _prepare(self, validation: Observation, training: Observation | None) -> None:
+        self._cross_judged: Verdicts | None = None
+        self._oracle = self._given()
+        if not self._oracle.requires_fit:
+            return
+        if training is not None and self.corrected:
+            self._cross_judged = cross_judged(self._oracle, training, validation, folds=self.folds, seed=self.seed)
+        if self._oracle.is_fitted:
+            return
+        if training is None:
+            raise UserError(
+                f"The oracle {self._oracle.name!r} has not been fitted, and it learns from training images too; call "
+                "fit(validation, training)."
+            )
+        self._oracle = self._oracle.clone().fit(training, validation)
 
     def _see(self, seen: Observation) -> Rows:
-        return self.oracle.judge(seen).wrong, seen.predictions
+        return self._oracle.judge(seen).wrong, seen.predictions
 
     def _see_labelled(self, validation: Observation) -> Rows:
-        if self.verdicts is None:
+        if self._cross_judged is None:
             return self._see(validation)
-        if len(self.verdicts) != len(validation):
-            raise UserError(
-                f"{len(self.verdicts)} verdicts were given for {len(validation)} validation images; give one for each."
-            )
-        return self.verdicts.wrong, validation.predictions
+        return self._cross_judged.wrong, validation.predictions
 
     def _learn(self, seen: Rows, labels: NDArray[np.int64]) -> Rates:
         wrong, decided = self._alarms(seen[0])
@@ -117,7 +161,7 @@ class OraclePasses(Estimator):
     def _value(self, learnt: Rates, seen: Rows) -> float:
         wrong, decided = self._alarms(seen[0])
         if not decided.any():
-            raise UserError(f"The oracle {self.oracle.name!r} decided about no prediction; count undecided as 'fail'.")
+            raise UserError(f"The oracle {self._oracle.name!r} decided about no prediction; count undecided as 'fail'.")
         share = float(wrong[decided].mean())
         return 1 - (rogan_gladen(share, learnt) if self.corrected else share)
 

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from secondguess.accuracy._scaling import log_scores
 from secondguess.accuracy._set_labels import Channel, fit_channel, probability_right
 from secondguess.accuracy.base import Estimator, Rows
+from secondguess.accuracy.registry import register
 from secondguess.errors import UserError
 from secondguess.model.observation import Observation
 
@@ -33,22 +34,28 @@ FEW_STEPS = 4  # of EM on a resample, begun where the whole set ended
 RESAMPLES = 40
 
 
+@register
 class RulesAndConfidence(Estimator):
     """Certain violations of rules counted as wrong, the rest estimated with confidence that rules recalibrate.
 
     Args:
         rules: which labels can occur where; None if nothing is known.
+        resamples: of the bootstrap; each takes longer than with other estimators.
+        level: nominal coverage of the interval.
+        seed: of the bootstrap.
     """
 
     name = "rules_and_confidence"
-    resamples = RESAMPLES
 
-    def __init__(self, rules: InputRules | None = None) -> None:
+    def __init__(
+        self, rules: InputRules | None = None, *, resamples: int = RESAMPLES, level: float = 0.95, seed: int = 0
+    ) -> None:
+        super().__init__(resamples=resamples, level=level, seed=seed)
         self.rules = rules
 
     def right(self, operation: Observation) -> NDArray[np.float64]:
         """The probability that each prediction is right, (n,), of which the estimate is the mean."""
-        if not hasattr(self, "_learnt"):
+        if not self.is_fitted:
             raise UserError(f"The estimator {self.name!r} must see labelled images first; call fit(validation).")
         scores, allowed = self._see(operation)
         return probability_right(scores, allowed, self._channel(self._learnt, (scores, allowed)))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from secondguess.accuracy.agreement import EnsembleAgreement
-from secondguess.accuracy.base import Estimator
+from secondguess.accuracy.base import Estimator, Settings
 from secondguess.accuracy.confidence import (
     AverageConfidence,
     DifferenceOfConfidences,
@@ -27,25 +27,33 @@ __all__ = ["standard_estimators"]
 
 
 def standard_estimators(
-    rules: InputRules | None = None, oracles: Sequence[Oracle] = (), others: Sequence[Classifier] = ()
+    rules: InputRules | None = None,
+    oracles: Sequence[Oracle] = (),
+    others: Sequence[Classifier] = (),
+    *,
+    folds: int = 5,
+    **settings: Unpack[Settings],
 ) -> list[Estimator]:
     """All estimators, none fitted.
 
     Args:
         rules: what is known about the domain, for the recommended estimator.
-        oracles: fitted already; each gives two estimators, as it is and corrected.
+        oracles: each gives two estimators, as it is and corrected.
         others: further models of the same task, for agreement.
+        folds: of the correction of oracles.
+        **settings: of every estimator: `resamples`, `level` and `seed`.
     """
     estimators: list[Estimator] = [
-        ValidationAccuracy(),
-        AverageConfidence(),
-        DifferenceOfConfidences(),
-        ThresholdedConfidence("confidence"),
-        ThresholdedConfidence("entropy"),
-        NuclearNorm(),
-        LabelShift("em"),
-        LabelShift("bbse"),
+        ValidationAccuracy(**settings),
+        AverageConfidence(**settings),
+        DifferenceOfConfidences(**settings),
+        ThresholdedConfidence("confidence", **settings),
+        ThresholdedConfidence("entropy", **settings),
+        NuclearNorm(**settings),
+        LabelShift("em", **settings),
+        LabelShift("bbse", **settings),
     ]
-    estimators += [EnsembleAgreement(others)] if others else []
-    estimators += [OraclePasses(oracle, corrected) for oracle in oracles for corrected in (False, True)]
-    return [*estimators, RulesAndConfidence(rules)]
+    estimators += [EnsembleAgreement(others, **settings)] if others else []
+    for oracle in oracles:
+        estimators += [OraclePasses(oracle, corrected, folds=folds, **settings) for corrected in (False, True)]
+    return [*estimators, RulesAndConfidence(rules, **settings)]

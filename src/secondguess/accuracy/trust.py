@@ -30,7 +30,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.accuracy.base import Estimator, Trial
-from secondguess.accuracy.passes import OraclePasses
 from secondguess.errors import UserError
 from secondguess.model.observation import Needs, Observation
 
@@ -91,10 +90,8 @@ def cross_check(
         )
     order = np.random.default_rng(seed).permutation(len(validation))
     fitting, shifting = (validation.take(np.sort(half)) for half in np.array_split(order, 2))
-    copies = [one.anew(training, fitting) for one in estimators]
-    for one in copies:
-        one.resamples = 1  # nobody looks at the intervals here
-        one.fit(fitting)
+    once = [one.clone(resamples=1) for one in estimators]  # nobody looks at the intervals here
+    copies = [one.retrained(fitting, training) or one.fit(fitting) for one in once]
     trials: dict[str, list[Trial]] = {one.name: [] for one in copies}
     needs = Needs()
     for one in copies:
@@ -143,13 +140,13 @@ def _estimated(one: Estimator, case: Drawn, training: Observation | None, fittin
     if one.other_models:  # they learnt from the same labels, so among them nothing has changed
         return one.estimate(_outputs_exchanged(case.seen, case.pair)).value
     learnt_from = None if training is None else _all_exchanged(training, case.pair)
-    anew = one.retrained(learnt_from, _all_exchanged(fitting, case.pair))
+    anew = one.retrained(_all_exchanged(fitting, case.pair), learnt_from)
     return None if anew is None else anew.estimate(case.seen).value
 
 
 def _affordable(one: Estimator, kind: str) -> int | None:
     """How many sets of a kind an estimator is tried on; None for all."""
-    return REFITS if kind == "swapped classes" and isinstance(one, OraclePasses) and one.oracle.requires_fit else None
+    return REFITS if kind == "swapped classes" and one.slow_to_fit else None
 
 
 def _trial(kind: str, values: list[float], drawn: list[Drawn]) -> Trial | None:

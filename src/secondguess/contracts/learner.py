@@ -29,7 +29,7 @@ class Learner(Parametrised, ABC):
     """
 
     noun: ClassVar[str]
-    name: ClassVar[str]
+    name: str
     requires_fit: ClassVar[bool] = True
 
     @property
@@ -51,7 +51,7 @@ class Learner(Parametrised, ABC):
         write(
             path,
             self.noun,
-            self.name,
+            self._registered_as(),
             self.params(),
             self.state(),
             writable=self._writable(),
@@ -87,6 +87,10 @@ class Learner(Parametrised, ABC):
         """Drop everything that was learnt."""
         for name in self.state():
             delattr(self, name)
+
+    def _registered_as(self) -> str:
+        """The name under which the class is found again."""
+        return self.name
 
     @classmethod
     @abstractmethod

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import inspect
 import json
 import re
 import warnings
@@ -25,6 +24,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar, cast
 
+from secondguess.contracts.parameters import signature_of
 from secondguess.errors import UserError
 
 __all__ = ["Registry", "snake_case", "unknown"]
@@ -117,8 +117,8 @@ class Registry(Generic[E, T]):
         """Several objects.
 
         Args:
-            which: one name or several, as for `make`, or `"all"`, or `"standard"`: all but the expensive ones.
-                Ready-made objects among them are passed through.
+            which: one name or several, as for `make`, or `"all"`: all that can be made without parameters, or
+                `"standard"`: those of them that are not expensive. Ready-made objects are passed through.
         """
         wanted = [which] if isinstance(which, str) else which
         return [made for one in wanted for made in (self._several(one) if isinstance(one, str) else [one])]
@@ -126,8 +126,8 @@ class Registry(Generic[E, T]):
     def _several(self, name: str) -> list[T]:
         if name not in (ALL, STANDARD):
             return [self.make(name)]
-        chosen = [key for key, entry in self.all().items() if name == ALL or not getattr(entry, "expensive", False)]
-        return [self.make(key) for key in chosen]
+        chosen = [entry for entry in self.all().values() if name == ALL or not getattr(entry, "expensive", False)]
+        return [self._made(entry, self._by_name(entry, ""), []) for entry in chosen if _needs_nothing(entry)]
 
     def _find(self, text: str) -> tuple[E, str]:
         """The entry that is meant and the detail that follows its name, "" if none does."""
@@ -162,7 +162,7 @@ class Registry(Generic[E, T]):
 
     def _made(self, entry: E, given: Mapping[str, Any], written: list[str]) -> T:
         make, name = cast("Callable[..., T]", entry), cast("Any", entry).name
-        signature = inspect.signature(make)
+        signature = signature_of(make)
         try:
             signature.bind(**given)
         except TypeError as error:
@@ -200,7 +200,7 @@ class Registry(Generic[E, T]):
         if not self.classes and not isinstance(entry, self.base):
             raise TypeError(f"{entry!r} is not a {self.public}")
         if self.bare:
-            inspect.signature(cast("Callable[..., T]", entry)).bind()
+            signature_of(cast("Callable[..., T]", entry)).bind()
         self.register(entry)
 
 
@@ -227,11 +227,17 @@ def _parameter(text: str) -> tuple[str, Any]:
 
 
 def _not_a_parameter(text: str, entry: Any) -> UserError:
-    first = next(iter(inspect.signature(entry).parameters), "PARAMETER")
+    first = next(iter(signature_of(entry).parameters), "PARAMETER")
     return UserError(
         f"{text!r} was given as a parameter of {entry.name!r}, but parameters are written as in "
         f"'{entry.name}:{first}=VALUE'."
     )
+
+
+def _needs_nothing(entry: Any) -> bool:
+    """Whether an entry can be made without parameters."""
+    parameters = signature_of(entry).parameters.values()
+    return all(one.default is not one.empty or one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD) for one in parameters)
 
 
 def _origin(entry: Any) -> tuple[str, str]:

@@ -5,9 +5,9 @@ Nothing is imported before it is asked for, because some generators bring torch.
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
+from secondguess.contracts.parameters import signature_of
 from secondguess.contracts.registry import Registry, snake_case, unknown
 from secondguess.stress.base import StressSet
 
@@ -44,5 +44,5 @@ def make_generator(name: str, **options: Any) -> Any:
     if short not in generators():
         raise unknown("generator", name, generators())
     kind = get(AMBIGUOUS if short == AMBIGUESS else f"{AMBIGUOUS}_{short}")
-    known = inspect.signature(kind).parameters
+    known = signature_of(kind).parameters
     return kind(**{key: value for key, value in options.items() if key in known})

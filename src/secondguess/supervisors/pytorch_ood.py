@@ -53,7 +53,7 @@ class FromPytorchOOD(Supervisor):
         name: in reports; `ood_` and the class of the detector if left out.
     """
 
-    name: ClassVar[str] = "pytorch_ood"
+    name: str = "pytorch_ood"
     family: ClassVar[str] = "pytorch-ood"
 
     def __init__(
@@ -75,7 +75,7 @@ class FromPytorchOOD(Supervisor):
         self.reads = reads
         self.layers = layers
         # Several detectors may stand in one audit, so name and requires_fit belong to the instance.
-        self.name = name or "ood_" + re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", kind).lower()  # type: ignore[misc]
+        self.name = name or "ood_" + re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", kind).lower()
         self.requires_fit = bool(getattr(detector, "requires_fit", True))  # type: ignore[misc]
         chosen_traces(layers)
 

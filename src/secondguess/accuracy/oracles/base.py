@@ -172,10 +172,7 @@ class Oracle(Observer):
 
     @classmethod
     def _writable(cls) -> Mapping[str, Writable]:
-        from secondguess.accuracy.oracles.icos.input_rules import InputRules
-
-        rules = Writable(InputRules, InputRules.as_dict, InputRules.from_dict)
-        return {**super()._writable(), "input_rules": rules}
+        return {**super()._writable(), "input_rules": input_rules()}
 
     @classmethod
     def _refusal(cls, value: Any) -> str:
@@ -183,3 +180,20 @@ class Oracle(Observer):
             f"A {type(value).__name__} cannot be saved with an oracle; parameters are numbers, texts, lists, traces "
             "and rules, and what is learnt may be arrays and dictionaries of arrays too."
         )
+
+
+def input_rules() -> Writable:
+    """How rules of the domain are written into a file."""
+    from secondguess.accuracy.oracles.icos.input_rules import InputRules
+
+    return Writable(InputRules, InputRules.as_dict, InputRules.from_dict)
+
+
+def _made_again(card: Mapping[str, Any]) -> Oracle:
+    from secondguess.accuracy.oracles.registry import make
+
+    return make(card["name"], **card["params"])
+
+
+# What an oracle has learnt is not part of it: whoever has an oracle as a parameter saves that as its own state.
+ORACLE = Writable(Oracle, lambda oracle: {"name": oracle.name, "params": oracle.params()}, _made_again)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess.accuracy import Estimator, OraclePasses, RulesAndConfidence, cross_judged, standard_estimators
+from secondguess.accuracy import Estimator, RulesAndConfidence, standard_estimators
 from secondguess.accuracy.oracles.icos import Contribution, Icos, to_png
 from secondguess.accuracy.oracles.icos.features import feature_matrix
 from secondguess.audits.context import Context
@@ -114,16 +114,12 @@ def _split(context: Context) -> tuple[Observation, dict[str, Observation]]:
 
 def _fitted(context: Context, oracle: Icos, training: Observation, validation: Observation) -> list[Estimator]:
     """All estimators; without rules of the user's the recommended one is the average confidence once more."""
-    with warnings.catch_warnings():
+    listed = standard_estimators(oracles=[oracle], folds=FOLDS, seed=context.seed)
+    made = [one for one in listed if not isinstance(one, RulesAndConfidence)]
+    with context.progress.task("Fitting estimators of accuracy", len(made)) as advance, warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # what there is to say was said of the whole validation set
-        verdicts = cross_judged(oracle, training, validation, folds=FOLDS, seed=context.seed)
-    made = [one for one in standard_estimators(oracles=[oracle]) if not isinstance(one, RulesAndConfidence)]
-    with context.progress.task("Fitting estimators of accuracy", len(made)) as advance:
         for done, one in enumerate(made, start=1):
-            one.seed = context.seed
-            if isinstance(one, OraclePasses) and one.corrected:
-                one.verdicts = verdicts
-            one.fit(validation)
+            one.fit(validation, training)
             advance(done, len(made))
     return made
 

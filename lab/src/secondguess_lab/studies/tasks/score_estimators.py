@@ -13,13 +13,13 @@ operation:
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.accuracy import Estimator
-from secondguess.accuracy.base import Rows
+from secondguess.accuracy.base import Rows, Settings
 from secondguess.accuracy.oracles import Oracle, Verdicts
 from secondguess.images import ImageSet
 from secondguess.model.observation import Observation
@@ -32,9 +32,11 @@ class _ScoreEstimator(Estimator):
 
     Args:
         column: of the images, with a score that is larger where a prediction is more suspicious.
+        **settings: of every estimator: `resamples`, `level` and `seed`.
     """
 
-    def __init__(self, column: str) -> None:
+    def __init__(self, column: str, **settings: Unpack[Settings]) -> None:
+        super().__init__(**settings)
         self.column = column
 
     def _see(self, seen: Observation) -> Rows:

@@ -1,0 +1,19 @@
+"""Estimators by name: ours by decorator, anybody else's by an entry point in the group `secondguess.estimators`."""
+
+from __future__ import annotations
+
+from secondguess.accuracy.base import Estimator
+from secondguess.contracts.registry import Registry
+
+__all__ = ["REGISTRY", "get", "make", "make_all", "names", "register"]
+
+REGISTRY: Registry[type[Estimator], Estimator] = Registry(
+    Estimator.noun,
+    base=Estimator,
+    public="secondguess.accuracy.Estimator",
+    package="secondguess.accuracy",
+    group="secondguess.estimators",
+    modules=("confidence", "dispersion", "label_shift", "agreement", "passes", "recommended"),
+)
+register, names, get = REGISTRY.register, REGISTRY.names, REGISTRY.get
+make, make_all = REGISTRY.make, REGISTRY.make_all
