@@ -32,14 +32,13 @@ from secondguess.guard.stress_split import (
     learnt_corruptions,
 )
 from secondguess.guard.thresholds import Calibration, Threshold, realised_rate
-from secondguess.guard.verdicts import OF_STRESS, TROUBLES
+from secondguess.guard.verdicts import ANOMALIES, OF_STRESS
 from secondguess.images import load_images
 from secondguess.metrics import auroc, wilson
 from secondguess.stress import Adversarial, Corrupted
 from secondguess.stress.ambiguous import AmbiGuess
 from secondguess.stress.corruptions import FASHION_MNIST_C, MNIST_C
-from secondguess.supervisors import make, make_all
-from secondguess.supervisors.supervisor_set import SupervisorSet
+from secondguess.supervisors import SupervisorSet, make, make_all
 from secondguess.training import Fleet
 from secondguess_lab.record import provenance, say, write
 
@@ -110,18 +109,18 @@ def one_run(number, model, data, kept, fresh, arguments):
     scores, singles = {}, {}
     for name, images in sets.items():
         observation = classifier.observe(images, jury.needs)
-        scores[name] = jury.scores(observation)
+        scores[name] = jury.score(observation)
         singles[name] = {label: one.score(observation) for label, one in alone.items()}
         singles[name] |= dict(zip(jury.labels, scores[name].T, strict=True))
         if name == "learn":
             costs = jury.costs(observation)
     clock("scored")
-    troubles = {OF_STRESS[kind]: scores[f"learn {kind}"] for kind in OF_STRESS}
-    panel = fit_panel(scores["learn"], troubles, seed=number)
+    anomalies = {OF_STRESS[kind]: scores[f"learn {kind}"] for kind in OF_STRESS}
+    panel = fit_panel(scores["learn"], anomalies, seed=number)
     clock("learnt")
     row = {"run": number, "corruptions": corruptions, "sizes": {name: len(one) for name, one in sets.items()}}
     row |= results(panel, scores, singles, changed)
-    row["cascades"] = [cascaded(panel, scores, troubles, costs, share, number) for share in BUDGETS]
+    row["cascades"] = [cascaded(panel, scores, anomalies, costs, share, number) for share in BUDGETS]
     row["costs_ms"] = dict(zip(jury.labels, costs.round(4).tolist(), strict=True))
     clock("evaluated")
     return row | {"seconds": clock.laps}
@@ -129,7 +128,7 @@ def one_run(number, model, data, kept, fresh, arguments):
 
 def results(panel, scores, singles, changed):
     """Detection, false alarms and verdicts of a panel."""
-    judged = {name: panel.judge(values) for name, values in scores.items() if not name.startswith("learn")}
+    judged = {name: panel.combine(values) for name, values in scores.items() if not name.startswith("learn")}
     calibration = Calibration.of(judged["calibrate"][0])
     alarms = {name: calibration.p_values(statistics) <= RATE for name, (statistics, _) in judged.items()}
     table = {"panel": {name: auroc(judged["nominal"][0], judged[name][0]) for name in COLUMNS}}
@@ -138,14 +137,14 @@ def results(panel, scores, singles, changed):
     best = {name: max(row[name] for label, row in table.items() if label != "panel") for name in COLUMNS}
     verdicts = {}
     for name in (*COLUMNS, "invalid, known sorts"):
-        kind = TROUBLES.index(OF_STRESS[name.partition(",")[0]])
+        kind = ANOMALIES.index(OF_STRESS[name.partition(",")[0]])
         rows = changed if name == "adversarial" else np.ones(len(alarms[name]), dtype=bool)
         right = judged[name][1][rows].argmax(axis=1) == kind
-        share = np.bincount(judged[name][1][rows].argmax(axis=1), minlength=len(TROUBLES)) / len(right)
+        share = np.bincount(judged[name][1][rows].argmax(axis=1), minlength=len(ANOMALIES)) / len(right)
         verdicts[name] = {
             "all": float(right.mean()),
             "alarms": float(right[alarms[name][rows]].mean()),
-            "named": dict(zip(TROUBLES, share.round(4).tolist(), strict=True)),
+            "named": dict(zip(ANOMALIES, share.round(4).tolist(), strict=True)),
         }
     strict, known = COLUMNS, ("ambiguous", "adversarial", "corrupted", "invalid, known sorts")
     return {
@@ -164,15 +163,15 @@ def results(panel, scores, singles, changed):
     }
 
 
-def cascaded(panel, scores, troubles, costs, share, seed):
+def cascaded(panel, scores, anomalies, costs, share, seed):
     """What is detected under a latency budget."""
     budget = share * float(costs.sum())
-    cascade = fit_cascade(scores["learn"], troubles, costs, budget, rule="learnt", seed=seed)
-    found = {name: cascade.judge_scores(panel, scores[name])[1] for name in ("calibrate", "nominal", *COLUMNS)}
+    cascade = fit_cascade(scores["learn"], anomalies, costs, budget, rule="learnt", seed=seed)
+    found = {name: cascade.combine_scores(panel, scores[name])[1] for name in ("calibrate", "nominal", *COLUMNS)}
     threshold = Threshold.at(found["calibrate"], RATE)
-    whole = Threshold.at(panel.judge(scores["calibrate"])[0], RATE)
+    whole = Threshold.at(panel.combine(scores["calibrate"])[0], RATE)
     detected = {name: float(threshold.alarms(found[name]).mean()) for name in COLUMNS}
-    full = {name: float(whole.alarms(panel.judge(scores[name])[0]).mean()) for name in COLUMNS}
+    full = {name: float(whole.alarms(panel.combine(scores[name])[0]).mean()) for name in COLUMNS}
     return {
         "budget_ms": budget,
         "all_ms": float(costs.sum()),

@@ -271,8 +271,8 @@ def _panel(varied, size):
     held = HELD["panel"] | {varied: size}
     rng, width = np.random.default_rng(0), held["supervisors"]
     nominal = rng.standard_normal((held["nominal images"], width))
-    troubles = {"invalid": nominal[:200] + 2, "ambiguous": nominal[200:400] - 2}
-    return partial(fit_panel(nominal, troubles).judge, rng.standard_normal((held["images"], width)))
+    anomalies = {"invalid": nominal[:200] + 2, "ambiguous": nominal[200:400] - 2}
+    return partial(fit_panel(nominal, anomalies).combine, rng.standard_normal((held["images"], width)))
 
 
 def _p_values(varied, size):

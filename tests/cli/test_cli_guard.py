@@ -138,7 +138,7 @@ def test_actions_of_one_s_own(run: Any, fit: Callable[..., Any], house: Path, mo
     fitted = fit("--action", "suspicious=alarm", "--min-probability", "0.9")
     assert fitted.code == 0, fitted.err
     card = run("guard", "show", "guard", "--json").json()
-    assert card["actions"] == {"suspicious": "alarm"} and card["settings"]["sure"] == 0.9
+    assert card["actions"] == {"suspicious": "alarm"} and card["settings"]["min_probability"] == 0.9
     judged = run("guard", "judge", "guard", house / "nominal.npz", *model, "--json").json()["judgements"]
     assert {(*one["verdict"], one["action"]) for one in judged} == {("nominal", "accept"), ("suspicious", "alarm")}
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from secondguess import Classifier, Dataset, load, train
 from secondguess.guard import Guard, StressSplit, make_stress_split
-from secondguess.guard.fitting import part
+from secondguess.guard.fitting import split_images
 from secondguess.images import ImageSet
 from secondguess.stress import Invalid
 
@@ -52,23 +52,23 @@ def other_classifier(digits: Dataset) -> Classifier:
 
 
 @pytest.fixture(scope="session")
-def rehearsal(digits: Dataset, classifier: Classifier) -> StressSplit:
-    parts = part(digits.train, digits.test, seed=0, most=None)
+def stress_split(digits: Dataset, classifier: Classifier) -> StressSplit:
+    parts = split_images(digits.train, digits.test, seed=0, most=None)
     return make_stress_split(
         classifier, digits.train, parts.learn, parts.calibrate, ambiguous="blend", attacked=24, device="cpu"
     )
 
 
 @pytest.fixture(scope="session")
-def guard(digits: Dataset, classifier: Classifier, rehearsal: StressSplit) -> Guard:
+def guard(digits: Dataset, classifier: Classifier, stress_split: StressSplit) -> Guard:
     """Two cheap supervisors and two of traces."""
     made = Guard(["entropy", "pcs", "mdsa", "relative_mahalanobis"], false_alarms=RATE)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # classes of which a tiny set has few
-        return made.fit(classifier, digits.train, digits.test, rehearsal)
+        return made.fit(classifier, digits.train, digits.test, stress_split)
 
 
 @pytest.fixture(scope="session")
 def strangers(digits: Dataset) -> ImageSet:
     """Photographs, textures and shuffled digits, which are no digits."""
-    return Invalid().make(part(digits.train, digits.test, seed=0, most=None).calibrate, seed=1).head(40)
+    return Invalid().make(split_images(digits.train, digits.test, seed=0, most=None).calibrate, seed=1).head(40)

@@ -39,18 +39,18 @@ def test_a_guard_is_read_as_it_was_written(
 
 
 def test_settings_and_a_cascade_are_kept(
-    classifier: Classifier, digits: Dataset, rehearsal: StressSplit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    classifier: Classifier, digits: Dataset, stress_split: StressSplit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
         SupervisorSet, "costs", lambda jury, observation: np.array([0.02, 0.1])
     )  # whatever the machine does
-    options = {"false_alarms": 0.1, "per_class": True, "sure": 0.9, "actions": {"invalid": "ask"}}
+    options = {"false_alarms": 0.1, "per_class": True, "min_probability": 0.9, "actions": {"invalid": "ask"}}
     made = Guard(["entropy", "relative_mahalanobis"], latency_ms=0.03, **options)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        made.fit(classifier, digits.train, digits.test, rehearsal)
+        made.fit(classifier, digits.train, digits.test, stress_split)
     read = Guard.load(made.save(tmp_path / "guard"), classifier)
-    assert (read.false_alarms, read.per_class, read.sure, read.latency_ms) == (0.1, True, 0.9, 0.03)
+    assert (read.false_alarms, read.per_class, read.min_probability, read.latency_ms) == (0.1, True, 0.9, 0.03)
     assert read.actions.of("invalid") == "ask"
     assert read.judge(digits.test).p_values.tolist() == made.judge(digits.test).p_values.tolist()
 
@@ -83,13 +83,13 @@ def test_a_guard_of_another_shape_is_refused(folder: Path) -> None:
 
 
 def test_an_older_guard_is_replaced_and_leaves_nothing_behind(
-    folder: Path, classifier: Classifier, digits: Dataset, rehearsal: StressSplit
+    folder: Path, classifier: Classifier, digits: Dataset, stress_split: StressSplit
 ) -> None:
-    new = Guard(["pcs"], false_alarms=0.1).fit(classifier, digits.train, digits.test, rehearsal)
+    new = Guard(["pcs"], false_alarms=0.1).fit(classifier, digits.train, digits.test, stress_split)
     new.save(folder)
     assert len(list((folder / "supervisors").iterdir())) == 1
     assert len(list(folder.glob("panel*"))) == 1
-    assert Guard.load(folder, classifier)._bench.jury.labels == ("pcs",)
+    assert Guard.load(folder, classifier).pipeline.labels == ("pcs",)
 
 
 def test_a_kill_while_writing_leaves_the_old_guard(
@@ -111,20 +111,27 @@ def test_a_kill_while_writing_leaves_the_old_guard(
     assert Guard.load(folder, classifier).report.calibrated_on == 400
 
 
-def test_format_1_is_migrated(folder: Path, guard: Guard, classifier: Classifier, digits: Dataset) -> None:
+def test_formats_1_and_2_are_migrated(folder: Path, guard: Guard, classifier: Classifier, digits: Dataset) -> None:
     card = json.loads((folder / "guard.json").read_text())
-    assert card["format"] == FORMAT == 2
+    assert card["format"] == FORMAT == 3
+    card["settings"]["sure"] = card["settings"].pop("min_probability")
+    card["panel"]["troubles"] = card["panel"].pop("anomalies")
+    (folder / "guard.json").write_text(json.dumps(card | {"format": 2}))
+    expected = guard.judge(digits.test).p_values.tolist()
+    second = Guard.load(folder, classifier)
+    assert second.min_probability == guard.min_probability
+    assert second.judge(digits.test).p_values.tolist() == expected
     (folder / card["arrays"]).rename(folder / "panel.safetensors")
-    labels = list(guard._bench.jury.labels)
+    labels = list(guard.pipeline.supervisors.labels)
     for label, name in zip(labels, card["supervisors"], strict=True):
         (folder / name).rename(folder / "supervisors" / f"{label}.safetensors")
     old = {key: value for key, value in card.items() if key not in ("settings", "arrays")}
     (folder / "guard.json").write_text(json.dumps(old | card["settings"] | {"format": 1, "supervisors": labels}))
     read = Guard.load(folder, classifier)
     assert read.false_alarms == guard.false_alarms
-    assert read.judge(digits.test).p_values.tolist() == guard.judge(digits.test).p_values.tolist()
+    assert read.judge(digits.test).p_values.tolist() == expected
     read.save(folder)
-    assert read_card(folder)["format"] == 2
+    assert read_card(folder)["format"] == 3
     assert not (folder / "panel.safetensors").exists()
 
 
@@ -149,7 +156,7 @@ def test_damage_is_said(folder: Path, classifier: Classifier, tmp_path: Path) ->
     broken(lambda copy: (copy / "guard.json").write_text("{"), "damaged or not a guard")
     broken(lambda copy: (copy / panel).write_bytes(b"x" * 99), "its content is not what its name says")
     broken(lambda copy: (copy / panel).unlink(), "is missing; copy the whole folder")
-    broken(edit(format=99), "format 99, but this version of secondguess reads up to 2")
+    broken(edit(format=99), "format 99, but this version of secondguess reads up to 3")
     broken(edit(arrays="../../etc/passwd"), "is no file of a guard")
     broken(edit(panel={}), "is damaged")
     assert np.isfinite(Guard.load(folder, classifier).report.false_alarms.value)

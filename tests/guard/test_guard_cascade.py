@@ -36,12 +36,12 @@ def test_the_budget_is_kept_on_nominal_images(fitted) -> None:
         asked.append((4000 if rows is None else len(rows)) * COSTS[columns].sum())
         return (scores if rows is None else scores[rows])[:, columns]
 
-    found, statistics, _ = cascade.judge(panel, 4000, ask)
+    found, statistics, _ = cascade.combine(panel, 4000, ask)
     assert sum(asked) / 4000 == pytest.approx(1.0, abs=0.1)
     skipped = np.isnan(found[:, 1])
     assert (np.isnan(found) == skipped[:, None] * np.isin(np.arange(4), [1, 3])).all()
     assert statistics[skipped].max() < statistics[~skipped].min()
-    assert statistics[~skipped] == pytest.approx(panel.judge(scores[~skipped])[0])
+    assert statistics[~skipped] == pytest.approx(panel.combine(scores[~skipped])[0])
 
 
 def test_the_promise_stays_and_little_is_lost(fitted) -> None:
@@ -49,20 +49,20 @@ def test_the_promise_stays_and_little_is_lost(fitted) -> None:
     rng = np.random.default_rng(2)
     alarms = []
     for _ in range(300):
-        calibration = cascade.judge_scores(panel, world(rng, 99))[1]
-        alarms.append(Threshold.at(calibration, 0.05).alarms(cascade.judge_scores(panel, world(rng, 50))[1]).mean())
+        calibration = cascade.combine_scores(panel, world(rng, 99))[1]
+        alarms.append(Threshold.at(calibration, 0.05).alarms(cascade.combine_scores(panel, world(rng, 50))[1]).mean())
     assert np.mean(alarms) <= 0.05 + 4 * np.std(alarms) / np.sqrt(300)
     stress, calm = world(rng, 2000, 3.0), world(rng, 2000)
-    whole = Threshold.at(panel.judge(calm)[0], 0.05).alarms(panel.judge(stress)[0]).mean()
-    quick = Threshold.at(cascade.judge_scores(panel, calm)[1], 0.05)
-    assert quick.alarms(cascade.judge_scores(panel, stress)[1]).mean() >= whole - 0.05
+    whole = Threshold.at(panel.combine(calm)[0], 0.05).alarms(panel.combine(stress)[0]).mean()
+    quick = Threshold.at(cascade.combine_scores(panel, calm)[1], 0.05)
+    assert quick.alarms(cascade.combine_scores(panel, stress)[1]).mean() >= whole - 0.05
 
 
 def test_it_survives_its_file(fitted) -> None:
     panel, cascade = fitted
     read = Cascade.restored(cascade.card(), cascade.arrays())
     scores = world(np.random.default_rng(3), 30)
-    assert read.judge_scores(panel, scores)[1].tolist() == cascade.judge_scores(panel, scores)[1].tolist()
+    assert read.combine_scores(panel, scores)[1].tolist() == cascade.combine_scores(panel, scores)[1].tolist()
 
 
 def test_budgets_that_need_no_cascade_or_allow_none() -> None:

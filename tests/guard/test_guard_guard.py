@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from PIL import Image
 
 from secondguess import Classifier, Dataset, UserError
 from secondguess.guard import Guard, Guarded, GuardReport, StressSplit, conformal_p_values
-from secondguess.guard.fitting import part
+from secondguess.guard.fitting import split_images
 from secondguess.guard.stress_split import held_out_corruptions, learnt_corruptions
 from secondguess.images import ImageSet
 from secondguess.stress import CORRUPTIONS
@@ -34,18 +36,37 @@ def test_a_guard_says_all_there_is_to_say(guard: Guard, digits: Dataset, strange
     one = guard.judge(strangers)[-1]
     assert one.class_name == digits.test.class_names[one.prediction]
     assert list(one.evidence.values()) == sorted(one.evidence.values())
-    assert one.to_json()["verdict"] == list(one.verdict.kinds)
+    assert one.to_dict()["verdict"] == list(one.verdict.kinds)
     assert one.action in str(one)
-    assert sum(one.troubles.values()) == pytest.approx(1)
+    assert sum(one.anomalies.values()) == pytest.approx(1)
     with pytest.raises(IndexError):
         judged[len(judged)]
 
 
+def test_a_guard_and_its_judgements_say_what_they_are(guard: Guard, strangers: ImageSet, tmp_path: Path) -> None:
+    assert guard.summary().startswith(
+        "A guard for Sequential: entropy, pcs, mdsa, relative_mahalanobis.\nOf a thousand"
+    )
+    assert str(guard) == guard.summary() and len(guard.summary().splitlines()) <= 10
+    assert guard.summary().splitlines()[0] in guard._repr_html_()
+    told = json.loads(json.dumps(guard.to_dict()))
+    assert told["settings"]["min_probability"] == 0.7 and told["supervisors"][2] == "mdsa"
+    assert told["report"]["calibrated_on"] == 180 and told["actions"]["invalid"] == "refuse"
+    assert Guard().summary() == "Guard(recommended; 0.01 false alarms; not fitted)"
+    judged = guard.judge(strangers)
+    assert judged.summary().startswith(f"{len(strangers)} images, {int(judged.alarms.sum())} alarms\n")
+    assert guard.judge(strangers.materialise()[0]).summary() == str(guard.judge(strangers.materialise()[0])[0])
+    saved = json.loads((judged.save(tmp_path / "judged") / "judgements.json").read_text())
+    assert saved == json.loads(json.dumps(judged.to_dict())) and len(saved["judgements"]) == len(strangers)
+    assert judged._repr_html_().startswith("<pre>")
+
+
 def test_p_values_are_those_of_the_calibration_half(guard: Guard, digits: Dataset) -> None:
-    half = part(digits.train, digits.test, seed=0, most=None).calibrate
-    bench = guard._bench
-    statistics = [bench.panel.judge(bench.jury.score(guard._session.observe(images.materialise())))[0] for images in
-                  (half, digits.train.head(30))]  # fmt: skip
+    half = split_images(digits.train, digits.test, seed=0, most=None).calibrate
+    pipeline = guard.pipeline
+    statistics = [
+        pipeline.combine(guard.session.observe(images.materialise()))[1] for images in (half, digits.train.head(30))
+    ]
     expected = conformal_p_values(statistics[0], statistics[1])
     assert guard.judge(digits.train.head(30)).p_values == pytest.approx(expected, abs=1 / len(half))
     told = guard.report.false_alarms
@@ -88,10 +109,10 @@ def test_a_guard_is_not_put_before_another_model(guard: Guard, other_classifier:
             Guarded(other, guard)
 
 
-def test_what_the_report_says(guard: Guard, rehearsal: StressSplit) -> None:
+def test_what_the_report_says(guard: Guard, stress_split: StressSplit) -> None:
     report = guard.report
-    assert report.seen.keys() == rehearsal.test.keys() == {"ambiguous", "corrupted", "adversarial", "invalid"}
-    invalid = guard.judge(rehearsal.test["invalid"])
+    assert report.seen.keys() == stress_split.test.keys() == {"ambiguous", "corrupted", "adversarial", "invalid"}
+    invalid = guard.judge(stress_split.test["invalid"])
     seen = report.seen["invalid"]
     assert seen.detected.value == pytest.approx(invalid.alarms.mean(), abs=0.01)
     assert seen.images == len(invalid)
@@ -101,12 +122,12 @@ def test_what_the_report_says(guard: Guard, rehearsal: StressSplit) -> None:
     assert set(report.seen["corrupted"].sorts) <= set(held_out_corruptions())
     assert list(report.seen["corrupted"].sorts.values()) == sorted(report.seen["corrupted"].sorts.values())
     assert all("%" in text for text in report.missed)
-    assert GuardReport.from_json(report.to_json()) == report
+    assert GuardReport.from_dict(report.to_dict()) == report
     assert "Of a thousand nominal images, 49.7 raise a false alarm" in str(report)
 
 
-def test_what_is_learnt_from_is_not_what_is_tested_on(rehearsal: StressSplit) -> None:
-    learnt, tested = rehearsal.learn, rehearsal.test
+def test_what_is_learnt_from_is_not_what_is_tested_on(stress_split: StressSplit) -> None:
+    learnt, tested = stress_split.learn, stress_split.test
     assert set(learnt_corruptions()) | set(held_out_corruptions()) == set(CORRUPTIONS) - {"identity"}
     for kind, column in (("corrupted", "corruption"), ("adversarial", "attack")):
         assert not set(learnt[kind].columns[column]) & set(tested[kind].columns[column])
@@ -118,26 +139,28 @@ def test_what_is_learnt_from_is_not_what_is_tested_on(rehearsal: StressSplit) ->
 
 
 def test_fresh_nominal_images_move_the_line_and_nothing_else(
-    classifier: Classifier, digits: Dataset, rehearsal: StressSplit
+    classifier: Classifier, digits: Dataset, stress_split: StressSplit
 ) -> None:
-    guard = Guard(CHEAP, false_alarms=0.1).fit(classifier, digits.train, digits.test, rehearsal)
+    guard = Guard(CHEAP, false_alarms=0.1).fit(classifier, digits.train, digits.test, stress_split)
     before = guard.judge(digits.test)
-    panel = guard._bench.panel
-    guard.recalibrate(rehearsal.test["corrupted"])  # the world has changed: this is nominal from now on
-    after = guard.judge(rehearsal.test["corrupted"])
-    assert guard._bench.panel is panel
+    panel = guard.pipeline.panel
+    guard.recalibrate(stress_split.test["corrupted"])  # the world has changed: this is nominal from now on
+    after = guard.judge(stress_split.test["corrupted"])
+    assert guard.pipeline.panel is panel
     assert after.alarms.mean() <= 0.1
     assert guard.judge(digits.test).p_values.mean() > before.p_values.mean() + 0.1
-    assert guard.report.calibrated_on == len(rehearsal.test["corrupted"])
+    assert guard.report.calibrated_on == len(stress_split.test["corrupted"])
     assert guard.report.notes[-1].startswith("The threshold has been calibrated anew")
-    assert [one["images"] for one in guard.record["calibrations"]] == [180, len(rehearsal.test["corrupted"])]
+    assert [one["images"] for one in guard.record["calibrations"]] == [180, len(stress_split.test["corrupted"])]
     with pytest.raises(UserError, match="9 are needed"):
         guard.recalibrate(digits.test.head(5))
 
 
-def test_same_seed_same_guard(classifier: Classifier, digits: Dataset, rehearsal: StressSplit) -> None:
+def test_same_seed_same_guard(classifier: Classifier, digits: Dataset, stress_split: StressSplit) -> None:
     first, second = (
-        Guard(CHEAP, false_alarms=0.1).fit(classifier, digits.train, digits.test, rehearsal, seed=3).judge(digits.test)
+        Guard(CHEAP, false_alarms=0.1)
+        .fit(classifier, digits.train, digits.test, stress_split, seed=3)
+        .judge(digits.test)
         for _ in range(2)
     )
     assert first.p_values.tolist() == second.p_values.tolist()
@@ -153,18 +176,18 @@ def test_a_guard_by_a_plain_rule_needs_no_stress(classifier: Classifier, digits:
     assert guard.report.seen == {}
     assert guard.report.verdict_accuracy is None
     assert sum(guard.record["calibrations"][0]["groups"].values()) == 180
-    assert guard.recalibrate(digits.test).report.notes == ()  # nothing was said of troubles that could be outdated
+    assert guard.recalibrate(digits.test).report.notes == ()  # nothing was said of anomalies that could be outdated
 
 
-def test_a_latency_budget_saves_questions(classifier: Classifier, digits: Dataset, rehearsal: StressSplit) -> None:
+def test_a_latency_budget_saves_questions(classifier: Classifier, digits: Dataset, stress_split: StressSplit) -> None:
     three = [*CHEAP, make("dissector", epochs=3)]
     full = Guard(three, false_alarms=0.1, latency_ms=1e6)
-    full.fit(classifier, digits.train, digits.test, rehearsal)
-    assert full._bench.cascade is None
-    costs = full._bench.jury.costs(classifier.observe(digits.test.head(20), full._bench.jury.needs))
+    full.fit(classifier, digits.train, digits.test, stress_split)
+    assert full.pipeline.cascade is None
+    costs = full.pipeline.supervisors.costs(classifier.observe(digits.test.head(20), full.pipeline.supervisors.needs))
     assert costs[2] > costs[:2].sum()
     quick = Guard(three, false_alarms=0.1, latency_ms=float(costs[:2].sum() + costs[2] / 3))
-    quick.fit(classifier, digits.train, digits.test, rehearsal)
+    quick.fit(classifier, digits.train, digits.test, stress_split)
     judged = quick.judge(digits.test)
     skipped = np.isnan(judged.scores[:, 2])
     assert 0.3 < skipped.mean() < 1
@@ -176,27 +199,27 @@ def test_a_latency_budget_saves_questions(classifier: Classifier, digits: Datase
 
 
 def test_without_calibration_images_training_images_must_do_and_it_says_so(
-    classifier: Classifier, digits: Dataset, rehearsal: StressSplit
+    classifier: Classifier, digits: Dataset, stress_split: StressSplit
 ) -> None:
     with pytest.warns(UserWarning, match="more false alarms than promised"):
-        guard = Guard(CHEAP, false_alarms=0.1).fit(classifier, digits.train, stress=rehearsal)
+        guard = Guard(CHEAP, false_alarms=0.1).fit(classifier, digits.train, stress=stress_split)
     assert "split off from the training images" in guard.report.notes[0]
     assert guard.record["fitted_on"]["images"] == 958
 
 
-def test_what_cannot_be_guarded_is_said(classifier: Classifier, digits: Dataset, rehearsal: StressSplit) -> None:
+def test_what_cannot_be_guarded_is_said(classifier: Classifier, digits: Dataset, stress_split: StressSplit) -> None:
     with pytest.raises(UserError, match=r"180 calibration images are left .* and 999 are needed"):
-        Guard(CHEAP, false_alarms=0.001).fit(classifier, digits.train, digits.test, rehearsal)
+        Guard(CHEAP, false_alarms=0.001).fit(classifier, digits.train, digits.test, stress_split)
     with pytest.raises(UserError, match="needs traces"):
-        Guard(["mdsa"]).fit(Classifier(classifier.predict), digits.train, digits.test, rehearsal)
+        Guard(["mdsa"]).fit(Classifier(classifier.predict), digits.train, digits.test, stress_split)
     with pytest.raises(UserError, match="has not learnt anything yet"):
         Guard().judge(digits.test)
-    with pytest.raises(UserError, match="sure is 2"):
-        Guard(sure=2)
+    with pytest.raises(UserError, match="min_probability is 2"):
+        Guard(min_probability=2)
     with pytest.raises(UserError, match="above 0 and below 1"):
         Guard(false_alarms=0)
     with pytest.raises(UserError, match="'entropy' is there twice"):
-        Guard(["entropy", "entropy"]).fit(classifier, digits.train, digits.test, rehearsal)
+        Guard(["entropy", "entropy"]).fit(classifier, digits.train, digits.test, stress_split)
     with pytest.raises(UserError, match="at least one supervisor"):
-        Guard([]).fit(classifier, digits.train, digits.test, rehearsal)
+        Guard([]).fit(classifier, digits.train, digits.test, stress_split)
     assert "not fitted" in repr(Guard())

@@ -69,7 +69,7 @@ def test_traces_are_reduced_alike(shape: tuple[int, ...], reduce: str) -> None:
 
 
 def test_an_exported_guard_judges_alike_without_torch(
-    classifier: Classifier, digits: Dataset, rehearsal: StressSplit, strangers: ImageSet, tmp_path: Path
+    classifier: Classifier, digits: Dataset, stress_split: StressSplit, strangers: ImageSet, tmp_path: Path
 ) -> None:
     normalised = Classifier(
         classifier.backend.module, class_names=classifier.class_names, mean=0.05, std=0.9, device="cpu"
@@ -77,7 +77,7 @@ def test_an_exported_guard_judges_alike_without_torch(
     guard = Guard(["entropy", "mdsa", "relative_mahalanobis"], false_alarms=0.1, actions={"invalid": "ask"})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        guard.fit(normalised, digits.train, digits.test, rehearsal)
+        guard.fit(normalised, digits.train, digits.test, stress_split)
     export_onnx(guard, tmp_path / "exported")
     images = np.concatenate([digits.train.head(60).materialise(), strangers.materialise()])
     np.save(tmp_path / "images.npy", images)
@@ -136,7 +136,7 @@ def test_a_supervisor_of_another_package_is_exported_without_touching_ours(
     by: str,
     classifier: Classifier,
     digits: Dataset,
-    rehearsal: StressSplit,
+    stress_split: StressSplit,
     strangers: ImageSet,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -148,17 +148,17 @@ def test_a_supervisor_of_another_package_is_exported_without_touching_ours(
         monkeypatch.setattr(registry.REGISTRY, "known", dict(registry.REGISTRY.known))
         monkeypatch.setattr(registry.REGISTRY, "complete", False)
     chosen = CentreDistance() if by == "object" else "centre_distance"
-    guard = Guard(["pcs", chosen], false_alarms=0.1).fit(classifier, digits.train, digits.test, rehearsal)
+    guard = Guard(["pcs", chosen], false_alarms=0.1).fit(classifier, digits.train, digits.test, stress_split)
     runtime = Runtime(export_onnx(guard, tmp_path / "exported"), threads=1)
     expected = guard.judge(strangers)
-    assert runtime.labels == ("pcs", "centre_distance")
+    assert runtime.decisions.labels == ("pcs", "centre_distance")
     assert runtime.judge(strangers).scores == pytest.approx(expected.scores, rel=1e-4, abs=1e-4)
     assert np.abs(runtime.judge(strangers).p_values - expected.p_values).max() < 0.02
 
 
 @pytest.mark.slow
 def test_an_onnx_file_is_guarded_and_exported_in_two_graphs(
-    classifier: Classifier, digits: Dataset, rehearsal: StressSplit, strangers: ImageSet, tmp_path: Path
+    classifier: Classifier, digits: Dataset, stress_split: StressSplit, strangers: ImageSet, tmp_path: Path
 ) -> None:
     from secondguess.guard.onnx_export import _export
 
@@ -168,7 +168,7 @@ def test_an_onnx_file_is_guarded_and_exported_in_two_graphs(
     guard = Guard(["pcs", make("mdsa", layers="penultimate")], false_alarms=0.1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        guard.fit(model, digits.train, digits.test, rehearsal)
+        guard.fit(model, digits.train, digits.test, stress_split)
     runtime = Runtime(export_onnx(guard, tmp_path / "exported"), threads=1)
     expected = guard.judge(strangers)
     assert runtime.judge(strangers).scores == pytest.approx(expected.scores, rel=1e-4, abs=1e-4)
@@ -176,13 +176,13 @@ def test_an_onnx_file_is_guarded_and_exported_in_two_graphs(
 
 
 def test_what_cannot_be_exported_is_said(
-    classifier: Classifier, digits: Dataset, rehearsal: StressSplit, tmp_path: Path
+    classifier: Classifier, digits: Dataset, stress_split: StressSplit, tmp_path: Path
 ) -> None:
-    guard = Guard(["entropy", "knn"], false_alarms=0.1).fit(classifier, digits.train, digits.test, rehearsal)
+    guard = Guard(["entropy", "knn"], false_alarms=0.1).fit(classifier, digits.train, digits.test, stress_split)
     with pytest.raises(UserError, match="'knn' cannot be exported to ONNX; these can: deep_gini"):
         export_onnx(guard, tmp_path / "exported")
     asked = Classifier(classifier.predict, class_names=classifier.class_names)
-    guard = Guard(["entropy"], false_alarms=0.1).fit(asked, digits.train, digits.test, rehearsal)
+    guard = Guard(["entropy"], false_alarms=0.1).fit(asked, digits.train, digits.test, stress_split)
     with pytest.raises(UserError, match="cannot be exported to ONNX; wrap the torch module itself"):
         export_onnx(guard, tmp_path / "exported")
     with pytest.raises(UserError, match="There is no exported guard"):

@@ -69,7 +69,7 @@ def test_the_promise_holds_for_every_rule(rule: str, panel: Panel) -> None:
     """2,000 calibration sets of 60 images, each with ten new images."""
     rng = np.random.default_rng(4)
     judge = panel if rule == "learnt" else fit_panel(nominal(rng, 300), {}, rule=rule)
-    statistics, _ = judge.judge(nominal(rng, 2000 * 70))
+    statistics, _ = judge.combine(nominal(rng, 2000 * 70))
     sets = statistics.reshape(2000, 70)
     p = (1 + (sets[:, None, :60] >= sets[:, 60:, None]).sum(axis=2)) / 61
     assert p[0].tolist() == Calibration.of(sets[0, :60]).p_values(sets[0, 60:]).tolist()
@@ -85,22 +85,22 @@ def test_a_panel_sees_what_its_best_supervisor_sees(panel: Panel) -> None:
     for column in (0, 2, 3):
         stress = trouble(rng, 1000, column)
         best = max(auroc(calm[:, j], stress[:, j]) for j in range(M))
-        assert auroc(panel.judge(calm)[0], panel.judge(stress)[0]) >= best - 0.01
+        assert auroc(panel.combine(calm)[0], panel.combine(stress)[0]) >= best - 0.01
 
 
 def test_a_trouble_nobody_rehearsed_is_heard_of_all_the_same(panel: Panel) -> None:
     rng = np.random.default_rng(6)
     calm, stress = nominal(rng, 2000), nominal(rng, 500)
     stress[:, 1] += 1000  # where no nominal score has ever been
-    (calm_statistics, _), (stress_statistics, _) = panel.judge(calm), panel.judge(stress)
+    (calm_statistics, _), (stress_statistics, _) = panel.combine(calm), panel.combine(stress)
     learnt = auroc(calm_statistics - panel._unheard_of(calm), stress_statistics - panel._unheard_of(stress))
     assert auroc(calm_statistics, stress_statistics) > max(0.85, learnt + 0.05)
 
 
 def test_kinds_are_told_apart_and_their_probabilities_are_honest(panel: Panel) -> None:
     rng = np.random.default_rng(7)
-    assert panel.troubles == ("ambiguous", "invalid", "adversarial")
-    chances = np.concatenate([panel.judge(trouble(rng, 800, column))[1] for column in (0, 2, 3)])
+    assert panel.anomalies == ("ambiguous", "invalid", "adversarial")
+    chances = np.concatenate([panel.combine(trouble(rng, 800, column))[1] for column in (0, 2, 3)])
     truth = np.repeat([0, 1, 2], 800)
     assert chances.sum(axis=1) == pytest.approx(np.ones(2400))
     right = chances.argmax(axis=1) == truth
@@ -110,28 +110,28 @@ def test_kinds_are_told_apart_and_their_probabilities_are_honest(panel: Panel) -
 
 def test_one_image_is_judged_as_among_many(panel: Panel) -> None:
     scores = nominal(np.random.default_rng(8), 9)
-    together = panel.judge(scores)
-    alone = [panel.judge(row[None]) for row in scores]
+    together = panel.combine(scores)
+    alone = [panel.combine(row[None]) for row in scores]
     assert together[0] == pytest.approx(np.concatenate([one[0] for one in alone]), rel=1e-9)
     assert together[1] == pytest.approx(np.concatenate([one[1] for one in alone]), rel=1e-9)
 
 
 def test_infinite_scores_are_very_suspicious_and_nothing_is_nan(panel: Panel) -> None:
     wild = np.array([[np.inf, np.inf, np.inf, np.inf], [-np.inf] * 4])
-    statistics, chances = panel.judge(wild)
+    statistics, chances = panel.combine(wild)
     assert np.isfinite(statistics).all()
     assert np.isfinite(chances).all()
     assert panel.p_values(wild)[0].tolist() == [1 / 501] * 4
     constant = fit_panel(np.full((30, 2), np.inf), {"invalid": np.zeros((30, 2))})
-    assert np.isfinite(constant.judge(np.zeros((1, 2)))[0]).all()
+    assert np.isfinite(constant.combine(np.zeros((1, 2)))[0]).all()
 
 
 def test_one_kind_of_trouble_is_enough() -> None:
     rng = np.random.default_rng(9)
     panel = fit_panel(nominal(rng, 300), {"invalid": trouble(rng, 100, 0)}, seed=2)
-    statistics, chances = panel.judge(trouble(rng, 300, 0))
+    statistics, chances = panel.combine(trouble(rng, 300, 0))
     assert chances.tolist() == [[1.0]] * 300
-    assert auroc(panel.judge(nominal(rng, 300))[0], statistics) > 0.95
+    assert auroc(panel.combine(nominal(rng, 300))[0], statistics) > 0.95
 
 
 def test_same_seed_same_panel_and_it_survives_its_file(panel: Panel) -> None:
@@ -140,7 +140,7 @@ def test_same_seed_same_panel_and_it_survives_its_file(panel: Panel) -> None:
     again = fit_panel(nominal(rng, 500), kinds, seed=1)
     read = Panel.restored(panel.card(), panel.arrays())
     scores = nominal(rng, 20)
-    assert again.judge(scores)[0].tolist() == panel.judge(scores)[0].tolist() == read.judge(scores)[0].tolist()
+    assert again.combine(scores)[0].tolist() == panel.combine(scores)[0].tolist() == read.combine(scores)[0].tolist()
 
 
 def test_what_a_panel_cannot_learn_from_is_said() -> None:

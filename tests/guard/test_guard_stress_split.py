@@ -10,7 +10,7 @@ import pytest
 from secondguess import Classifier, Dataset, ImageSet, UserError
 from secondguess.errors import MissingExtra
 from secondguess.guard import Guard, make_stress_split
-from secondguess.guard.foreign_objects import silhouettes
+from secondguess.guard.foreign_objects import foreign_objects
 from secondguess.guard.stress_split import invalid_images
 from secondguess.stress import Adversarial, Invalid
 from secondguess.stress.ambiguous import AmbiGuess
@@ -35,7 +35,7 @@ def test_what_cannot_be_made_is_noted(classifier: Classifier, digits: Dataset, m
     ]
     guard = Guard(["entropy"], false_alarms=0.1).fit(classifier, digits.train, digits.test, made)
     assert guard.report.notes == made.notes
-    assert "adversarial" not in guard.judge(digits.test)[0].troubles
+    assert "adversarial" not in guard.judge(digits.test)[0].anomalies
 
 
 def test_attacks_that_fool_nobody_teach_nothing(
@@ -65,7 +65,7 @@ def test_the_recommended_guard_learns_from_generated_stress(classifier: Classifi
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         guard = Guard(false_alarms=0.05).fit(classifier, digits.train, digits.test)
-    assert len(guard._bench.jury) == 13
+    assert len(guard.pipeline.supervisors) == 13
     assert set(guard.report.seen) == {"ambiguous", "corrupted", "adversarial", "invalid"}
     assert guard.report.verdict_accuracy > 0.4
 
@@ -73,7 +73,7 @@ def test_the_recommended_guard_learns_from_generated_stress(classifier: Classifi
 def test_silhouettes_are_things_before_the_background_of_the_nominal_images() -> None:
     colours = np.array([0.2, 0.5, 0.9], dtype=np.float32)[:, None, None]
     nominal = ImageSet.from_arrays(np.tile(colours, (60, 1, 24, 20)), np.arange(60) % 3, layout="NCHW")
-    made = silhouettes(nominal, seed=3)
+    made = foreign_objects(nominal, seed=3)
     images = made.materialise()
     assert images.shape == (60, 3, 24, 20)
     assert images.min() >= 0 and images.max() <= 1
@@ -83,15 +83,15 @@ def test_silhouettes_are_things_before_the_background_of_the_nominal_images() ->
     assert untouched[:, 12, 10].mean() < 0.3
     assert 0.2 < untouched.mean() < 0.8
     assert (made.images[np.array([7, 3])] == images[[7, 3]]).all()
-    assert (silhouettes(nominal, seed=4).materialise() != images).mean() > 0.2
+    assert (foreign_objects(nominal, seed=4).materialise() != images).mean() > 0.2
 
 
 def test_every_other_invalid_image_is_a_silhouette(digits: Dataset) -> None:
     made = invalid_images(digits.test.head(61), seed=0)
     sources = made.columns["source"]
     assert len(made) == 61
-    assert (sources[0::2] == "silhouettes").all()
+    assert (sources[0::2] == "foreign_objects").all()
     assert set(sources[1::2]) == {"photos", "textures", "shuffled"}
-    mixed, cut_out = Invalid().make(digits.test.head(61), seed=0), silhouettes(digits.test.head(61), seed=0)
+    mixed, cut_out = Invalid().make(digits.test.head(61), seed=0), foreign_objects(digits.test.head(61), seed=0)
     assert (made.materialise()[1::2] == mixed.materialise()[:30]).all()
     assert (made.materialise()[0::2] == cut_out.materialise()[:31]).all()

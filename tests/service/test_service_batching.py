@@ -156,4 +156,4 @@ def test_hedging_gives_all_probabilities_and_others_do_not(records: Records) -> 
     (hedged,) = JudgeWorker(subject(), records)([Job(image, "a")])
     (plain,) = JudgeWorker(subject(), records)([Job(image * 0.8, "b")])
     assert hedged[0]["verdict"] == ["ambiguous", "invalid"] and len(hedged[0]["probabilities"]) == 3  # type: ignore[index]
-    assert "probabilities" not in plain[0] and "troubles" not in plain[0]  # type: ignore[index,operator]
+    assert "probabilities" not in plain[0] and "anomalies" not in plain[0]  # type: ignore[index,operator]

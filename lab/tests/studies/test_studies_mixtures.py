@@ -20,7 +20,7 @@ from secondguess_lab.studies import get, make_plan, run_study
 from secondguess_lab.studies.papers.ambiguity import KEPT, keeping_folder
 from secondguess_lab.studies.papers.mixtures import GENERATOR
 from secondguess_lab.studies.tasks.mixture_windows import Combination, Look, try_all, windows_of
-from secondguess_lab.studies.tasks.mixtures import TROUBLES, _by_pairs, _classless, _with_trouble, estimate_mixtures
+from secondguess_lab.studies.tasks.mixtures import ANOMALIES, _by_pairs, _classless, _with_trouble, estimate_mixtures
 from secondguess_lab.studies.tasks.score_estimators import CalibratedScore, ThresholdedScore
 
 CELLS = [["nominal", 0.0], ["ambiguous", 0.1], ["ambiguous", 0.5], ["invalid", 0.1], ["invalid", 0.5]]
@@ -183,7 +183,7 @@ def test_calibrated_scores_have_the_accuracy_of_validation_as_their_mean_there()
 
 
 def test_validation_with_trouble_has_its_share_and_only_what_the_panel_did_not_learn_from():
-    looks = {"validate": look(300, 0)} | {f"rehearsed {kind}": look(80, k) for k, kind in enumerate(TROUBLES, 1)}
+    looks = {"validate": look(300, 0)} | {f"rehearsed {kind}": look(80, k) for k, kind in enumerate(ANOMALIES, 1)}
     looks["rehearsed invalid"] = replace(looks["rehearsed invalid"], labels=np.full(80, -1))
     mixed = _with_trouble(looks, 0.25)
     assert len(mixed.labels) == 400
@@ -246,7 +246,7 @@ def test_a_tiny_run_fills_every_cell(record):
     rows, columns = {row for row, _ in values}, {column for _, column in values}
     assert np.isfinite(list(values.values())).all()
     assert len(values) == len(rows) * len(columns)
-    assert {"nominal", *TROUBLES, "overall", "worst", "bias", "coverage", "ms an image"} == columns
+    assert {"nominal", *ANOMALIES, "overall", "worst", "bias", "coverage", "ms an image"} == columns
     assert {f"{kind}, panel" for kind in ("thresholded", "corrected", "calibrated")} < rows
     assert {"calibrated, max_softmax", "calibrated, mdsa_global@25%", "validation_accuracy, (probabilities)"} < rows
     assert "ensemble_agreement, (other classifiers)" in rows

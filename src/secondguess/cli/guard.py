@@ -82,7 +82,7 @@ def fit(
     note_resizing(made, how["fit"])
     made.save(out)
     if common.json:
-        print_json({"guard": str(out), "report": made.report.to_json(), "record": made.record})
+        print_json({"guard": str(out), "report": made.report.to_dict(), "record": made.record})
         return
     say(str(made.report))
     say(f"The guard is in {out}; serve it: secondguess guard serve {out} --model {model.model}")
@@ -140,7 +140,7 @@ def judge(
         for start in range(0, len(source), model.batch_size):
             part = slice(start, min(start + model.batch_size, len(source)))
             for name, judgement in zip(names[part], loaded.judge(source[part]), strict=True):
-                rows += [{"image": name, **judgement.to_json()}]
+                rows += [{"image": name, **judgement.to_dict()}]
                 if not common.json:
                     say(f"{name}: {judgement}")
     if common.json:
@@ -172,7 +172,7 @@ def recalibrate(
     images = load_images(nominal, **loading, skip_bad=skip_bad)
     loaded.recalibrate(images).save(guard)
     if common.json:
-        print_json({"guard": str(guard), "report": loaded.report.to_json(), "record": loaded.record})
+        print_json({"guard": str(guard), "report": loaded.report.to_dict(), "record": loaded.record})
     else:
         say(str(loaded.report))
 
@@ -200,7 +200,7 @@ def show(*, guard: Folder, common: Common) -> None:
     say(f"  supervisors   {', '.join(names)}")
     times = len(card["record"]["calibrations"])
     say(f"  false alarms  {card['settings']['false_alarms']:g}, calibrated {times} time{'s' if times > 1 else ''}")
-    say(str(GuardReport.from_json(card["report"])))
+    say(str(GuardReport.from_dict(card["report"])))
 
 
 app.command("serve")(guard_service.serve)

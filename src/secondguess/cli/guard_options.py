@@ -83,7 +83,7 @@ class GuardOptions:
             per_class=self.per_class,
             rule=plain(self.rule),  # type: ignore[arg-type]
             actions=_actions(self.action or []),  # type: ignore[arg-type]
-            sure=self.min_probability,
+            min_probability=self.min_probability,
             latency_ms=self.latency,
         )
 

@@ -33,7 +33,7 @@ DEFAULT: Mapping[Kind, Action] = {
 
 @dataclass(frozen=True)
 class Actions:
-    """Which action follows which kind of trouble.
+    """Which action follows which kind of anomaly.
 
     >>> Actions({"adversarial": "refuse"})(Verdict(("adversarial", "ambiguous")))
     'refuse'
@@ -48,7 +48,7 @@ class Actions:
     def __post_init__(self) -> None:
         for kind, action in self.chosen.items():
             if kind not in DEFAULT:
-                raise UserError(f"There is no kind of trouble {kind!r}; there is {', '.join(KINDS)}.")
+                raise UserError(f"There is no kind of anomaly {kind!r}; there is {', '.join(KINDS)}.")
             if action not in ACTIONS:
                 raise UserError(f"There is no action {action!r} for {kind!r}; there is {', '.join(ACTIONS)}.")
 
@@ -60,6 +60,6 @@ class Actions:
         """The action for one kind."""
         return self.chosen.get(kind, DEFAULT[kind])
 
-    def to_json(self) -> dict[str, str]:
+    def to_dict(self) -> dict[str, str]:
         """The action of every kind, by name."""
         return {kind: self.of(kind) for kind in DEFAULT}

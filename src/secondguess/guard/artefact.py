@@ -12,8 +12,9 @@ A guard belongs to one model. It is recognised by its fingerprint, or, where tha
 (another version of torch, the same weights in another file), by its answers to a few fixed noise images: the guard
 keeps the probabilities and the supervisors' scores of these, and both must come out again.
 
-Format 2. Format 1 kept its settings at the top of `guard.json` instead of under `settings`, its arrays in
-`panel.safetensors`, its supervisors in `supervisors/LABEL.safetensors` without digests, and knew no noise images.
+Format 3. Format 2 called `min_probability` `sure` and the `anomalies` of a panel `troubles`. Format 1 also kept its
+settings at the top of `guard.json` instead of under `settings`, its arrays in `panel.safetensors`, its supervisors in
+`supervisors/LABEL.safetensors` without digests, and knew no noise images.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import json
 import re
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,61 +34,109 @@ from numpy.typing import NDArray
 from secondguess import __version__
 from secondguess._files import make_folder, write_bytes, write_json
 from secondguess.errors import UserError
+from secondguess.guard.actions import Actions
 from secondguess.guard.cascade import Cascade
-from secondguess.guard.fitting import Bench
 from secondguess.guard.panel import Panel
+from secondguess.guard.pipeline import DecisionPipeline, Decisions, Settings
 from secondguess.guard.report import GuardReport
 from secondguess.guard.thresholds import Calibration
 from secondguess.supervisors import SupervisorSet
 from secondguess.supervisors.base import Supervisor
 
 if TYPE_CHECKING:
-    from secondguess.guard.guard import Guard
     from secondguess.model.classifier import Classifier
 
-__all__ = ["FORMAT", "load_arrays", "load_guard", "prefixed", "read_card", "save_guard", "store_arrays", "within"]
+__all__ = [
+    "FORMAT",
+    "StoredGuard",
+    "decision_arrays",
+    "decision_fields",
+    "load_arrays",
+    "prefixed",
+    "read_card",
+    "read_guard",
+    "store_arrays",
+    "with_anomalies",
+    "within",
+    "write_guard",
+]
 
-FORMAT = 2
+FORMAT = 3
 CARD = "guard.json"
 CANARIES = 8
 TOLERANCE = 1e-3  # of what a model answers in another version of its library
-SETTINGS = ("false_alarms", "per_class", "rule", "sure", "latency_ms")
+OLD_SETTINGS = ("false_alarms", "per_class", "rule", "sure", "latency_ms")  # of formats 1 and 2
 DAMAGE = (KeyError, TypeError, ValueError, AttributeError)
 
 
-def save_guard(guard: Guard, folder: str | Path) -> Path:
+@dataclass(frozen=True, eq=False)
+class StoredGuard:
+    """What a folder holds.
+
+    Attributes:
+        classifier: the system under test, of which the folder keeps the fingerprint, and the description if it has one.
+        pipeline: judges.
+        settings: what was asked for.
+        shape: (C, H, W) of the images.
+        record: how it was fitted and calibrated.
+        report: what to expect of it.
+    """
+
+    classifier: Classifier
+    pipeline: DecisionPipeline
+    settings: Settings
+    shape: tuple[int, int, int]
+    record: dict[str, Any]
+    report: GuardReport
+
+
+def write_guard(guard: StoredGuard, folder: str | Path) -> Path:
     """Write a fitted guard into `folder`, which is made if need be; an older guard in it is replaced."""
     folder = make_folder(folder)
     if any(folder.iterdir()) and not (folder / CARD).is_file():
         raise UserError(f"{folder} holds something else than a guard; name a folder of its own.")
-    bench = guard._check_fitted()
+    pipeline, classifier = guard.pipeline, guard.classifier
     make_folder(folder / "supervisors")
     files = [
         _store_supervisor(folder, label, one)
-        for label, one in zip(bench.jury.labels, bench.jury.supervisors, strict=True)
+        for label, one in zip(pipeline.labels, pipeline.supervisors.supervisors, strict=True)
     ]
-    arrays = prefixed("panel", bench.panel.arrays()) | prefixed("calibration", guard._calibration.arrays())
-    if bench.cascade is not None:
-        arrays |= prefixed("cascade", bench.cascade.arrays())
-    arrays |= prefixed("canary", _canary(guard.classifier, bench.jury, guard.shape))
+    arrays = decision_arrays(pipeline) | prefixed("canary", _canary(classifier, pipeline.supervisors, guard.shape))
     card = {
         "format": FORMAT,
         "secondguess": __version__,
-        "model": {"name": guard.classifier.name, "fingerprint": guard.classifier.fingerprint},
+        "model": {"name": classifier.name, "fingerprint": classifier.fingerprint},
         "shape": list(guard.shape),
-        "class_names": list(guard.class_names),
-        "settings": {name: getattr(guard, name) for name in SETTINGS},
-        "actions": dict(guard.actions.chosen),
+        "class_names": list(pipeline.class_names),
+        "settings": asdict(guard.settings),
+        "actions": dict(pipeline.actions.chosen),
         "supervisors": files,
         "arrays": store_arrays(folder, arrays),
-        "panel": bench.panel.card(),
-        "cascade": None if bench.cascade is None else bench.cascade.card(),
+        "panel": pipeline.panel.card(),
+        "cascade": None if pipeline.cascade is None else pipeline.cascade.card(),
         "record": guard.record,
-        "report": guard.report.to_json(),
+        "report": guard.report.to_dict(),
     }
     write_json(folder / CARD, card)
     _sweep(folder, {card["arrays"], *files})  # type: ignore[arg-type]
     return folder
+
+
+def decision_arrays(decisions: Decisions) -> dict[str, NDArray[Any]]:
+    """The arrays of panel, calibration and cascade, for `load_decisions`."""
+    arrays = prefixed("panel", decisions.panel.arrays()) | prefixed("calibration", decisions.calibration.arrays())
+    return arrays if decisions.cascade is None else arrays | prefixed("cascade", decisions.cascade.arrays())
+
+
+def decision_fields(card: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    """The fields of `Decisions` that a card and its arrays say, all but the labels and the settings."""
+    return {
+        "class_names": tuple(card["class_names"]),
+        "panel": Panel.restored(card["panel"], within("panel", arrays)),
+        "calibration": Calibration.from_arrays(within("calibration", arrays)),
+        "cascade": None if card["cascade"] is None else Cascade.restored(card["cascade"], within("cascade", arrays)),
+        "actions": Actions(card["actions"]),
+    }
 
 
 def read_card(folder: str | Path) -> dict[str, Any]:
@@ -109,25 +159,25 @@ def read_card(folder: str | Path) -> dict[str, Any]:
     return card
 
 
-def load_guard(folder: str | Path, classifier: Classifier) -> Guard:
+def read_guard(folder: str | Path, classifier: Classifier) -> StoredGuard:
     """Read a guard for the classifier it was fitted on; a `UserError` for any other."""
-    from secondguess.guard.guard import Guard
-
     folder, card = Path(folder), read_card(folder)
     try:
         arrays = load_arrays(folder, card)
-        jury = SupervisorSet([Supervisor.load(_checked(folder, name)) for name in card["supervisors"]])
-        panel = Panel.restored(card["panel"], within("panel", arrays))
-        cascade = None if card["cascade"] is None else Cascade.restored(card["cascade"], within("cascade", arrays))
-        guard = Guard(list(jury.supervisors), actions=card["actions"], **card["settings"])
-        guard.record, guard.report = card["record"], GuardReport.from_json(card["report"])
-        shape = tuple(card["shape"])
-        _recognise(classifier, card, within("canary", arrays), jury, shape)
-        calibration = Calibration.from_arrays(within("calibration", arrays))
-        guard._settle(classifier, Bench(jury, panel, cascade), calibration, shape, tuple(card["class_names"]))
+        supervisors = SupervisorSet([Supervisor.load(_checked(folder, name)) for name in card["supervisors"]])
+        settings, shape = Settings(**card["settings"]), tuple(card["shape"])
+        report = GuardReport.from_dict(card["report"])
+        _recognise(classifier, card, within("canary", arrays), supervisors, shape)
+        pipeline = DecisionPipeline(
+            labels=supervisors.labels,
+            false_alarms=settings.false_alarms,
+            min_probability=settings.min_probability,
+            supervisors=supervisors,
+            **decision_fields(card, arrays),
+        )
     except DAMAGE as error:
         raise UserError(f"The guard in {folder} is damaged ({type(error).__name__}: {error}); fit it again.") from error
-    return guard
+    return StoredGuard(classifier, pipeline, settings, shape, card["record"], report)
 
 
 def load_arrays(folder: Path, card: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
@@ -143,7 +193,11 @@ def load_arrays(folder: Path, card: Mapping[str, Any]) -> dict[str, NDArray[Any]
 
 
 def _recognise(
-    classifier: Classifier, card: Mapping[str, Any], known: Mapping[str, NDArray[Any]], jury: SupervisorSet, shape: Any
+    classifier: Classifier,
+    card: Mapping[str, Any],
+    known: Mapping[str, NDArray[Any]],
+    supervisors: SupervisorSet,
+    shape: Any,
 ) -> None:
     """Raise a `UserError` unless the classifier is the one that the guard was fitted on."""
     mine, its = classifier.fingerprint, card["model"]["fingerprint"]
@@ -156,7 +210,7 @@ def _recognise(
     if not known:
         raise UserError(refusal)
     try:
-        answers = _canary(classifier, jury, shape)
+        answers = _canary(classifier, supervisors, shape)
     except UserError as error:
         raise UserError(f"{refusal} ({error})") from error
     same = all(
@@ -173,14 +227,14 @@ def _recognise(
         )
 
 
-def _canary(classifier: Classifier, jury: SupervisorSet, shape: tuple[int, int, int]) -> dict[str, NDArray[Any]]:
+def _canary(classifier: Classifier, supervisors: SupervisorSet, shape: tuple[int, int, int]) -> dict[str, NDArray[Any]]:
     """What the classifier and the supervisors say of a few fixed noise images."""
     from secondguess.images.sources import ArraySource
 
     noise = np.random.default_rng(0).random((CANARIES, *shape), dtype=np.float32)
-    observation = classifier.observe(ArraySource(noise, "NCHW"), jury.needs)
+    observation = classifier.observe(ArraySource(noise, "NCHW"), supervisors.needs)
     # Distances of noise to the data differ by rounding in their last digits, whatever their size.
-    scores = np.arcsinh(jury.score(observation))
+    scores = np.arcsinh(supervisors.score(observation))
     return {"probabilities": observation.probabilities, "scores": np.clip(scores, -1e3, 1e3)}
 
 
@@ -246,9 +300,22 @@ def within(name: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[A
 
 def _from_1(card: dict[str, Any]) -> dict[str, Any]:
     """Format 1 as format 2."""
-    moved = {name: card.pop(name) for name in SETTINGS if name in card}
+    moved = {name: card.pop(name) for name in OLD_SETTINGS if name in card}
     files = [f"supervisors/{_plain(label)}.safetensors" for label in card["supervisors"]]
     return card | {"format": 2, "settings": moved, "supervisors": files, "arrays": "panel.safetensors"}
 
 
-MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _from_1}
+def _from_2(card: dict[str, Any]) -> dict[str, Any]:
+    """Format 2 as format 3."""
+    settings = {"min_probability" if name == "sure" else name: value for name, value in card["settings"].items()}
+    cascade = card["cascade"] and card["cascade"] | {"first": with_anomalies(card["cascade"]["first"])}
+    panel = with_anomalies(card["panel"])
+    return card | {"format": 3, "settings": settings, "panel": panel, "cascade": cascade}
+
+
+def with_anomalies(panel: Mapping[str, Any]) -> dict[str, Any]:
+    """The card of a panel that calls its anomalies troubles, as it is now."""
+    return {"anomalies" if name == "troubles" else name: value for name, value in panel.items()}
+
+
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _from_1, 2: _from_2}

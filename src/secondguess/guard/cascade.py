@@ -56,8 +56,8 @@ class Cascade:
     budget: float
     costs: Floats
 
-    def judge(self, panel: Panel, n: int, ask: Ask) -> tuple[Floats, Floats, Floats]:
-        """Scores (n, m), statistics (n,) and probabilities of troubles (n, t); scores nobody asked for are NaN.
+    def combine(self, panel: Panel, n: int, ask: Ask) -> tuple[Floats, Floats, Floats]:
+        """Scores (n, m), statistics (n,) and probabilities of anomalies (n, t); scores nobody asked for are NaN.
 
         Args:
             panel: of all supervisors.
@@ -66,18 +66,18 @@ class Cascade:
         """
         scores = np.full((n, len(self.costs)), np.nan)
         scores[:, self.cheap] = ask(None, self.cheap)
-        first, _ = self.first.judge(scores[:, self.cheap])
+        first, _ = self.first.combine(scores[:, self.cheap])
         statistics = first - self.limit - FAR
-        chances = np.full((n, len(panel.troubles)), 1 / len(panel.troubles))
+        chances = np.full((n, len(panel.anomalies)), 1 / len(panel.anomalies))
         asked = np.flatnonzero(first > self.limit)
         if len(asked):
             scores[asked[:, None], self.dear] = ask(asked, self.dear)
-            statistics[asked], chances[asked] = panel.judge(scores[asked])
+            statistics[asked], chances[asked] = panel.combine(scores[asked])
         return scores, statistics, chances
 
-    def judge_scores(self, panel: Panel, scores: Floats) -> tuple[Floats, Floats, Floats]:
+    def combine_scores(self, panel: Panel, scores: Floats) -> tuple[Floats, Floats, Floats]:
         """The same for images whose scores (n, m) are all known."""
-        return self.judge(
+        return self.combine(
             panel, len(scores), lambda rows, columns: (scores if rows is None else scores[rows])[:, columns]
         )
 
@@ -105,13 +105,13 @@ class Cascade:
 
 
 def fit_cascade(
-    nominal: Floats, troubles: Mapping[Kind, Floats], costs: Floats, budget: float, *, rule: Rule, seed: int = 0
+    nominal: Floats, anomalies: Mapping[Kind, Floats], costs: Floats, budget: float, *, rule: Rule, seed: int = 0
 ) -> Cascade | None:
     """Choose who is asked first; None where the budget is enough to ask everybody always.
 
     Args:
         nominal: (n, m) scores, as for `fit_panel`.
-        troubles: (k, m) scores for each kind of trouble.
+        anomalies: (k, m) scores for each kind of anomaly.
         costs: (m,) milliseconds an image.
         budget: milliseconds an image.
         rule: of both panels.
@@ -128,7 +128,7 @@ def fit_cascade(
         )
     count = max(1, int((spent <= budget / 2).sum()))
     cheap, dear = np.sort(order[:count]), np.sort(order[count:])
-    first = fit_panel(nominal[:, cheap], {k: s[:, cheap] for k, s in troubles.items()}, rule=rule, seed=seed)
+    first = fit_panel(nominal[:, cheap], {k: s[:, cheap] for k, s in anomalies.items()}, rule=rule, seed=seed)
     share = (budget - spent[count - 1]) / float(costs[dear].sum())
-    statistics, _ = first.judge(nominal[:, cheap])
+    statistics, _ = first.combine(nominal[:, cheap])
     return Cascade(cheap, dear, first, float(np.quantile(statistics, 1 - share)), float(budget), costs)

@@ -18,13 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.errors import UserError
+from secondguess.guard.actions import Actions
 from secondguess.guard.cascade import Cascade, fit_cascade
-from secondguess.guard.panel import Panel, Rule, fit_panel
-from secondguess.guard.report import GuardReport, Seen, look_at
+from secondguess.guard.panel import Panel, fit_panel
+from secondguess.guard.pipeline import DecisionPipeline, Settings
+from secondguess.guard.report import GuardReport, Seen, summarise
 from secondguess.guard.stress_split import StressSplit
-from secondguess.guard.thresholds import Calibration, Threshold
+from secondguess.guard.thresholds import Calibration, Threshold, smallest_sample
 from secondguess.guard.verdicts import OF_STRESS, decide
-from secondguess.model.observation import Observation
 from secondguess.progress import Progress
 from secondguess.supervisors import SupervisorSet
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from secondguess.images import ImageSet
     from secondguess.model.classifier import Classifier
 
-__all__ = ["Bench", "Parts", "part", "report_on", "seat"]
+__all__ = ["Parts", "calibrate", "fit_pipeline", "split_images"]
 
 Floats = NDArray[np.float64]
 SORTS = {"corrupted": "corruption", "adversarial": "attack", "invalid": "source"}
@@ -55,7 +56,7 @@ class Parts:
     notes: tuple[str, ...] = ()
 
 
-def part(train: ImageSet, calibration: ImageSet | None, *, seed: int, most: int | None) -> Parts:
+def split_images(train: ImageSet, calibration: ImageSet | None, *, seed: int, most: int | None) -> Parts:
     """Share out the images; without calibration images, a third of the training images has to do.
 
     Args:
@@ -85,107 +86,116 @@ def part(train: ImageSet, calibration: ImageSet | None, *, seed: int, most: int 
     return Parts(train, learn, calibrate, notes)
 
 
-@dataclass(frozen=True, eq=False)
-class Bench:
-    """Everybody who judges: the supervisors, the panel that listens to them, and who is asked first.
-
-    Attributes:
-        jury: the fitted supervisors.
-        panel: of all of them.
-        cascade: None where all are always asked.
-    """
-
-    jury: SupervisorSet
-    panel: Panel
-    cascade: Cascade | None = None
-
-    def judge(self, observation: Observation) -> tuple[Floats, Floats, Floats]:
-        """Scores (n, m), statistics (n,) and probabilities of each kind of trouble (n, t)."""
-        if self.cascade is None:
-            scores = self.jury.score(observation)
-            return scores, *self.panel.judge(scores)
-
-        def ask(rows: NDArray[np.int64] | None, columns: NDArray[np.int64]) -> Floats:
-            return self.jury.score(observation if rows is None else observation.take(rows), columns.tolist())
-
-        return self.cascade.judge(self.panel, len(observation), ask)
-
-    def judge_scores(self, scores: Floats) -> tuple[Floats, Floats]:
-        """Statistics and probabilities of troubles, from scores (n, m) that are all known."""
-        if self.cascade is None:
-            return self.panel.judge(scores)
-        return self.cascade.judge_scores(self.panel, scores)[1:]
-
-
-def seat(
+def fit_pipeline(
     classifier: Classifier,
-    jury: SupervisorSet,
+    supervisors: SupervisorSet,
     parts: Parts,
-    rehearsal: StressSplit | None,
+    stress: StressSplit | None,
+    settings: Settings,
+    actions: Actions,
     *,
-    rule: Rule,
-    latency_ms: float | None,
     seed: int,
     progress: Progress,
-) -> Bench:
-    """Fit the supervisors on training images, and the panel on nominal images and stress sets."""
-    with progress.task("Observing the training images", len(parts.train)) as advance:
-        seen = classifier.observe(parts.train, jury.needs, progress=advance)
-    labels = parts.train.labels if parts.train.is_labelled else None
-    fitted = jury.fit(seen, labels)
-    nominal = classifier.observe(parts.learn, jury.needs)
-    stress = {} if rehearsal is None else rehearsal.learn
-    scores = fitted.score(nominal)
-    troubles = {
-        OF_STRESS[kind]: fitted.score(classifier.observe(images, jury.needs)) for kind, images in stress.items()
-    }
-    panel = fit_panel(scores, troubles, rule=rule, seed=seed)
-    cascade = None
-    if latency_ms is not None:
-        cascade = fit_cascade(scores, troubles, fitted.costs(nominal), latency_ms, rule=rule, seed=seed)
-    return Bench(fitted, panel, cascade)
+) -> tuple[DecisionPipeline, GuardReport]:
+    """Fit the supervisors on training images, the panel on nominal images and stress sets, then the threshold.
+
+    Returns:
+        The pipeline, and what to expect of it: it is tried on stress sets that nothing was learnt from.
+    """
+    fitted, panel, cascade = _learn(classifier, supervisors, parts, stress, settings, seed, progress)
+    observed = classifier.observe(parts.calibrate, fitted.needs)
+    scores = fitted.score(observed)
+    statistics, _ = _combined(panel, cascade, scores)
+    pipeline = DecisionPipeline(
+        labels=fitted.labels,
+        class_names=observed.class_names,
+        panel=panel,
+        calibration=calibrate(statistics, observed.predictions, settings),
+        cascade=cascade,
+        false_alarms=settings.false_alarms,
+        min_probability=settings.min_probability,
+        actions=actions,
+        supervisors=fitted,
+    )
+    return pipeline, _report(classifier, pipeline, scores, stress, parts.notes)
 
 
-def report_on(
+def calibrate(statistics: Floats, classes: NDArray[np.int64], settings: Settings) -> Calibration:
+    """The calibration of statistics (n,) of nominal images with these predicted classes (n,)."""
+    return Calibration.of(
+        statistics, classes if settings.per_class else None, minimum=smallest_sample(settings.false_alarms)
+    )
+
+
+def _learn(
     classifier: Classifier,
-    bench: Bench,
-    calibration: Calibration,
+    supervisors: SupervisorSet,
+    parts: Parts,
+    stress: StressSplit | None,
+    settings: Settings,
+    seed: int,
+    progress: Progress,
+) -> tuple[SupervisorSet, Panel, Cascade | None]:
+    needs = supervisors.needs
+    with progress.task("Observing the training images", len(parts.train)) as advance:
+        seen = classifier.observe(parts.train, needs, progress=advance)
+    fitted = supervisors.fit(seen, parts.train.labels if parts.train.is_labelled else None)
+    nominal = classifier.observe(parts.learn, needs)
+    scores = fitted.score(nominal)
+    anomalies = {
+        OF_STRESS[kind]: fitted.score(classifier.observe(images, needs))
+        for kind, images in ({} if stress is None else stress.learn).items()
+    }
+    panel = fit_panel(scores, anomalies, rule=settings.rule, seed=seed)
+    if settings.latency_ms is None:
+        return fitted, panel, None
+    costs = fitted.costs(nominal)
+    return (
+        fitted,
+        panel,
+        fit_cascade(scores, anomalies, costs, settings.latency_ms, rule=settings.rule, seed=seed),
+    )
+
+
+def _combined(panel: Panel, cascade: Cascade | None, scores: Floats) -> tuple[Floats, Floats]:
+    """Statistics (n,) and probabilities of anomalies (n, t), from scores (n, m) that are all known."""
+    return panel.combine(scores) if cascade is None else cascade.combine_scores(panel, scores)[1:]
+
+
+def _report(
+    classifier: Classifier,
+    pipeline: DecisionPipeline,
     nominal: Floats,
-    rehearsal: StressSplit | None,
-    *,
-    rate: float,
-    sure: float,
+    stress: StressSplit | None,
     notes: tuple[str, ...],
 ) -> GuardReport:
-    """Try a guard on the stress sets that nothing was learnt from.
+    """Try a pipeline on the stress sets that nothing was learnt from.
 
     Args:
         classifier: the system under test.
-        bench: who judges.
-        calibration: of its statistics.
+        pipeline: judges.
         nominal: (n, m) scores of the calibration images.
-        rehearsal: with the stress sets.
-        rate: of false alarms.
-        sure: see `decide`.
+        stress: with the stress sets.
         notes: for the report.
     """
-    statistics, _ = bench.judge_scores(nominal)
-    everybody = None if bench.cascade is None else Threshold.at(bench.panel.judge(nominal)[0], rate)
+    panel, cascade, rate = pipeline.panel, pipeline.cascade, pipeline.false_alarms
+    statistics, _ = _combined(panel, cascade, nominal)
+    everybody = None if cascade is None else Threshold.at(panel.combine(nominal)[0], rate)
     seen: dict[str, Seen] = {}
-    for kind, images in ({} if rehearsal is None else rehearsal.test).items():
-        observation = classifier.observe(images, bench.jury.needs)
-        scores = bench.jury.score(observation)
-        found, chances = bench.judge_scores(scores)
-        alarms = calibration.p_values(found, observation.predictions) <= rate
-        codes = decide(alarms, chances, bench.panel.troubles, sure)
-        whole = None if everybody is None else everybody.alarms(bench.panel.judge(scores)[0])
-        seen[kind] = look_at(kind, statistics, found, codes, _sorts(kind, images.columns), whole)
+    for kind, images in ({} if stress is None else stress.test).items():
+        observation = classifier.observe(images, pipeline.supervisors.needs)
+        scores = pipeline.supervisors.score(observation)
+        found, chances = _combined(panel, cascade, scores)
+        alarms = pipeline.calibration.p_values(found, observation.predictions) <= rate
+        codes = decide(alarms, chances, panel.anomalies, pipeline.min_probability)
+        whole = None if everybody is None else everybody.alarms(panel.combine(scores)[0])
+        seen[kind] = summarise(kind, statistics, found, codes, _sorts(kind, images.columns), whole)
     grey = None
-    if bench.cascade is not None:
-        first, _ = bench.cascade.first.judge(nominal[:, bench.cascade.cheap])
-        grey = float((first > bench.cascade.limit).mean())
-    extra = () if rehearsal is None else rehearsal.notes
-    return GuardReport(rate, calibration.realised(rate), len(nominal), seen, grey, (*notes, *extra))
+    if cascade is not None:
+        first, _ = cascade.first.combine(nominal[:, cascade.cheap])
+        grey = float((first > cascade.limit).mean())
+    extra = () if stress is None else stress.notes
+    return GuardReport(rate, pipeline.calibration.realised(rate), len(nominal), seen, grey, (*notes, *extra))
 
 
 def _sorts(kind: str, columns: Mapping[str, NDArray[Any]]) -> NDArray[Any] | None:

@@ -11,7 +11,7 @@ twentieth to a sixth of the image. It is filled with a texture or a patch of a p
 the median of the border pixels.
 
 A panel that has met photographs, textures and shuffled images alone may take images of another data set for
-adversarial ones. Silhouettes take the place of every other of these images; that share was chosen by looking at clothes
+adversarial ones. Foreign objects take the place of every other of these images; that share was chosen by looking at clothes
 as invalid images for a classifier of MNIST, so results on that pair are not independent of it.
 """
 
@@ -29,14 +29,14 @@ from secondguess.stress.textures import TEXTURES, texture
 if TYPE_CHECKING:
     from secondguess.images import ImageSet
 
-__all__ = ["silhouettes"]
+__all__ = ["foreign_objects"]
 
 Floats = NDArray[np.float32]
 LOOKED_AT = 200  # nominal images, for the background
 
 
-def silhouettes(nominal: ImageSet, *, seed: int) -> ImageSet:
-    """As many things of no class as there are nominal images, in their shape; the column `source` says silhouettes."""
+def foreign_objects(nominal: ImageSet, *, seed: int) -> ImageSet:
+    """As many things of no class as there are nominal images, in their shape."""
     from secondguess.images import ImageSet
 
     photos = Invalid("photos").make(nominal, seed=seed).images
@@ -57,7 +57,7 @@ def silhouettes(nominal: ImageSet, *, seed: int) -> ImageSet:
         GeneratedSource(len(nominal), nominal.shape, make),
         np.full(len(nominal), -1, dtype=np.int64),
         class_names=nominal.class_names,
-        columns={"source": np.full(len(nominal), "silhouettes")},
+        columns={"source": np.full(len(nominal), "foreign_objects")},
     )
 
 

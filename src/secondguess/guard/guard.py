@@ -1,45 +1,49 @@
 """From a score to a decision: supervisors, one calibrated p-value, a verdict, an action.
 
-    guard = Guard(false_alarms=0.01).fit(classifier, train, calibration)
+    guard = Guard(false_alarms=0.01).fit(model, train, calibration)
     for judgement in guard.judge(images):
         print(judgement.class_name, judgement.p_value, judgement.verdict, judgement.action)
 
-How it learns is in `fitting`, what the p-value promises in `thresholds`, where the verdict comes from in `panel`.
+How it learns is in `fitting`, what happens at run time in `pipeline`, what the p-value promises in `thresholds`, where
+the verdict comes from in `panel`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-import numpy as np
-from numpy.typing import NDArray
-
 from secondguess.errors import UserError
 from secondguess.guard.actions import Action, Actions
-from secondguess.guard.fitting import Bench, part, report_on, seat
+from secondguess.guard.artefact import StoredGuard, read_guard, write_guard
+from secondguess.guard.fitting import calibrate, fit_pipeline, split_images
 from secondguess.guard.inputs import as_images
 from secondguess.guard.judgements import Judgements
 from secondguess.guard.panel import Rule
+from secondguess.guard.pipeline import DecisionPipeline, Settings
 from secondguess.guard.recommended import RECOMMENDED, recommended
 from secondguess.guard.report import GuardReport
 from secondguess.guard.stress_split import StressSplit, make_stress_split
-from secondguess.guard.thresholds import Calibration, smallest_sample
-from secondguess.guard.verdicts import Kind, decide
+from secondguess.guard.thresholds import smallest_sample
+from secondguess.guard.verdicts import Kind
+from secondguess.model.classifier import Classifier
 from secondguess.progress import Progress, Silent
-from secondguess.supervisors import SupervisorSet, make_all
-from secondguess.supervisors.base import Supervisor
+from secondguess.results import Result
+from secondguess.supervisors import Supervisor, SupervisorSet, make_all
 
 if TYPE_CHECKING:
     from secondguess.images import ImageSet
-    from secondguess.model.classifier import Classifier
     from secondguess.model.observation import Needs, Observation
+    from secondguess.model.session import Session
 
 __all__ = ["Guard"]
 
+LINES = 10  # of a summary
 
-class Guard:
+
+class Guard(Result):
     """Watches a classifier at run time.
 
     Args:
@@ -48,17 +52,23 @@ class Guard:
         per_class: keep that share within every predicted class that has enough calibration images.
         rule: how the supervisors' scores become one: `"learnt"` from stress sets, or a plain rule over their p-values,
             `"bonferroni"`, `"harmonic"` or `"cauchy"`, for a guard that knows that something is wrong but not what.
-        actions: what to do about each kind of trouble, where it differs from the defaults.
-        sure: the probability from which one kind of trouble is enough for a verdict; below it, two are named.
-        latency_ms: milliseconds an image that the supervisors may take; see `cascade`.
+        actions: what to do about each kind of anomaly, where it differs from the defaults.
+        min_probability: from which one kind of anomaly is enough for a verdict; below it, two are named.
+        latency_ms: milliseconds per image that the supervisors may take; see `cascade`.
 
     Attributes:
         report: what to expect; after `fit`.
         record: how it was fitted and calibrated, JSON-able; after `fit`.
+        classifier: the system under test; after `fit`.
+        shape: (C, H, W) of its images; after `fit`.
+        session: through which it looks at images; after `fit`.
     """
 
     report: GuardReport
     record: dict[str, Any]
+    classifier: Classifier
+    shape: tuple[int, int, int]
+    session: Session
 
     def __init__(
         self,
@@ -68,24 +78,28 @@ class Guard:
         per_class: bool = False,
         rule: Rule = "learnt",
         actions: Mapping[Kind, Action] | None = None,
-        sure: float = 0.7,
+        min_probability: float = 0.7,
         latency_ms: float | None = None,
     ) -> None:
         smallest_sample(false_alarms)
-        if not 0 < sure <= 1:
-            raise UserError(f"sure is {sure!r}; give the probability, up to 1, from which a single kind is enough.")
+        if not 0 < min_probability <= 1:
+            raise UserError(
+                f"min_probability is {min_probability!r}; give the probability, up to 1, from which a single kind is "
+                "enough."
+            )
         self.supervisors, self.false_alarms, self.per_class = supervisors, false_alarms, per_class
-        self.rule, self.sure, self.latency_ms = rule, sure, latency_ms
+        self.rule, self.min_probability, self.latency_ms = rule, min_probability, latency_ms
         self.actions = Actions(dict(actions or {}))
-        self._bench: Bench | None = None
+        self._pipeline: DecisionPipeline | None = None
 
     def __repr__(self) -> str:
-        who = ", ".join(self._bench.jury.labels) if self._bench else str(self.supervisors)
-        return f"Guard({who}; {self.false_alarms:g} false alarms; {'fitted' if self._bench else 'not fitted'})"
+        who = ", ".join(self._pipeline.labels) if self._pipeline else str(self.supervisors)
+        fitted = "fitted" if self._pipeline else "not fitted"
+        return f"Guard({who}; {self.false_alarms:g} false alarms; {fitted})"
 
     def fit(
         self,
-        classifier: Classifier,
+        model: Any,
         train: ImageSet,
         calibration: ImageSet | None = None,
         stress: Literal["generated"] | StressSplit | None = "generated",
@@ -94,10 +108,10 @@ class Guard:
         fit_images: int | None = 20_000,
         progress: Progress | None = None,
     ) -> Self:
-        """Learn what is nominal, what trouble looks like, and where to draw the line.
+        """Learn what is nominal, what anomalies look like, and where to draw the line.
 
         Args:
-            classifier: the system under test.
+            model: the system under test: a classifier, or anything that `Classifier.open` takes.
             train: labelled images it was trained on.
             calibration: nominal images it was not trained on, hundreds or better thousands. One half teaches the panel,
                 the other half sets the threshold.
@@ -106,60 +120,56 @@ class Guard:
             fit_images: the most training images that supervisors are fitted on.
             progress: where to report.
         """
-        progress = progress or Silent()
-        parts = part(train, calibration, seed=seed, most=fit_images)
-        least = smallest_sample(self.false_alarms)
+        progress, classifier = progress or Silent(), Classifier.open(model)
+        parts = split_images(train, calibration, seed=seed, most=fit_images)
+        least, rate = smallest_sample(self.false_alarms), self.false_alarms
         if len(parts.calibrate) < least:
             raise UserError(
-                f"A false-alarm rate of {self.false_alarms:g} cannot be promised: {len(parts.calibrate)} calibration "
-                f"images are left for the threshold (half of those given), and {least} are needed; give more nominal "
-                "images, or allow more false alarms."
+                f"A false-alarm rate of {rate:g} cannot be promised: {len(parts.calibrate)} calibration images are "
+                f"left for the threshold (half of those given), and {least} are needed; give more nominal images, or "
+                "allow more false alarms."
             )
         named = recommended(classifier) if self.supervisors == RECOMMENDED else make_all(self.supervisors)
-        jury = SupervisorSet(named)
-        classifier.check(jury.needs, "The guard")
-        rehearsal = stress if isinstance(stress, StressSplit) else None
+        supervisors = SupervisorSet(named)
+        classifier.check(supervisors.needs, "The guard")
+        split = stress if isinstance(stress, StressSplit) else None
         if stress == "generated" and self.rule == "learnt":
-            rehearsal = make_stress_split(
+            split = make_stress_split(
                 classifier, train, parts.learn, parts.calibrate, seed=seed, device=classifier.device, progress=progress
             )
-        bench = seat(
-            classifier,
-            jury,
-            parts,
-            rehearsal,
-            rule=self.rule,
-            latency_ms=self.latency_ms,
-            seed=seed,
-            progress=progress,
-        )
-        observed = classifier.observe(parts.calibrate, jury.needs)
-        scores = bench.jury.score(observed)
-        found = self._calibrated(bench, bench.judge_scores(scores)[0], observed.predictions)
-        self.report = report_on(
-            classifier,
-            bench,
-            found,
-            scores,
-            rehearsal,
-            rate=self.false_alarms,
-            sure=self.sure,
-            notes=parts.notes,
+        pipeline, self.report = fit_pipeline(
+            classifier, supervisors, parts, split, self.settings, self.actions, seed=seed, progress=progress
         )
         self.record = {
             "seed": seed,
             "fitted_on": _card(parts.train),
             "panel_on": _card(parts.learn),
-            "stress": {} if rehearsal is None else {kind: len(one) for kind, one in rehearsal.learn.items()},
-            "calibrations": [_card(parts.calibrate) | {"groups": _texts(found.sizes)}],
+            "stress": {} if split is None else {kind: len(one) for kind, one in split.learn.items()},
+            "calibrations": [_card(parts.calibrate) | {"groups": _texts(pipeline.calibration.sizes)}],
         }
-        self._settle(classifier, bench, found, train.shape, observed.class_names)
-        return self
+        return self._ready(classifier, pipeline, train.shape)
+
+    @property
+    def settings(self) -> Settings:
+        """What was asked for."""
+        return Settings(self.false_alarms, self.per_class, self.rule, self.min_probability, self.latency_ms)
+
+    @property
+    def pipeline(self) -> DecisionPipeline:
+        """What turns observations into judgements; after `fit`."""
+        if self._pipeline is None:
+            raise UserError("This guard has not learnt anything yet; call fit(model, train, calibration) first.")
+        return self._pipeline
 
     @property
     def needs(self) -> Needs:
         """What must have been observed for `judge_observation`."""
-        return self._check_fitted().jury.needs
+        return self.pipeline.supervisors.needs
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The names of the classes."""
+        return self.pipeline.class_names
 
     def judge(self, images: Any) -> Judgements:
         """Judge the classifier's predictions of images.
@@ -167,87 +177,76 @@ class Guard:
         Args:
             images: one or several, in any form that `secondguess.guard.inputs.as_images` takes.
         """
-        self._check_fitted()
-        return self._judged(self._session.observe(as_images(images, self.shape)))
+        pipeline = self.pipeline
+        return pipeline.judge(self.session.observe(as_images(images, self.shape)))
 
     def judge_observation(self, observation: Observation) -> Judgements:
         """Judge predictions that have been observed already, with what `needs` says."""
-        self._check_fitted()
-        return self._judged(observation)
+        return self.pipeline.judge(observation)
 
     def recalibrate(self, nominal: ImageSet) -> Self:
         """Draw the line anew from fresh nominal images, by which nothing else changes.
 
-        Supervisors and panel stay as they are. The report keeps what it says of troubles, which was measured with the
+        Supervisors and panel stay as they are. The report keeps what it says of anomalies, which was measured with the
         old threshold, and says so.
         """
-        bench = self._check_fitted()
-        from dataclasses import replace
-
-        observed = self.classifier.observe(nominal, bench.jury.needs)
-        _, statistics, _ = bench.judge(observed)
-        found = self._calibrated(bench, statistics, observed.predictions)
-        self._calibration = found
-        note = "The threshold has been calibrated anew since what is said of troubles was measured."
+        pipeline = self.pipeline
+        observed = self.classifier.observe(nominal, self.needs)
+        found = calibrate(pipeline.combine(observed)[1], observed.predictions, self.settings)
+        self._pipeline = replace(pipeline, calibration=found)
+        note = "The threshold has been calibrated anew since what is said of anomalies was measured."
         notes = tuple(dict.fromkeys((*self.report.notes, note))) if self.report.seen else self.report.notes
-        self.report = replace(
-            self.report, false_alarms=found.realised(self.false_alarms), calibrated_on=len(nominal), notes=notes
-        )
+        rate = found.realised(self.false_alarms)
+        self.report = replace(self.report, false_alarms=rate, calibrated_on=len(nominal), notes=notes)
         self.record["calibrations"].append(_card(nominal) | {"groups": _texts(found.sizes)})
         return self
 
+    def summary(self) -> str:
+        """What it watches, what it promises, what it sees and what it will miss."""
+        if self._pipeline is None:
+            return repr(self)
+        first = f"A guard for {self.classifier.name}: {', '.join(self._pipeline.labels)}."
+        return "\n".join([first, *str(self.report).splitlines()][:LINES])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Settings, report and record, in values that JSON can hold."""
+        pipeline = self.pipeline
+        return {
+            "model": {"name": self.classifier.name, "fingerprint": self.classifier.fingerprint},
+            "shape": list(self.shape),
+            "class_names": list(self.class_names),
+            "supervisors": list(pipeline.labels),
+            "settings": asdict(self.settings),
+            "actions": self.actions.to_dict(),
+            "report": self.report.to_dict(),
+            "record": self.record,
+        }
+
     def save(self, folder: str | Path) -> Path:
         """Write the guard into a folder of its own; see `artefact`."""
-        from secondguess.guard.artefact import save_guard
-
-        self._check_fitted()
-        return save_guard(self, folder)
-
-    @classmethod
-    def load(cls, folder: str | Path, classifier: Classifier) -> Guard:
-        """Read a guard for the classifier it was fitted on; see `artefact`."""
-        from secondguess.guard.artefact import load_guard
-
-        return load_guard(folder, classifier)
-
-    def _judged(self, observation: Observation) -> Judgements:
-        assert self._bench is not None
-        bench, probabilities = self._bench, observation.probabilities
-        scores, statistics, chances = bench.judge(observation)
-        p_values = self._calibration.p_values(statistics, observation.predictions if self.per_class else None)
-        return Judgements(
-            probabilities=probabilities,
-            p_values=p_values,
-            codes=decide(p_values <= self.false_alarms, chances, bench.panel.troubles, self.sure),
-            chances=chances,
-            scores=scores,
-            labels=bench.jury.labels,
-            class_names=self.class_names,
-            panel=bench.panel,
-            policy=self.actions,
+        return write_guard(
+            StoredGuard(self.classifier, self.pipeline, self.settings, self.shape, self.record, self.report), folder
         )
 
-    def _calibrated(self, bench: Bench, statistics: NDArray[np.float64], classes: NDArray[np.int64]) -> Calibration:
-        minimum = smallest_sample(self.false_alarms)
-        return Calibration.of(statistics, classes if self.per_class else None, minimum=minimum)
+    @classmethod
+    def load(cls, folder: str | Path, model: Any) -> Guard:
+        """Read a guard for the model it was fitted on; see `artefact`.
 
-    def _settle(
-        self,
-        classifier: Classifier,
-        bench: Bench,
-        calibration: Calibration,
-        shape: tuple[int, int, int],
-        class_names: tuple[str, ...],
-    ) -> None:
+        Args:
+            folder: that `save` has written.
+            model: a classifier, or anything that `Classifier.open` takes.
+        """
+        stored = read_guard(folder, Classifier.open(model))
+        supervisors, actions = stored.pipeline.supervisors.supervisors, stored.pipeline.actions.chosen
+        guard = cls(list(supervisors), actions=actions, **asdict(stored.settings))
+        guard.record, guard.report = stored.record, stored.report
+        return guard._ready(stored.classifier, stored.pipeline, stored.shape)
+
+    def _ready(self, classifier: Classifier, pipeline: DecisionPipeline, shape: tuple[int, int, int]) -> Self:
         """Take up work with what was learnt, or read."""
-        self.classifier, self.shape, self.class_names = classifier, shape, class_names
-        self._bench, self._calibration = bench, calibration
-        self._session = classifier.session(bench.jury.needs, shape)
-
-    def _check_fitted(self) -> Bench:
-        if self._bench is None:
-            raise UserError("This guard has not learnt anything yet; call fit(classifier, train, calibration) first.")
-        return self._bench
+        self.classifier, self.shape, self._pipeline = classifier, shape, pipeline
+        self.session = classifier.session(pipeline.supervisors.needs, shape)
+        return self
 
 
 def _card(images: ImageSet) -> dict[str, Any]:

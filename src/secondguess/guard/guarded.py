@@ -34,7 +34,7 @@ class Guarded:
         from secondguess.model.classifier import Classifier
 
         if isinstance(guard, Guard):
-            guard._check_fitted()
+            _ = guard.pipeline  # fitted?
             if not _is_guarded(model, guard.classifier):
                 raise UserError("The guard was fitted on another model; fit one on this model, or hand in the other.")
             self.guard = guard

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from secondguess._files import make_folder, write_json
 from secondguess.guard.verdicts import Verdict, verdict_of
+from secondguess.results import Result
 
 if TYPE_CHECKING:
     from secondguess.guard.actions import Action, Actions
     from secondguess.guard.panel import Panel
 
 __all__ = ["Judgement", "Judgements"]
+
+LINES = 10  # of a summary
 
 
 @dataclass(frozen=True)
@@ -28,10 +34,10 @@ class Judgement:
         class_name: its name.
         probabilities: (K,) of the classifier.
         p_value: how often a nominal image is at least as suspicious; small = suspicious.
-        verdict: `nominal`, a kind of trouble, or two of them.
+        verdict: `nominal`, a kind of anomaly, or two of them.
         action: what to do.
         evidence: the p-value of each supervisor, the smallest first; those that a cascade did not ask are left out.
-        troubles: the probability of each kind of trouble, given that there is one.
+        anomalies: the probability of each kind of anomaly, given that there is one.
     """
 
     prediction: int
@@ -41,16 +47,20 @@ class Judgement:
     verdict: Verdict
     action: Action
     evidence: Mapping[str, float]
-    troubles: Mapping[str, float]
+    anomalies: Mapping[str, float]
 
     def __str__(self) -> str:
+        return self.summary()
+
+    def summary(self) -> str:
+        """One line for a person."""
         spoke = ", ".join(f"{name} {p:.3g}" for name, p in list(self.evidence.items())[:3])
         return (
             f"{self.class_name} ({self.probabilities[self.prediction]:.0%}): {self.verdict}, p = {self.p_value:.3g} "
             f"({spoke}) -> {self.action}"
         )
 
-    def to_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Plain Python values."""
         return {
             "prediction": self.prediction,
@@ -60,19 +70,19 @@ class Judgement:
             "verdict": list(self.verdict.kinds),
             "action": self.action,
             "evidence": dict(self.evidence),
-            "troubles": dict(self.troubles),
+            "anomalies": dict(self.anomalies),
         }
 
 
 @dataclass(frozen=True, eq=False)
-class Judgements:
+class Judgements(Result):
     """What a guard says of n predictions; `judgements[3]` is that of one, and they can be iterated over.
 
     Attributes:
         probabilities: (n, K) of the classifier.
         p_values: (n,).
         codes: (n, 2) the verdicts, as `secondguess.guard.verdicts.decide` gives them.
-        chances: (n, t) of each kind of trouble, given that there is one.
+        chances: (n, t) of each kind of anomaly, given that there is one.
         scores: (n, m) of the supervisors; NaN where a cascade did not ask.
         labels: m names of the supervisors.
         class_names: K names of the classes.
@@ -134,9 +144,23 @@ class Judgements:
             verdict,
             self.policy(verdict),
             dict(sorted(spoke.items(), key=lambda one: one[1])),
-            dict(zip(self.panel.troubles, self.chances[row].tolist(), strict=True)),
+            dict(zip(self.panel.anomalies, self.chances[row].tolist(), strict=True)),
         )
 
-    def to_json(self) -> list[dict[str, Any]]:
-        """Plain Python values, one entry an image."""
-        return [one.to_json() for one in self]
+    def summary(self) -> str:
+        """How many images raised an alarm, with which verdicts, and what to do about them."""
+        if len(self) == 1:
+            return self[0].summary()
+        first = f"{len(self)} images, {int(self.alarms.sum())} alarms"
+        counts = Counter((str(verdict), action) for verdict, action in zip(self.verdicts, self.actions, strict=True))
+        return "\n".join([first, *(f"  {n} {kind} -> {action}" for (kind, action), n in counts.most_common(LINES - 1))])
+
+    def to_dict(self) -> dict[str, Any]:
+        """One entry for each image, in values that JSON can hold."""
+        return {"images": len(self), "judgements": [one.to_dict() for one in self]}
+
+    def save(self, folder: str | Path) -> Path:
+        """Write `judgements.json` into a folder."""
+        folder = make_folder(folder)
+        write_json(folder / "judgements.json", self.to_dict())
+        return folder

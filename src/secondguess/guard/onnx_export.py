@@ -21,7 +21,8 @@ import numpy as np
 
 from secondguess._files import atomic_path, make_folder, write_bytes, write_json
 from secondguess.errors import UserError, require
-from secondguess.guard.artefact import prefixed, store_arrays
+from secondguess.guard.artefact import decision_arrays, store_arrays
+from secondguess.guard.runtime import FORMAT
 from secondguess.model.observation import Trace
 from secondguess.supervisors import Supervisor, SupervisorSet, get, names
 
@@ -31,9 +32,8 @@ if TYPE_CHECKING:
 
     from secondguess.guard.guard import Guard
 
-__all__ = ["FORMAT", "export_onnx", "score_graph"]
+__all__ = ["export_onnx", "score_graph"]
 
-FORMAT = 1
 OUTPUTS = ["probabilities", "scores"]
 
 
@@ -52,12 +52,12 @@ def export_onnx(guard: Guard, folder: str | Path) -> Path:
     from secondguess.model.backends.onnx_graph import OnnxBackend
     from secondguess.model.backends.torch_module import TorchBackend
 
-    bench, classifier = guard._check_fitted(), guard.classifier
-    located = classifier.locate(bench.jury.needs.traces, guard.shape)
+    pipeline, classifier = guard.pipeline, guard.classifier
+    located = classifier.locate(guard.needs.traces, guard.shape)
     layers = list(dict.fromkeys(located.values()))
     logits = "logits" in classifier.gives
     places = {trace: layers.index(layer) for trace, layer in located.items()}
-    scores = score_graph(bench.jury, logits=logits, places=places)
+    scores = score_graph(pipeline.supervisors, logits=logits, places=places)
     folder = make_folder(folder)
     backend = classifier.backend
     if isinstance(backend, TorchBackend):
@@ -72,26 +72,22 @@ def export_onnx(guard: Guard, folder: str | Path) -> Path:
         _export(scores, tensors, folder / "scores.onnx", given, OUTPUTS)
     else:
         raise UserError(f"{backend.kind} cannot be exported to ONNX; wrap the torch module itself, or an ONNX file.")
-    arrays = prefixed("panel", bench.panel.arrays()) | prefixed("calibration", guard._calibration.arrays())
-    if bench.cascade is not None:
-        arrays |= prefixed("cascade", bench.cascade.arrays())
     card = {
         "format": FORMAT,
         "shape": list(guard.shape),
-        "class_names": list(guard.class_names),
-        "false_alarms": guard.false_alarms,
-        "per_class": guard.per_class,
-        "sure": guard.sure,
-        "actions": dict(guard.actions.chosen),
-        "labels": list(bench.jury.labels),
+        "class_names": list(pipeline.class_names),
+        "false_alarms": pipeline.false_alarms,
+        "min_probability": pipeline.min_probability,
+        "actions": dict(pipeline.actions.chosen),
+        "labels": list(pipeline.labels),
         "mean": classifier.mean.tolist(),
         "std": classifier.std.tolist(),
         "channels_last": isinstance(backend, OnnxBackend) and backend.channels_last,
         "two_graphs": isinstance(backend, OnnxBackend),
         "layers": layers,
-        "panel": bench.panel.card(),
-        "cascade": None if bench.cascade is None else bench.cascade.card(),
-        "arrays": store_arrays(folder, arrays),
+        "panel": pipeline.panel.card(),
+        "cascade": None if pipeline.cascade is None else pipeline.cascade.card(),
+        "arrays": store_arrays(folder, decision_arrays(pipeline)),
     }
     write_json(folder / "onnx.json", card)
     return folder
@@ -109,7 +105,7 @@ def score_graph(supervisors: SupervisorSet, *, logits: bool, places: Mapping[Tra
     from torch import nn
 
     from secondguess.model.tensors import read_output, reduce_trace
-    from secondguess.supervisors.graph import Seen
+    from secondguess.supervisors.graph import Tensors
 
     class Scores(nn.Module):
         def __init__(self) -> None:
@@ -119,7 +115,7 @@ def score_graph(supervisors: SupervisorSet, *, logits: bool, places: Mapping[Tra
         def forward(self, raw: torch.Tensor, *layers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
             probabilities, values = read_output(raw, logits=logits)
             traces = {trace: reduce_trace(trace, layers[place]).double() for trace, place in places.items()}
-            seen = Seen(probabilities, values if logits else None, traces)
+            seen = Tensors(probabilities, values if logits else None, traces)
             return probabilities, torch.stack([part(seen) for part in self.parts], dim=1)
 
     return Scores()

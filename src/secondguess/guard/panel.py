@@ -1,18 +1,18 @@
-"""A panel of supervisors: one number for each prediction, and what kind of trouble it looks like.
+"""A panel of supervisors: one number for each prediction, and what kind of anomaly it looks like.
 
 From the scores s (m,) of an image, with the medians and spreads of nominal scores, come the features
 
     f_j = asinh((s_j - median_j) / spread_j)
 
 (linear near the middle, logarithmic far out, so that a score of 10^9 is no more than a large one) and a small network
-with one hidden layer gives the logits of `nominal` and of each kind of trouble. It has learnt them from nominal images
+with one hidden layer gives the logits of `nominal` and of each kind of anomaly. It has learnt them from nominal images
 and from stress sets, all kinds weighing the same. The statistic of the image is
 
-    T = log P(trouble) - log P(nominal) + max(0, -log(m min_j p_j))
+    T = log P(anomaly) - log P(nominal) + max(0, -log(m min_j p_j))
 
 with p_j the conformal p-value of supervisor j among the nominal images, interpolated between them so that rounding does
 not move it by a whole rank. The first part is what the panel has learnt. The second is Bonferroni's rule in logarithms:
-it is there for troubles that no stress set resembles, which the network may take for nominal although a supervisor has
+it is there for anomalies that no stress set resembles, which the network may take for nominal although a supervisor has
 never seen a score like this.
 
 Nothing of this need be right for the promise of the guard: T is one more score, and its threshold is calibrated on
@@ -52,7 +52,7 @@ class Panel:
 
     Attributes:
         rule: how scores become one statistic.
-        troubles: the t kinds of trouble that are told apart.
+        anomalies: the t kinds of anomaly that are told apart.
         references: (r, m) nominal scores, each column sorted.
         centre: (m,) their medians.
         spread: (m,) their spreads.
@@ -60,11 +60,11 @@ class Panel:
         bias_in: (h,).
         weights_out: (h, 1 + t); `nominal` comes first.
         bias_out: (1 + t,).
-        temperature: of the probabilities of the troubles.
+        temperature: of the probabilities of the anomalies.
     """
 
     rule: Rule
-    troubles: tuple[Kind, ...]
+    anomalies: tuple[Kind, ...]
     references: Floats
     centre: Floats
     spread: Floats
@@ -74,14 +74,14 @@ class Panel:
     bias_out: Floats
     temperature: float = 1.0
 
-    def judge(self, scores: Floats) -> tuple[Floats, Floats]:
-        """The statistics (n,) and the probabilities (n, t) of each kind of trouble, given that there is one.
+    def combine(self, scores: Floats) -> tuple[Floats, Floats]:
+        """The statistics (n,) and the probabilities (n, t) of each kind of anomaly, given that there is one.
 
         Args:
             scores: (n, m) of the supervisors, never NaN.
         """
         if self.rule != "learnt":
-            ones = np.full((len(scores), len(self.troubles)), 1 / len(self.troubles))
+            ones = np.full((len(scores), len(self.anomalies)), 1 / len(self.anomalies))
             return -np.log(RULES[self.rule](self.p_values(scores))), ones
         limited = _limited(scores)
         logits = self._logits(limited)
@@ -127,33 +127,33 @@ class Panel:
 
     def card(self) -> dict[str, Any]:
         """The rest, as JSON."""
-        return {"rule": self.rule, "troubles": list(self.troubles), "temperature": self.temperature}
+        return {"rule": self.rule, "anomalies": list(self.anomalies), "temperature": self.temperature}
 
     @classmethod
     def restored(cls, card: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Panel:
         """The opposite of `card` and `arrays`."""
-        return cls(**{**card, "troubles": tuple(card["troubles"]), **arrays})
+        return cls(**{**card, "anomalies": tuple(card["anomalies"]), **arrays})
 
 
-def fit_panel(nominal: Floats, troubles: Mapping[Kind, Floats], *, rule: Rule = "learnt", seed: int = 0) -> Panel:
-    """Learn from the scores of nominal images and of images of each kind of trouble.
+def fit_panel(nominal: Floats, anomalies: Mapping[Kind, Floats], *, rule: Rule = "learnt", seed: int = 0) -> Panel:
+    """Learn from the scores of nominal images and of images of each kind of anomaly.
 
     Args:
         nominal: (n, m) scores of images that the supervisors were not fitted on.
-        troubles: (k, m) scores for each kind; none of them for a plain rule.
+        anomalies: (k, m) scores for each kind; none of them for a plain rule.
         rule: `"learnt"`, or the plain rule to take.
         seed: of the network's training.
     """
     if rule != "learnt" and rule not in RULES:
         raise UserError(f"There is no rule {rule!r} for a panel; there is learnt, {', '.join(RULES)}.")
-    if rule == "learnt" and not troubles:
+    if rule == "learnt" and not anomalies:
         raise UserError("A panel learns from stress sets, but there are none; give some, or take rule='bonferroni'.")
     finite = _finite(nominal)
     kept = np.random.default_rng([seed, 0]).permutation(len(finite))[:REFERENCES]
     centre, spread = np.median(finite, axis=0), _spread(finite)
     plain = Panel(
         rule=rule,
-        troubles=tuple(troubles) or (SUSPICIOUS,),
+        anomalies=tuple(anomalies) or (SUSPICIOUS,),
         references=np.sort(finite[kept], axis=0),
         centre=centre,
         spread=spread,
@@ -164,7 +164,7 @@ def fit_panel(nominal: Floats, troubles: Mapping[Kind, Floats], *, rule: Rule = 
     )
     if rule != "learnt":
         return plain
-    groups = [_features(_limited(one), centre, spread) for one in (finite, *troubles.values())]
+    groups = [_features(_limited(one), centre, spread) for one in (finite, *anomalies.values())]
     return replace(plain, **_train(groups, seed))
 
 
@@ -177,7 +177,7 @@ def _limited(scores: Floats) -> Floats:
 
 
 def _train(groups: Sequence[Floats], seed: int) -> dict[str, Any]:
-    """The network and its temperature, from the features (k, m) of nominal images and of each kind of trouble."""
+    """The network and its temperature, from the features (k, m) of nominal images and of each kind of anomaly."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.neural_network import MLPClassifier
 

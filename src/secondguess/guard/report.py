@@ -1,4 +1,4 @@
-"""What to expect of a guard: false alarms in a thousand, what it sees of each kind of trouble, what it will miss."""
+"""What to expect of a guard: false alarms in a thousand, what it sees of each kind of anomaly, what it will miss."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from numpy.typing import NDArray
 from secondguess.guard.verdicts import KINDS, OF_STRESS
 from secondguess.metrics import Interval, auroc, wilson
 
-__all__ = ["GuardReport", "Seen", "look_at"]
+__all__ = ["GuardReport", "Seen", "summarise"]
 
 Floats = NDArray[np.float64]
-MISSED = 0.5  # a sort of trouble of which less is seen is named among those that will be missed
+MISSED = 0.5  # a sort of anomaly of which less is seen is named among those that will be missed
 FEWEST = 5  # images of a sort, below which nothing is said about it
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What a guard sees of one kind of trouble, of sorts that it has not learnt from.
+    """What a guard sees of one kind of anomaly, of sorts that it has not learnt from.
 
     Attributes:
         images: how many were tried.
@@ -66,7 +66,7 @@ class GuardReport:
 
     @property
     def missed(self) -> list[str]:
-        """The sorts of trouble of which less than half is seen, as "corrupted: brightness (12%)", the least first."""
+        """The sorts of anomaly of which less than half is seen, as "corrupted: brightness (12%)", the least first."""
         found = [
             (share, f"{kind}: {sort} ({share:.0%})")
             for kind, one in self.seen.items()
@@ -81,13 +81,13 @@ class GuardReport:
         shares = [one.right for one in self.seen.values()]
         return float(np.mean(shares)) if shares else None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Plain Python values."""
         return asdict(self) | {"missed": self.missed, "verdict_accuracy": self.verdict_accuracy}
 
     @classmethod
-    def from_json(cls, card: Mapping[str, Any]) -> GuardReport:
-        """The opposite of `to_json`."""
+    def from_dict(cls, card: Mapping[str, Any]) -> GuardReport:
+        """The opposite of `to_dict`."""
         seen = {kind: Seen(**{**one, "detected": Interval(**one["detected"])}) for kind, one in card["seen"].items()}
         rest = {name: card[name] for name in ("rate", "calibrated_on", "grey")}
         alarms = Interval(**card["false_alarms"])
@@ -112,7 +112,7 @@ class GuardReport:
         return "\n".join([*lines, *self.notes])
 
 
-def look_at(
+def summarise(
     kind: str,
     nominal: Floats,
     statistics: Floats,
@@ -120,7 +120,7 @@ def look_at(
     sorts: NDArray[Any] | None,
     without_cascade: NDArray[np.bool_] | None = None,
 ) -> Seen:
-    """Sum up what a guard said of images of one kind of trouble.
+    """Sum up what a guard said of images of one kind of anomaly.
 
     Args:
         kind: of the stress set.

@@ -18,16 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.errors import UserError, require
-from secondguess.guard.actions import Actions
-from secondguess.guard.artefact import load_arrays, within
-from secondguess.guard.cascade import Cascade
+from secondguess.guard.artefact import decision_fields, load_arrays, with_anomalies
 from secondguess.guard.inputs import Floats, as_images
 from secondguess.guard.judgements import Judgements
-from secondguess.guard.panel import Panel
-from secondguess.guard.thresholds import Calibration
-from secondguess.guard.verdicts import decide
+from secondguess.guard.pipeline import Decisions
 
-__all__ = ["Runtime"]
+__all__ = ["FORMAT", "Runtime"]
+
+FORMAT = 2
 
 
 class Runtime:
@@ -36,6 +34,10 @@ class Runtime:
     Args:
         folder: written by `export_onnx`.
         threads: of ONNX Runtime; 0 lets it choose.
+
+    Attributes:
+        shape: (C, H, W) of the images.
+        decisions: from scores to judgements.
     """
 
     def __init__(self, folder: str | Path, *, threads: int = 0) -> None:
@@ -44,18 +46,17 @@ class Runtime:
             card = json.loads((folder / "onnx.json").read_text("utf-8"))
         except (OSError, ValueError) as error:
             raise UserError(f"There is no exported guard in {folder} ({error}); write one with export_onnx.") from error
-        if card.get("format") != 1:
+        if card.get("format") not in (1, FORMAT):
             raise UserError(f"{folder} is written in format {card.get('format')!r}; install a newer secondguess.")
-        arrays = load_arrays(folder, card)
+        if card["format"] == 1:
+            card = _from_1(card)
         self.shape = tuple(card["shape"])
-        self.class_names, self.labels = tuple(card["class_names"]), tuple(card["labels"])
-        self.false_alarms, self.sure = float(card["false_alarms"]), float(card["sure"])
-        self._panel = Panel.restored(card["panel"], within("panel", arrays))
-        self._cascade = (
-            None if card["cascade"] is None else Cascade.restored(card["cascade"], within("cascade", arrays))
+        self.decisions = Decisions(
+            labels=tuple(card["labels"]),
+            false_alarms=float(card["false_alarms"]),
+            min_probability=float(card["min_probability"]),
+            **decision_fields(card, load_arrays(folder, card)),
         )
-        self._calibration = Calibration.from_arrays(within("calibration", arrays))
-        self._actions = Actions(card["actions"])
         self._mean = np.array(card["mean"], dtype=np.float32).reshape(-1, 1, 1)
         self._std = np.array(card["std"], dtype=np.float32).reshape(-1, 1, 1)
         self._channels_last = bool(card["channels_last"])
@@ -66,23 +67,7 @@ class Runtime:
 
     def judge(self, images: Any) -> Judgements:
         """Judge one image or several, in any form that `secondguess.guard.inputs.as_images` takes."""
-        probabilities, scores = self.scores(as_images(images, self.shape))
-        if self._cascade is None:
-            statistics, chances = self._panel.judge(scores)
-        else:
-            scores, statistics, chances = self._cascade.judge_scores(self._panel, scores)
-        p_values = self._calibration.p_values(statistics, probabilities.argmax(axis=1))
-        return Judgements(
-            probabilities=probabilities,
-            p_values=p_values,
-            codes=decide(p_values <= self.false_alarms, chances, self._panel.troubles, self.sure),
-            chances=chances,
-            scores=scores,
-            labels=self.labels,
-            class_names=self.class_names,
-            panel=self._panel,
-            policy=self._actions,
-        )
+        return self.decisions.judge_scores(*self.scores(as_images(images, self.shape)))
 
     def scores(self, images: Floats) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The probabilities (n, K) and the supervisors' scores (n, m) of images (n, C, H, W) in [0, 1]."""
@@ -92,6 +77,12 @@ class Runtime:
         if self._scores is not None:
             seen = self._scores.run(None, {f"layer{n - 1}" if n else "raw": value for n, value in enumerate(seen)})
         return seen[0], seen[1]
+
+
+def _from_1(card: dict[str, Any]) -> dict[str, Any]:
+    """Format 1, which called `min_probability` `sure` and `anomalies` `troubles`, as format 2."""
+    cascade = card["cascade"] and card["cascade"] | {"first": with_anomalies(card["cascade"]["first"])}
+    return card | {"min_probability": card["sure"], "panel": with_anomalies(card["panel"]), "cascade": cascade}
 
 
 def _session(path: Path, threads: int) -> Any:

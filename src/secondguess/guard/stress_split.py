@@ -6,9 +6,9 @@
 | corrupted   | every other corruption                 | the corruptions between                                 |
 | adversarial | fgsm, pgd                              | bim, deepfool                                           |
 | invalid     | photos, textures, shuffled images, and | the same sorts, made of other images with another seed  |
-|             | `silhouettes` for every other image    |                                                         |
+|             | `foreign_objects` for every other image    |                                                         |
 
-What is reported of a guard is thus what it does about sorts of trouble that it has not met, as far as they can be made.
+What is reported of a guard is thus what it does about sorts of anomaly that it has not met, as far as they can be made.
 
 Only attacks that changed the image and the answer count: an image that was misclassified as it is, or that withstood,
 is as nominal as any other.
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from secondguess.errors import MissingExtra, UserError
-from secondguess.guard.foreign_objects import silhouettes
+from secondguess.guard.foreign_objects import foreign_objects
 from secondguess.progress import Progress, Silent
 from secondguess.stress import CORRUPTIONS, Adversarial, Corrupted, Invalid, StressSet
 from secondguess.stress.generated import alternate
@@ -122,12 +122,12 @@ def make_stress_split(
 
 
 def invalid_images(nominal: ImageSet, *, seed: int) -> ImageSet:
-    """Images of no class: `silhouettes`, and the mix of `secondguess.stress.Invalid`, in turns."""
+    """Images of no class: `foreign_objects`, and the mix of `secondguess.stress.Invalid`, in turns."""
     from secondguess.images import ImageSet
 
     count = len(nominal)
     mixed = Invalid().make(nominal, seed=seed)
-    parts = (silhouettes(nominal, seed=seed), mixed.take(np.arange(count) % len(mixed)))
+    parts = (foreign_objects(nominal, seed=seed), mixed.take(np.arange(count) % len(mixed)))
     rows = np.arange(count) // 2
     sources = np.where(np.arange(count) % 2, parts[1].columns["source"][rows], parts[0].columns["source"][rows])
     return ImageSet.from_source(
@@ -140,7 +140,7 @@ def invalid_images(nominal: ImageSet, *, seed: int) -> ImageSet:
 
 
 class _TooFew(Exception):
-    """A kind of trouble of which hardly any image could be made."""
+    """A kind of anomaly of which hardly any image could be made."""
 
 
 def _fooled(

@@ -1,9 +1,9 @@
-"""What is wrong with an image: the kind of trouble, or two kinds where the evidence does not separate them.
+"""What is wrong with an image: the kind of anomaly, or two kinds where the evidence does not separate them.
 
-An image without an alarm is `nominal`. For one with an alarm the panel gives the probability of each kind of trouble.
-The likeliest kind is the verdict if it is at least as probable as `sure`; otherwise the two likeliest are, as an honest
-set of two. Probabilities come from a small network whose temperature is fitted on stress images it did not learn from,
-and they are those of a world in which all kinds of trouble are equally frequent: nobody knows how often each will come.
+An image without an alarm is `nominal`. For one with an alarm the panel gives the probability of each kind of anomaly.
+The likeliest kind is the verdict if it is at least as probable as `min_probability`; otherwise the two likeliest are.
+Probabilities come from a small network whose temperature is fitted on stress images it did not learn from, and they are
+those of a world in which all kinds of anomaly are equally frequent: nobody knows how often each will come.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["KINDS", "OF_STRESS", "SUSPICIOUS", "TROUBLES", "Kind", "Verdict", "decide", "verdict_of"]
+__all__ = ["ANOMALIES", "KINDS", "OF_STRESS", "SUSPICIOUS", "Kind", "Verdict", "decide", "verdict_of"]
 
 Kind = Literal["nominal", "ambiguous", "out-of-distribution", "adversarial", "invalid", "suspicious"]
 
 SUSPICIOUS: Kind = "suspicious"
 """The verdict of a guard that was fitted without stress sets: an alarm, of whatever kind."""
 
-TROUBLES: tuple[Kind, ...] = ("ambiguous", "out-of-distribution", "adversarial", "invalid")
-KINDS: tuple[Kind, ...] = ("nominal", *TROUBLES, SUSPICIOUS)
+ANOMALIES: tuple[Kind, ...] = ("ambiguous", "out-of-distribution", "adversarial", "invalid")
+KINDS: tuple[Kind, ...] = ("nominal", *ANOMALIES, SUSPICIOUS)
 
 OF_STRESS: dict[str, Kind] = {
     "ambiguous": "ambiguous",
@@ -31,7 +31,7 @@ OF_STRESS: dict[str, Kind] = {
     "adversarial": "adversarial",
     "invalid": "invalid",
 }
-"""The kind of trouble that each kind of stress set stands for."""
+"""The kind of anomaly that each kind of stress set stands for."""
 
 NOBODY = -1
 
@@ -61,25 +61,25 @@ class Verdict:
 
 
 def decide(
-    alarms: NDArray[np.bool_], probabilities: NDArray[np.float64], troubles: Sequence[Kind], sure: float
+    alarms: NDArray[np.bool_], probabilities: NDArray[np.float64], anomalies: Sequence[Kind], min_probability: float
 ) -> NDArray[np.int8]:
     """The verdicts (n, 2) as positions in `KINDS`; the second is -1 where one kind is enough.
 
     Args:
         alarms: (n,) whose p-value is small.
-        probabilities: (n, t) of each kind of trouble, rows sum to one.
-        troubles: the t kinds, one or more.
-        sure: the probability from which one kind is enough.
+        probabilities: (n, t) of each kind of anomaly, rows sum to one.
+        anomalies: the t kinds, one or more.
+        min_probability: from which one kind is enough.
     """
     verdicts = np.empty((len(alarms), 2), dtype=np.int8)
     verdicts[:] = KINDS.index("nominal"), NOBODY
     if alarms.any():
-        codes = np.array([KINDS.index(kind) for kind in troubles], dtype=np.int8)
+        codes = np.array([KINDS.index(kind) for kind in anomalies], dtype=np.int8)
         rows = np.flatnonzero(alarms)
         order = np.argsort(-probabilities[rows], axis=1, kind="stable")
         verdicts[rows, 0] = codes[order[:, 0]]
         if len(codes) > 1:
-            unsure = probabilities[rows, order[:, 0]] < sure
+            unsure = probabilities[rows, order[:, 0]] < min_probability
             verdicts[rows[unsure], 1] = codes[order[unsure, 1]]
     return verdicts
 

@@ -135,13 +135,13 @@ class JudgeWorker:
 
 def _answer(judgement: Judgement) -> dict[str, Any]:
     """What a caller gets for an image; the probabilities of all classes where the action is to hedge."""
-    told = judgement.to_json()
+    told = judgement.to_dict()
     if judgement.action != "hedge":
         del told["probabilities"]
     told["confidence"] = float(judgement.probabilities[judgement.prediction])
     told["likeliest"] = _likeliest(judgement)
     if judgement.verdict.is_nominal:
-        del told["troubles"]
+        del told["anomalies"]
     return told
 
 

@@ -22,7 +22,7 @@ RESULT = {
         "verdict": {"type": "array", "items": {"type": "string"}, "description": "One kind, or two, likelier first."},
         "action": {"type": "string", "enum": ["accept", "hedge", "ask", "refuse", "alarm"]},
         "evidence": {**NUMBERS, "description": "The p-value of each supervisor, the smallest first."},
-        "troubles": {**NUMBERS, "description": "Where there is an alarm: the probability of each kind of trouble."},
+        "anomalies": {**NUMBERS, "description": "Where there is an alarm: the probability of each kind of anomaly."},
         "likeliest": {"type": "array", "description": "[class, probability], the most probable first."},
         "probabilities": {"type": "array", "description": "Of all classes, where the action is `hedge`."},
     },

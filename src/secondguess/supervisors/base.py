@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from secondguess.supervisors.graph import Seen
+    from secondguess.supervisors.graph import Tensors
 
-    ScoreGraph = Callable[[Seen], torch.Tensor]
+    ScoreGraph = Callable[[Tensors], torch.Tensor]
 
 __all__ = ["Supervisor"]
 
@@ -84,7 +84,7 @@ class Supervisor(Observer):
 
     @final
     def graph(self) -> nn.Module:
-        """The score as a torch module from `secondguess.supervisors.graph.Seen` to scores (n,) in double precision.
+        """The score as a torch module from `secondguess.supervisors.graph.Tensors` to scores (n,) in double precision.
 
         Raises:
             UserError: if this supervisor has none.
@@ -136,7 +136,7 @@ class Supervisor(Observer):
         return self._score(observation)
 
     def _graph(self) -> ScoreGraph | None:
-        """The score as a torch module or function from `Seen` to (n,); None where there is none. See `graph`."""
+        """The score as a torch module or function from `Tensors` to (n,); None where there is none. See `graph`."""
         return None
 
     @property

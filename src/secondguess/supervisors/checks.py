@@ -181,7 +181,7 @@ def check_graph(kit: _Kit) -> None:
         return
     import torch
 
-    from secondguess.supervisors.graph import seen_of
+    from secondguess.supervisors.graph import tensors_of
 
     try:
         graph = kit.fitted.graph()
@@ -191,7 +191,7 @@ def check_graph(kit: _Kit) -> None:
         whole = kit.fitted.score(observation)
         for rows in _some_rows(len(observation)):
             with torch.inference_mode():
-                scores = graph(seen_of(observation.take(rows)))
+                scores = graph(tensors_of(observation.take(rows)))
             require(
                 scores.dtype == torch.float64 and tuple(scores.shape) == (len(rows),),
                 f"the graph returned {scores.dtype} of shape {tuple(scores.shape)}, not float64 of ({len(rows)},)",

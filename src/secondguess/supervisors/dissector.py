@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     import torch
 
     from secondguess.supervisors.base import ScoreGraph
-    from secondguess.supervisors.graph import Seen
+    from secondguess.supervisors.graph import Tensors
 
 __all__ = ["Dissector", "growing_weights", "support"]
 
@@ -200,7 +200,9 @@ class Dissector(Supervisor):
 
         traces, paper = self.traces, self.mode == "paper"
 
-        def validity(seen: Seen, shares: torch.Tensor, biases: torch.Tensor, **weights: torch.Tensor) -> torch.Tensor:
+        def validity(
+            seen: Tensors, shares: torch.Tensor, biases: torch.Tensor, **weights: torch.Tensor
+        ) -> torch.Tensor:
             own = torch.nn.functional.one_hot(seen.predictions, seen.probabilities.shape[1]).bool()
             values = []
             for number, trace in enumerate(traces):

@@ -1,7 +1,7 @@
 """A score as a torch graph, so that it can be exported together with the model.
 
-A supervisor that has one returns it from `_graph`: any function or module from `Seen` to scores (n,), beside `_score`
-and computing the same. Learnt arrays are handed to a `Graph`, which keeps them as constants:
+A supervisor that has one returns it from `_graph`: any function or module from `Tensors` to scores (n,), beside
+`_score` and computing the same. Learnt arrays are handed to a `Graph`, which keeps them as constants:
 
     def _graph(self):
         return Graph(distance, mean=self.mean_)
@@ -28,11 +28,11 @@ from secondguess.model.observation import Trace
 if TYPE_CHECKING:
     from secondguess.model.observation import Observation
 
-__all__ = ["Graph", "Seen", "TraceGraph", "seen_of"]
+__all__ = ["Graph", "Tensors", "TraceGraph", "tensors_of"]
 
 
 @dataclass(frozen=True)
-class Seen:
+class Tensors:
     """What was seen of n images, as tensors in double precision: an `Observation` inside a graph.
 
     Attributes:
@@ -55,7 +55,7 @@ class Graph(nn.Module):
     """A function of what was seen, with arrays as constants.
 
     Args:
-        score: from `Seen` and the constants, by name, to scores (n,).
+        score: from `Tensors` and the constants, by name, to scores (n,).
         constants: arrays of numbers.
     """
 
@@ -65,7 +65,7 @@ class Graph(nn.Module):
         for name, array in constants.items():
             self.register_buffer(f"constant_{name}", torch.from_numpy(np.array(array)), persistent=False)
 
-    def forward(self, seen: Seen) -> torch.Tensor:
+    def forward(self, seen: Tensors) -> torch.Tensor:
         """The scores (n,)."""
         return self._score(seen, **self.constants)
 
@@ -80,7 +80,7 @@ class TraceGraph(Graph):
 
     Args:
         traces: which.
-        score: from finite traces (n, d), `Seen` and the constants, by name, to scores (n,).
+        score: from finite traces (n, d), `Tensors` and the constants, by name, to scores (n,).
         constants: arrays of numbers.
     """
 
@@ -90,7 +90,7 @@ class TraceGraph(Graph):
         super().__init__(score, **constants)
         self._traces = tuple(traces)
 
-    def forward(self, seen: Seen) -> torch.Tensor:
+    def forward(self, seen: Tensors) -> torch.Tensor:
         """The scores (n,)."""
         x = torch.cat([seen.traces[trace] for trace in self._traces], dim=1)
         finite = torch.isfinite(x).all(dim=1)
@@ -98,13 +98,13 @@ class TraceGraph(Graph):
         return torch.where(finite, scores, torch.full_like(scores, torch.inf))
 
 
-def seen_of(observation: Observation) -> Seen:
+def tensors_of(observation: Observation) -> Tensors:
     """An observation as tensors."""
 
     def tensor(array: NDArray[Any]) -> torch.Tensor:
         return torch.from_numpy(np.array(array, dtype=np.float64))
 
-    return Seen(
+    return Tensors(
         tensor(observation.probabilities),
         None if observation.logits is None else tensor(observation.logits),
         {trace: tensor(values) for trace, values in observation.traces.items()},

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import torch
 
     from secondguess.supervisors.base import ScoreGraph
-    from secondguess.supervisors.graph import Seen
+    from secondguess.supervisors.graph import Tensors
 
 __all__ = ["Energy", "MaxLogit", "energy", "max_logit", "warn_of_log_probabilities"]
 
@@ -141,6 +141,6 @@ class MaxLogit(_OfLogits):
         return lambda seen: -_logits(seen).amax(1)
 
 
-def _logits(seen: Seen) -> torch.Tensor:
+def _logits(seen: Tensors) -> torch.Tensor:
     assert seen.logits is not None
     return seen.logits

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import torch
 
     from secondguess.supervisors.base import ScoreGraph
-    from secondguess.supervisors.graph import Seen
+    from secondguess.supervisors.graph import Tensors
 
 __all__ = ["RelativeMahalanobis"]
 
@@ -110,7 +110,7 @@ class RelativeMahalanobis(TraceSupervisor):
 
         def distances(
             x: torch.Tensor,
-            seen: Seen,
+            seen: Tensors,
             mean: torch.Tensor,
             projection: torch.Tensor,
             centres: torch.Tensor,

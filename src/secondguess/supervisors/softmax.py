@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import torch
 
     from secondguess.supervisors.base import ScoreGraph
-    from secondguess.supervisors.graph import Seen
+    from secondguess.supervisors.graph import Tensors
 
 __all__ = [
     "DeepGini",
@@ -109,7 +109,7 @@ class PredictionConfidence(Supervisor):
         return pcs(observation.probabilities)
 
     def _graph(self) -> ScoreGraph:
-        def closeness(seen: Seen) -> torch.Tensor:
+        def closeness(seen: Tensors) -> torch.Tensor:
             top = seen.probabilities.topk(2, dim=1).values
             return top[:, 1] - top[:, 0]
 
@@ -127,7 +127,7 @@ class Entropy(Supervisor):
         return entropy(observation.probabilities)
 
     def _graph(self) -> ScoreGraph:
-        def spread(seen: Seen) -> torch.Tensor:
+        def spread(seen: Tensors) -> torch.Tensor:
             s = seen.probabilities
             return -(s * s.where(s > 0, 1.0).log2()).sum(1)
 

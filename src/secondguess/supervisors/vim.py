@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import torch
 
     from secondguess.supervisors.base import ScoreGraph
-    from secondguess.supervisors.graph import Seen
+    from secondguess.supervisors.graph import Tensors
 
 __all__ = ["ViM"]
 
@@ -112,7 +112,7 @@ class ViM(TraceSupervisor):
 
         alpha = float(self.alpha_)
 
-        def virtual_logit(x: torch.Tensor, seen: Seen, origin: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
+        def virtual_logit(x: torch.Tensor, seen: Tensors, origin: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
             assert seen.logits is not None
             return alpha * ((x - origin) @ residual).square().sum(1).sqrt() - seen.logits.logsumexp(1)
 

@@ -22,14 +22,14 @@ from secondguess.audits.sections.registry import Section, register
 from secondguess.guard import Actions, Calibration, GuardReport, Verdict, smallest_sample
 from secondguess.guard.panel import fit_panel
 from secondguess.guard.recommended import recommended
-from secondguess.guard.report import Seen, look_at
+from secondguess.guard.report import Seen, summarise
 from secondguess.guard.verdicts import OF_STRESS, Kind, decide
 from secondguess.stress import StressSet
 
 SURE = 0.7  # as in a guard: the probability from which one kind is enough for a verdict
 MOST = 2000  # images of a sort that the panel learns from; more would take long and teach little
 FEWEST = 10  # images of a stress set to learn from, and to be tested on
-SHOWN = 12  # sorts of trouble that will be missed
+SHOWN = 12  # sorts of anomaly that will be missed
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
@@ -102,7 +102,7 @@ def _names(context: Context) -> list[str]:
 
 
 def _sets(context: Context) -> list[Tried]:
-    """The stress sets that say which kind of trouble they are, split into what is learnt from and what is not."""
+    """The stress sets that say which kind of anomaly they are, split into what is learnt from and what is not."""
     found = []
     for stress in context.stress:
         if stress.name not in context.stressed or stress.kind not in OF_STRESS:
@@ -130,26 +130,26 @@ def _halves(rows: Rows, sorts: NDArray[Any] | None) -> tuple[Rows, Rows]:
 def _report(
     context: Context, names: Sequence[str], learn: Floats, calibrate: Floats, sets: Sequence[Tried]
 ) -> tuple[GuardReport, tuple[Kind, ...]]:
-    """What a guard that learnt from some rows does about the others, and the kinds of trouble that it tells apart."""
+    """What a guard that learnt from some rows does about the others, and the kinds of anomaly that it tells apart."""
     scores = {one.stress.name: _scores(context, names, one.stress.name) for one in sets}
-    troubles: dict[Kind, Floats] = {}
+    anomalies: dict[Kind, Floats] = {}
     for one in sets:
         kind, rows = OF_STRESS[one.stress.kind], scores[one.stress.name][one.learn]
-        troubles[kind] = np.concatenate([troubles[kind], rows]) if kind in troubles else rows
+        anomalies[kind] = np.concatenate([anomalies[kind], rows]) if kind in anomalies else rows
     with context.progress.task("Putting a guard together", 1) as advance:
-        panel = fit_panel(learn, troubles, rule="learnt" if troubles else "bonferroni", seed=context.seed)
+        panel = fit_panel(learn, anomalies, rule="learnt" if anomalies else "bonferroni", seed=context.seed)
         advance(1, 1)
-    statistics, _ = panel.judge(calibrate)
+    statistics, _ = panel.combine(calibrate)
     calibration = Calibration.of(statistics)
     seen: dict[str, Seen] = {}
     for one in sets:
-        found, chances = panel.judge(scores[one.stress.name][one.test])
+        found, chances = panel.combine(scores[one.stress.name][one.test])
         alarms = calibration.p_values(found) <= context.false_alarms
-        codes = decide(alarms, chances, panel.troubles, SURE)
+        codes = decide(alarms, chances, panel.anomalies, SURE)
         sorts = None if one.sorts is None else one.sorts[one.test]
-        seen[one.stress.name] = look_at(one.stress.kind, statistics, found, codes, sorts)
+        seen[one.stress.name] = summarise(one.stress.kind, statistics, found, codes, sorts)
     rate = context.false_alarms
-    return GuardReport(rate, calibration.realised(rate), len(calibrate), seen), panel.troubles
+    return GuardReport(rate, calibration.realised(rate), len(calibrate), seen), panel.anomalies
 
 
 def _scores(context: Context, names: Sequence[str], which: str) -> Floats:

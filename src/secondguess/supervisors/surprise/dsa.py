@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import torch
 
     from secondguess.supervisors.base import ScoreGraph
-    from secondguess.supervisors.graph import Seen
+    from secondguess.supervisors.graph import Tensors
 
 __all__ = ["DSA"]
 
@@ -167,7 +167,7 @@ class DSA(TraceSupervisor):
 
         def ratio(
             x: torch.Tensor,
-            seen: Seen,
+            seen: Tensors,
             shift: torch.Tensor,
             traces: torch.Tensor,
             groups: torch.Tensor,

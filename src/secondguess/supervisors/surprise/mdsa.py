@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     import torch
 
     from secondguess.supervisors.base import ScoreGraph
-    from secondguess.supervisors.graph import Seen
+    from secondguess.supervisors.graph import Tensors
 
 __all__ = ["MDSA", "Gaussian", "GlobalMDSA", "mahalanobis"]
 
@@ -211,7 +211,7 @@ class MDSA(TraceSupervisor):
             found, whole = fine.square().sum(1) + coarse.double().square().sum(1), ready[label].whole
             return (whole * centred.square().sum(1) - found).clamp_min(0) if whole else found
 
-        def distances(x: torch.Tensor, seen: Seen, **constants: torch.Tensor) -> torch.Tensor:
+        def distances(x: torch.Tensor, seen: Tensors, **constants: torch.Tensor) -> torch.Tensor:
             found = torch.full_like(x[:, 0], torch.inf)
             for label in ready:  # each class measures the images that were predicted as it, and no others
                 rows = (seen.predictions == label).nonzero()[:, 0] if per_class else None

@@ -58,7 +58,7 @@ from secondguess_lab.studies.tasks.supervisors import MEMORY, configured
 
 __all__ = ["estimate_mixtures"]
 
-TROUBLES = tuple(OF_STRESS)
+ANOMALIES = tuple(OF_STRESS)
 MIXES = {"mnist_c": MNIST_C, "fashion_mnist_c": FASHION_MNIST_C}
 RATE = 0.05  # of false alarms, for the estimator that counts alarms
 LARGEST = 1e30  # what an infinite score counts as
@@ -105,7 +105,7 @@ def estimate_mixtures(
             images, images in a `window`, images that are `timed`.
         rehearsed: the share of trouble in the validation images that have some.
         shares: of trouble in a window.
-        windows: of every kind of trouble and share.
+        windows: of every kind of anomaly and share.
         intervals: for how many of these windows an interval is made.
         resamples: of each interval.
         generation: of the ambiguous images, see `secondguess_lab.studies.tasks.ambiguity`.
@@ -124,7 +124,7 @@ def estimate_mixtures(
         for model in (fleet[seed], *fleet[:seed], *fleet[seed + 1 :])
     ]
     sets = _sets(classifiers[0], data, other, ambiguous, mix, sizes, seed)
-    pool = {key: sets[key] for key in ("nominal", *TROUBLES)}
+    pool = {key: sets[key] for key in ("nominal", *ANOMALIES)}
     drawn = list(windows_of({key: len(one) for key, one in pool.items()}, sizes["window"], shares, windows, seed))
     some = training.head(sizes["fitted"], seed=seed)
     jury, detectors = _detectors(classifiers[0], some, supervisors, parameters, architecture, seed)
@@ -228,10 +228,10 @@ def _looked(
 
 def _add_panel(looks: Mapping[str, Look], jury: SupervisorSet, seed: int) -> Panel:
     """Teach a panel with every other rehearsed image, and let it judge all of them."""
-    troubles = {OF_STRESS[kind]: looks[f"rehearsed {kind}"].jury[0::2] for kind in TROUBLES}
-    panel = fit_panel(looks["learn"].jury, troubles, seed=seed)
+    anomalies = {OF_STRESS[kind]: looks[f"rehearsed {kind}"].jury[0::2] for kind in ANOMALIES}
+    panel = fit_panel(looks["learn"].jury, anomalies, seed=seed)
     for look in looks.values():
-        look.columns[PANEL] = panel.judge(look.jury)[0]
+        look.columns[PANEL] = panel.combine(look.jury)[0]
     return panel
 
 
@@ -248,7 +248,7 @@ def _costs(
     ways: dict[str, Callable[[ImageSet], object]] = {
         NOBODY: lambda some: first.observe(some, Needs(logits=True)),
         REFEREES: lambda some: [one.observe(some) for one in models],
-        PANEL: lambda some: panel.judge(jury.score(first.observe(some, jury.needs))),
+        PANEL: lambda some: panel.combine(jury.score(first.observe(some, jury.needs))),
     }
     for name, one in detectors.items():
         ways[name] = lambda some, one=one: one.score(first.observe(some, one.needs))  # type: ignore[misc]
@@ -292,12 +292,12 @@ def _fitted(looks: Mapping[str, Look], costs: Mapping[str, float], rehearsed: fl
 
 
 def _with_trouble(looks: Mapping[str, Look], share: float) -> Look:
-    """Validation images and, as a share of all, equally many of each kind of trouble that the panel did not learn from.
+    """Validation images and, as a share of all, equally many of each kind of anomaly that the panel did not learn from.
 
     Where no class is right, the label is one that was not predicted: estimators of scores ask for no more.
     """
     nominal = looks["validate"]
-    count = round(len(nominal.labels) * share / (1 - share) / len(TROUBLES))
-    whole = Look.joined([nominal, *(looks[f"rehearsed {kind}"].take(slice(1, 2 * count, 2)) for kind in TROUBLES)])
+    count = round(len(nominal.labels) * share / (1 - share) / len(ANOMALIES))
+    whole = Look.joined([nominal, *(looks[f"rehearsed {kind}"].take(slice(1, 2 * count, 2)) for kind in ANOMALIES)])
     wrong = (whole.seen.predictions + 1) % whole.seen.num_classes
     return replace(whole, labels=np.where(whole.labels < 0, wrong, whole.labels))
