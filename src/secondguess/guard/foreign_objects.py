@@ -11,8 +11,8 @@ twentieth to a sixth of the image. It is filled with a texture or a patch of a p
 the median of the border pixels.
 
 A panel that has met photographs, textures and shuffled images alone may take images of another data set for
-adversarial ones. Foreign objects take the place of every other of these images; that share was chosen by looking at clothes
-as invalid images for a classifier of MNIST, so results on that pair are not independent of it.
+adversarial ones. Foreign objects take the place of every other of these images; that share was chosen by looking at
+clothes as invalid images for a classifier of MNIST, so results on that pair are not independent of it.
 """
 
 from __future__ import annotations
