@@ -197,7 +197,7 @@ def test_progress_counts_images_up_to_the_end(cnn: nn.Module, images: np.ndarray
     [
         (np.zeros((0, 1, 8, 8), np.float32), "is empty; at least one image"),
         (np.zeros((2, 1, 8, 8), np.int32), "Images of dtype int32 were given"),
-        (np.zeros((8, 8), np.float32), r"An image array of shape \(8, 8\) was given"),
+        (np.zeros(8, np.float32), r"takes images of shape .*, but an array of shape \(8,\) was given"),
         (np.full((2, 1, 8, 8), 7.0, np.float32), r"must lie in \[0, 1\]"),
         (np.full((2, 1, 8, 8), np.nan, np.float32), "NaN or infinity"),
         (np.zeros((2, 3, 9, 9), np.float32), "takes images of shape .*load them with size=.*channels=1"),

@@ -67,16 +67,16 @@ def _list(cards: list[dict[str, Any]]) -> None:
 
 def _describe(card: dict[str, Any]) -> None:
     say(f"{card['name']}: images of {' x '.join(map(str, card['shape']))}, {len(card['class_names'])} classes")
-    for split in ("train", "test"):
+    for split in ("train", "validation", "test"):
         part = card[split]
         if part is None:
             continue
         unlabelled = f", {part['unlabelled']:,} without a label" if part["unlabelled"] else ""
-        say(f"  {split:<6} {part['images']:>8,} images{unlabelled}   fingerprint {part['fingerprint']}")
+        say(f"  {split:<10} {part['images']:>8,} images{unlabelled}   fingerprint {part['fingerprint']}")
         for note in part["notes"]:
-            say(f"         {note}")
+            say(f"             {note}")
         for skipped in part["skipped"]:
-            say(f"         left out: {skipped}")
+            say(f"             left out: {skipped}")
     counts = card["test"]["classes"]
     say("  classes in test: " + ", ".join(f"{name} ({count})" for name, count in list(counts.items())[:20]))
     if "exported" in card:

@@ -19,7 +19,6 @@ from secondguess.errors import UserError
 from secondguess.guard.actions import Action, Actions
 from secondguess.guard.artefact import StoredGuard, read_guard, write_guard
 from secondguess.guard.fitting import calibrate, fit_pipeline, split_images
-from secondguess.guard.inputs import as_images
 from secondguess.guard.judgements import Judgements
 from secondguess.guard.panel import Rule
 from secondguess.guard.pipeline import DecisionPipeline, Settings
@@ -175,10 +174,10 @@ class Guard(Result):
         """Judge the classifier's predictions of images.
 
         Args:
-            images: one or several, in any form that `secondguess.guard.inputs.as_images` takes.
+            images: one or several, in any form that `secondguess.images.as_batch` takes.
         """
         pipeline = self.pipeline
-        return pipeline.judge(self.session.observe(as_images(images, self.shape)))
+        return pipeline.judge(self.session.observe(images))
 
     def judge_observation(self, observation: Observation) -> Judgements:
         """Judge predictions that have been observed already, with what `needs` says."""

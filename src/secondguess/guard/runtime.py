@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 
 from secondguess.errors import UserError, require
 from secondguess.guard.artefact import decision_fields, load_arrays, with_anomalies
-from secondguess.guard.inputs import Floats, as_images
 from secondguess.guard.judgements import Judgements
 from secondguess.guard.pipeline import Decisions
+from secondguess.images.batches import as_batch
+from secondguess.images.sources import Floats
 
 __all__ = ["FORMAT", "Runtime"]
 
@@ -66,8 +67,8 @@ class Runtime:
         self._layers = [self._model.get_outputs()[0].name, *card["layers"]] if card["two_graphs"] else None
 
     def judge(self, images: Any) -> Judgements:
-        """Judge one image or several, in any form that `secondguess.guard.inputs.as_images` takes."""
-        return self.decisions.judge_scores(*self.scores(as_images(images, self.shape)))
+        """Judge one image or several, in any form that `secondguess.images.as_batch` takes."""
+        return self.decisions.judge_scores(*self.scores(as_batch(images, self.shape)))
 
     def scores(self, images: Floats) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The probabilities (n, K) and the supervisors' scores (n, m) of images (n, C, H, W) in [0, 1]."""

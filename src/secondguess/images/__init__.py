@@ -5,6 +5,7 @@ H, W) in [0, 1]; labels are int64 (n,), -1 where unknown, with float64 (n, K) be
 soft.
 """
 
+from secondguess.images.batches import as_batch, as_source, read
 from secondguess.images.dataset import Dataset
 from secondguess.images.fitting import conform
 from secondguess.images.image_set import ImageSet
@@ -16,10 +17,13 @@ __all__ = [
     "Dataset",
     "ImageSet",
     "ImageSource",
+    "as_batch",
+    "as_source",
     "conform",
     "load",
     "load_images",
     "names",
+    "read",
     "save_npz",
     "save_parquet",
 ]

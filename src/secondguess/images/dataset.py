@@ -1,4 +1,4 @@
-"""A named data set: a test split, and a training split where there is one."""
+"""A named data set: a test split, and training and validation splits where there are such."""
 
 from __future__ import annotations
 
@@ -25,27 +25,41 @@ SPLIT_NAMES = {
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A training split (or None) and a test split that agree on classes and image shape.
+    """A test split, and training and validation splits or None, that agree on classes and image shape.
 
-    Where only one of the two knows the class names, the other takes them over: an unlabelled test set may
-    come with a labelled training set.
+    Where only some of them know the class names, the others take them over: an unlabelled test set may come with a
+    labelled training set.
+
+    Attributes:
+        name: what to call the data set.
+        train: the images that a model learns from, or None.
+        test: the images to try a model on; those of the validation split where there is no other.
+        validation: images that are neither, for calibration and for choosing parameters, or None.
     """
 
     name: str
     train: ImageSet | None
     test: ImageSet
+    validation: ImageSet | None = None
 
     def __post_init__(self) -> None:
-        if self.train is None:
-            return
-        if not self.test.class_names:
-            object.__setattr__(self, "test", replace(self.test, class_names=self.train.class_names))
-        if not self.train.class_names:
-            object.__setattr__(self, "train", replace(self.train, class_names=self.test.class_names))
-        _check_agreement(self.name, self.train, self.test)
+        names = next((part.class_names for part in self.splits.values() if part.class_names), ())
+        for key, part in self.splits.items():
+            if not part.class_names:
+                object.__setattr__(self, key, replace(part, class_names=names))
+        for key in ("train", "validation"):
+            if key in self.splits:
+                _check_agreement(self.name, key, self.splits[key], self.test)
 
     def __repr__(self) -> str:
-        return f"Dataset({self.name!r}, train={self.train!r}, test={self.test!r})"
+        validation = "" if self.validation is None else f", validation={self.validation!r}"
+        return f"Dataset({self.name!r}, train={self.train!r}, test={self.test!r}{validation})"
+
+    @property
+    def splits(self) -> dict[str, ImageSet]:
+        """The splits that there are, by name."""
+        found = {"train": self.train, "test": self.test, "validation": self.validation}
+        return {key: part for key, part in found.items() if part is not None}
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -54,14 +68,15 @@ class Dataset:
 
     @property
     def fingerprint(self) -> str:
-        """Digest of both splits."""
+        """Digest of all splits."""
         parts = [None if part is None else part.fingerprint for part in (self.train, self.test)]
+        parts += [] if self.validation is None else [self.validation.fingerprint]
         return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()
 
     @property
     def skipped(self) -> tuple[str, ...]:
         """Names of the unreadable images that were left out."""
-        return (self.train.skipped if self.train else ()) + self.test.skipped
+        return tuple(name for part in self.splits.values() for name in part.skipped)
 
     def describe(self) -> dict[str, Any]:
         """A JSON-able card of the data set and of each split."""
@@ -72,6 +87,7 @@ class Dataset:
             "fingerprint": self.fingerprint,
             "train": None if self.train is None else self.train.describe(),
             "test": self.test.describe(),
+            "validation": None if self.validation is None else self.validation.describe(),
         }
 
 
@@ -81,7 +97,7 @@ def canonical_split(name: str) -> str | None:
 
 
 def assemble(name: str, parts: Mapping[str, ImageSet], split: str | None = None) -> Dataset:
-    """Choose the training and the test set among the parts that a loader found.
+    """Choose the training, the test and the validation set among the parts that a loader found.
 
     Args:
         name: what to call the data set.
@@ -96,23 +112,24 @@ def assemble(name: str, parts: Mapping[str, ImageSet], split: str | None = None)
     if key is None or key not in parts:
         wanted = f"no split {split!r}" if split else "no test split"
         raise UserError(f"{name} has {wanted}; choose one of {', '.join(sorted(parts))} with split=.")
-    return Dataset(name, parts.get("train") if key != "train" else None, parts[key])
+    others = {role: parts.get(role) if role != key else None for role in ("train", "val")}
+    return Dataset(name, others["train"], parts[key], others["val"])
 
 
-def _check_agreement(name: str, train: ImageSet, test: ImageSet) -> None:
-    if train.class_names != test.class_names:
-        only_train = sorted(set(train.class_names) - set(test.class_names))
-        only_test = sorted(set(test.class_names) - set(train.class_names))
+def _check_agreement(name: str, role: str, other: ImageSet, test: ImageSet) -> None:
+    if other.class_names != test.class_names:
+        only_other = sorted(set(other.class_names) - set(test.class_names))
+        only_test = sorted(set(test.class_names) - set(other.class_names))
         difference = "; ".join(
             f"only in {where}: {', '.join(names)}"
-            for where, names in (("train", only_train), ("test", only_test))
+            for where, names in ((role, only_other), ("test", only_test))
             if names
         )
         raise UserError(
-            f"The classes of train and test differ in {name} ({difference or 'another order'}); make them agree."
+            f"The classes of {role} and test differ in {name} ({difference or 'another order'}); make them agree."
         )
-    if train.shape != test.shape:
+    if other.shape != test.shape:
         raise UserError(
-            f"The images of train and test differ in shape in {name} ({train.shape} and {test.shape}); "
-            "load both with one size and number of channels."
+            f"The images of {role} and test differ in shape in {name} ({other.shape} and {test.shape}); "
+            "load them with one size and number of channels."
         )

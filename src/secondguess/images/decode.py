@@ -21,7 +21,7 @@ from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 from secondguess.errors import UserError
 from secondguess.images.sources import ArraySource, Floats, unit
 
-__all__ = ["EXTENSIONS", "BadImage", "Header", "decode", "look"]
+__all__ = ["EXTENSIONS", "BadImage", "Header", "decode", "from_picture", "is_picture", "look"]
 
 EXTENSIONS = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
@@ -76,6 +76,17 @@ def decode(cell: Any, name: str) -> Floats:
         return _to_floats(ImageOps.exif_transpose(image))
 
 
+def is_picture(value: Any) -> bool:
+    """Whether this is an image of Pillow's."""
+    return isinstance(value, Image.Image)
+
+
+def from_picture(image: Image.Image, name: str = "the picture") -> Floats:
+    """A picture of Pillow's by the rules of `decode`: float32 (1, H, W) or (3, H, W) in [0, 1]."""
+    with _reported(name):
+        return _to_floats(ImageOps.exif_transpose(image))
+
+
 def _encoded(cell: Any, name: str) -> Path | bytes | None:
     """The image file behind a cell, or None if the cell holds the pixels themselves."""
     if isinstance(cell, Mapping):
@@ -90,12 +101,19 @@ def _encoded(cell: Any, name: str) -> Path | bytes | None:
 @contextmanager
 def _opened(file: Path | bytes, name: str) -> Iterator[Image.Image]:
     """Open an image so that whatever goes wrong with it until the block ends becomes a `BadImage`."""
+    given = io.BytesIO(file) if isinstance(file, bytes) else file
+    with _reported(name), Image.open(given, formats=FORMATS) as image:
+        limit = Image.MAX_IMAGE_PIXELS
+        if limit is not None and image.width * image.height > limit:
+            raise Image.DecompressionBombError(f"{image.width}x{image.height} pixels")
+        yield image
+
+
+@contextmanager
+def _reported(name: str) -> Iterator[None]:
+    """Whatever goes wrong with an image becomes a `BadImage`."""
     try:
-        with Image.open(io.BytesIO(file) if isinstance(file, bytes) else file, formats=FORMATS) as image:
-            limit = Image.MAX_IMAGE_PIXELS
-            if limit is not None and image.width * image.height > limit:
-                raise Image.DecompressionBombError(f"{image.width}x{image.height} pixels")
-            yield image
+        yield
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise BadImage(
             f"The image at {name} is larger than the {Image.MAX_IMAGE_PIXELS} pixels that are safe to decode; make it "

@@ -27,7 +27,8 @@ from secondguess.images.labels import infer_class_names
 __all__ = ["read_npz"]
 
 SPLIT_KEYS = {
-    split: ((f"x_{split}", f"y_{split}"), (f"{split}_images", f"{split}_labels")) for split in ("train", "val", "test")
+    split: tuple(pair for name in names for pair in ((f"x_{name}", f"y_{name}"), (f"{name}_images", f"{name}_labels")))
+    for split, names in {"train": ("train",), "val": ("val", "valid", "validation"), "test": ("test",)}.items()
 }
 WHOLE_KEYS = (("images", "labels"), ("image", "label"), ("x", "y"))
 KNOWN = {"p_label", "is_ambiguous", "class_names", "id"}
@@ -37,7 +38,7 @@ LOCAL_HEADER = struct.Struct("<4s22xHH")  # signature, ..., length of the name, 
 def read_npz(path: Path) -> dict[str, ImageSet]:
     """The splits in an archive, or one part "all".
 
-    Understood are x_train, y_train, x_test, y_test (and val); train_images, train_labels, ...; images,
+    Understood are x_train, y_train, x_test, y_test (and val or validation); train_images, train_labels, ...; images,
     labels; and image, label with p_label (n, K), is_ambiguous (n,) and id (n,), where further arrays (n,)
     become columns. Labels may be missing. `class_names` is optional.
     """
@@ -118,7 +119,7 @@ def _data_offset(path: Path, info: zipfile.ZipInfo) -> int:
 
 
 def _read_parts(members: _Members) -> dict[str, ImageSet]:
-    pairs = {split: pair for split, candidates in SPLIT_KEYS.items() for pair in candidates if pair[0] in members.keys}
+    pairs = {split: pair for split in SPLIT_KEYS if (pair := _pair_of(split, members)) is not None}
     whole = next((pair for pair in WHOLE_KEYS if pair[0] in members.keys), None)
     if not pairs and whole is None:
         raise UserError(
@@ -145,6 +146,14 @@ def _read_parts(members: _Members) -> dict[str, ImageSet]:
             **extras,
         )
     return parts
+
+
+def _pair_of(split: str, members: _Members) -> tuple[str, str] | None:
+    """The keys of the images and labels of a split, or None."""
+    found = [pair for pair in SPLIT_KEYS[split] if pair[0] in members.keys]
+    if len(found) > 1:
+        raise UserError(f"{members.path} holds both {found[0][0]} and {found[1][0]}; leave one of them out.")
+    return found[0] if found else None
 
 
 def _extras(members: _Members, used: set[str], images: NDArray[Any] | None) -> dict[str, Any]:

@@ -25,6 +25,8 @@ __all__ = [
     "Shape",
     "Source",
     "ViewSource",
+    "channel_axis",
+    "check_range",
     "resolve_rows",
     "unit",
 ]
@@ -103,6 +105,19 @@ def unit(values: NDArray[Any], largest: int) -> Floats:
     return out
 
 
+def check_range(pixels: NDArray[Any]) -> None:
+    """Raise a `UserError` unless all numbers are finite and in [0, 1]."""
+    low, high = float(pixels.min()), float(pixels.max())
+    if low >= 0 and high <= 1:  # NaN compares as false
+        return
+    if not (np.isfinite(low) and np.isfinite(high)):
+        raise UserError("The images hold NaN or infinity; give finite floats in [0, 1].")
+    raise UserError(
+        f"The images run from {low:.6g} to {high:.6g}, but must lie in [0, 1]; divide them by their "
+        "largest possible value, or give uint8."
+    )
+
+
 def resolve_rows(index: object, n: int) -> NDArray[np.int64]:
     """Turn positions (negative ones count from the end) or a mask (n,) into positions within 0..n-1.
 
@@ -163,15 +178,7 @@ class ArraySource(Source):
         """Refuse floats that are not in [0, 1], one block at a time."""
         step = self.block_rows()
         for start in range(0, len(self), step):
-            block = self._array[start : start + step]
-            low, high = block.min(), block.max()
-            if not (np.isfinite(low) and np.isfinite(high)):
-                raise UserError(f"The images from {start} on hold NaN or infinity; give finite floats in [0, 1].")
-            if low < 0 or high > 1:
-                raise UserError(
-                    f"The floating-point images run from {low:.6g} to {high:.6g}, but must lie in [0, 1]; "
-                    "divide them by their maximum or give uint8."
-                )
+            check_range(self._array[start : start + step])
 
 
 def channel_axis(shape: tuple[int, ...], layout: Layout) -> int | None:

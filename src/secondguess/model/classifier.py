@@ -213,8 +213,8 @@ class Classifier:
         """Look at a set of images once and record what was asked for.
 
         Args:
-            images: an `ImageSet`, whose labels, ids and columns go with the observation, an image source, or an array
-                (n, C, H, W) or (n, H, W[, C]) of uint8 or of floats in [0, 1].
+            images: an `ImageSet`, whose labels, ids and columns go with the observation, or one image or several in any
+                form that `secondguess.images.as_batch` takes.
             needs: what to record; probabilities alone if left out.
             seed: of the dropout samples. Sample s of an image depends on the seed, s and the image's place in the set,
                 not on the batch size nor on how many samples are asked for.
@@ -363,23 +363,10 @@ class Classifier:
 
     def source(self, images: Any) -> ImageSource:
         """The images as a source, in any form that `observe` takes, if the model takes their shape."""
-        from secondguess.images import ImageSet
+        from secondguess.images import as_source
+        from secondguess.images.fitting import check_fit
 
-        if isinstance(images, ImageSet):
-            source: ImageSource = images.images
-        elif hasattr(images, "fingerprint") and hasattr(images, "shape"):
-            source = images
-        else:
-            array = images.detach().cpu().numpy() if hasattr(images, "detach") else np.asarray(images)
-            source = ImageSet.from_arrays(array).images
-        if len(source) == 0:
-            raise UserError("There are no images to look at: the set is empty.")
-        if self.input_shape is not None and tuple(source.shape) != tuple(self.input_shape):
-            raise UserError(
-                f"{self.name} takes images of shape {self.input_shape} (channels, height, width), but these are "
-                f"{tuple(source.shape)}; load them with size={self.input_shape[1:]} and channels={self.input_shape[0]}."
-            )
-        return source
+        return as_source(images, self.input_shape, check_fit(self.description.resize), who=self.name)
 
     def _resolve(self, trace: Trace, shape: tuple[int, ...]) -> str:
         """The name under which the backend knows the layer of a trace."""

@@ -17,6 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.errors import UserError
+from secondguess.images.batches import as_batch
+from secondguess.images.fitting import check_fit
 from secondguess.images.sources import ArraySource
 from secondguess.model.observation import Needs, Observation, Trace
 
@@ -58,7 +60,7 @@ class Session:
             self._open(shape)
 
     def observe(self, images: Any) -> Observation:
-        """What is seen of images, in any form that `Classifier.observe` takes."""
+        """What is seen of images, in any form that `secondguess.images.as_batch` takes."""
         if self._closed:
             raise UserError("This session is closed; open another with classifier.session(needs).")
         batch = self._batch(images)
@@ -96,10 +98,8 @@ class Session:
         self.close()
 
     def _batch(self, images: Any) -> NDArray[np.float32]:
-        if isinstance(images, np.ndarray) and images.dtype == np.float32 and images.shape[1:] == self.shape:
-            return images
-        source = self.classifier.source(images)
-        return source[0 : len(source)]
+        resize = check_fit(self.classifier.description.resize)
+        return as_batch(images, self.shape or self.classifier.input_shape, resize, who=self.classifier.name)
 
     def _open(self, shape: Shape) -> Recorder:
         """Find the layers and prepare the model."""

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from secondguess._files import atomic_path
 from secondguess.errors import UserError
-from secondguess.images import ImageSet, ImageSource
+from secondguess.images import ImageSource
 from secondguess.progress import Progress, Silent
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ def measure_distances(
         )
     if size < 1:
         raise UserError(f"The batch size is {size}; it must be at least 1.")
-    source, others = _source(images), None if starts is None else _source(starts)
+    source, others = classifier.source(images), None if starts is None else classifier.source(starts)
     if others is not None and others.shape != source.shape:
         raise UserError(f"The images have the shape {source.shape}, but the starts {others.shape}; they must be alike.")
     wanted = _wanted(rows, len(source))
@@ -200,14 +200,6 @@ def _wanted(rows: NDArray[np.int64] | None, count: int) -> NDArray[np.bool_]:
             f"Not all of the rows are positions of the {count} images; give numbers in 0..{count - 1}."
         ) from error
     return wanted
-
-
-def _source(images: Any) -> ImageSource:
-    if isinstance(images, ImageSet):
-        return images.images
-    if isinstance(images, ImageSource):
-        return images
-    return ImageSet.from_arrays(np.asarray(images)).images
 
 
 def first_answers(classifier: Classifier, source: ImageSource, batch_size: int) -> NDArray[np.int64]:

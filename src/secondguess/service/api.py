@@ -24,8 +24,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from secondguess import __version__
-from secondguess.guard.inputs import Floats
 from secondguess.images.fitting import Fit
+from secondguess.images.sources import Floats
 from secondguess.service.batching import Batcher, Busy
 from secondguess.service.database import DatabaseFailed
 from secondguess.service.judge_worker import Job, JudgeWorker, Subject

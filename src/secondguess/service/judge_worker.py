@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from secondguess.guard.inputs import Floats, Shape
 from secondguess.images.fitting import fit_image
+from secondguess.images.sources import Floats, Shape
 from secondguess.service.records import Record, Records
 from secondguess.web.pictures import png
 

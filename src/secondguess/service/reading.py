@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.errors import UserError
-from secondguess.guard.inputs import Floats, Shape, as_images
-from secondguess.images.decode import BadImage, decode, look
-from secondguess.images.fitting import Fit, fit_image
+from secondguess.images import as_batch, read
+from secondguess.images.decode import BadImage, look
+from secondguess.images.fitting import Fit
+from secondguess.images.sources import Floats, Shape
 from secondguess.service.limits import Limits, Refused
 
 if TYPE_CHECKING:
@@ -80,14 +81,17 @@ def from_json(body: bytes, shape: Shape, limits: Limits) -> Floats:
             raise Refused(422, 'There is no image in "images"; give a list of arrays.')
         if len(value) > limits.images:
             raise _too_many(limits)
-    array = _numbers(value) / scale
-    images = _ordered(array if given[0] == "images" else array[None], shape)
-    if not (np.isfinite(array).all() and array.min() >= 0 and array.max() <= 1):
+    array = _numbers(value)
+    if not (np.isfinite(array).all() and array.min() >= 0 and array.max() <= scale):
         raise Refused(
             422,
             f'Some numbers are not between 0 and {scale}; give them from 0 to 1, or up to 255 with "scale": 255.',
         )
-    return as_images(images, shape)
+    pixels = (array / scale).astype(np.float32)
+    try:
+        return as_batch(list(pixels) if given[0] == "images" else [pixels], shape)
+    except UserError as error:
+        raise Refused(422, str(error)) from None
 
 
 def _parsed(body: bytes) -> dict[str, Any]:
@@ -113,20 +117,6 @@ def _numbers(value: Any) -> NDArray[np.float64]:
     return array.astype(np.float64)
 
 
-def _ordered(array: NDArray[Any], shape: Shape) -> Floats:
-    """Arrays (n, ...) in one of the orders of the model's shape, as (n, C, H, W)."""
-    channels, height, width = shape
-    if array.shape[1:] == shape or (channels == 1 and array.shape[1:] == (height, width)):
-        return array.reshape(-1, *shape).astype(np.float32)
-    if array.shape[1:] == (height, width, channels):
-        return np.ascontiguousarray(np.moveaxis(array, 3, 1), dtype=np.float32)
-    raise Refused(
-        422,
-        f"An image of shape {array.shape[1:]} was given, but the model takes {shape} (channels, height, width); resize "
-        "it, or send it as a picture, which is resized here.",
-    )
-
-
 def _from_picture(file: bytes, place: int, shape: Shape, fit: Fit, limits: Limits) -> Floats:
     name = f"image {place}"
     try:
@@ -137,7 +127,7 @@ def _from_picture(file: bytes, place: int, shape: Shape, fit: Fit, limits: Limit
                 f"Image {place} has {header.width} x {header.height} pixels, but at most {limits.pixels:,} are allowed "
                 f"and {limits.side:,} on a side; make it smaller.",
             )
-        return fit_image(decode(file, name), shape, fit)
+        return read(file, shape, fit, name=name)
     except BadImage:
         raise Refused(422, f"Image {place} cannot be read; send a {FORMATS} file that is whole.") from None
     except UserError as error:
