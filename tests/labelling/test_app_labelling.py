@@ -11,7 +11,7 @@ from secondguess.labelling.answers import consensus, name_of, shortcuts, spoken
 from secondguess.labelling.curve import curve
 from secondguess.labelling.session import LabellingSession, NotAsked
 from secondguess.labelling.store import Store
-from secondguess.metrics.discovery import discovery_interval, sdr_curve
+from secondguess.metrics.discovery import discovery_ratio_interval, sdr_curve
 from secondguess.search.base import Search
 from secondguess.search.chance import RandomSearch
 from secondguess.search.low_confidence import LowConfidenceSearch
@@ -370,7 +370,7 @@ def test_the_curve_is_the_discovery_ratio_with_its_interval() -> None:
     places = np.array(drawn["labels"])
     assert places[-1] == 70 and len(places) <= 25 and (np.diff(places[:-1]) == places[0]).all()
     np.testing.assert_allclose(drawn["value"], sdr_curve(errors, confidence)[places - 1])
-    referee = discovery_interval(errors, 1 - confidence)
+    referee = discovery_ratio_interval(errors, 1 - confidence)
     assert (drawn["low"][-1], drawn["high"][-1]) == pytest.approx((referee.low, referee.high))
     assert curve(errors[:0], confidence[:0]) == {"labels": [], "value": [], "low": [], "high": []}
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from sklearn import metrics as sklearn_metrics
 
 from secondguess.errors import UserError
-from secondguess.metrics import accuracy, confusion, most_confused, per_class, wilson
+from secondguess.metrics import accuracy, accuracy_interval, confusion, most_confused, per_class, wilson
 
 
 @pytest.fixture
@@ -20,10 +20,11 @@ def predictions_and_labels():
 
 def test_accuracy_equals_sklearn_with_the_wilson_interval(predictions_and_labels):
     predictions, labels = predictions_and_labels
-    interval = accuracy(predictions, labels)
+    interval = accuracy_interval(predictions, labels)
+    assert accuracy(predictions, labels) == interval.value
     assert interval.value == sklearn_metrics.accuracy_score(labels, predictions)
     assert interval == wilson(int((predictions == labels).sum()), 500)
-    assert accuracy(predictions, labels, level=0.5).level == 0.5
+    assert accuracy_interval(predictions, labels, level=0.5).level == 0.5
 
 
 def test_unknown_labels_are_left_out(predictions_and_labels):
@@ -31,7 +32,7 @@ def test_unknown_labels_are_left_out(predictions_and_labels):
     hidden = labels.copy()
     hidden[::3] = -1
     seen = hidden >= 0
-    assert accuracy(predictions, hidden) == accuracy(predictions[seen], labels[seen])
+    assert accuracy_interval(predictions, hidden) == accuracy_interval(predictions[seen], labels[seen])
     np.testing.assert_array_equal(confusion(predictions, hidden, 6), confusion(predictions[seen], labels[seen], 6))
 
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 
 import numpy as np
 import pytest
@@ -12,8 +11,8 @@ from sklearn.metrics import top_k_accuracy_score
 
 from secondguess import UserError, metrics
 from secondguess.metrics import (
-    NotCalculable,
     attainable_accuracy,
+    has_pairs,
     jensen_shannon,
     kl_divergence,
     mean_entropy,
@@ -21,7 +20,9 @@ from secondguess.metrics import (
     soft_ece_interval,
     soft_reliability,
     top_k_accuracy,
+    top_k_accuracy_interval,
     top_pair_accuracy,
+    top_pair_accuracy_interval,
     total_variation,
 )
 
@@ -69,9 +70,8 @@ def pairs(n: int = 200, classes: int = 5, seed: int = 1) -> Floats:
 
 
 def test_top_pair_of_the_papers_example() -> None:
-    result = top_pair_accuracy(PAPER_PREDICTIONS, PAPER_LABELS)
-    assert result
-    assert result.value == 5 / 7
+    result = top_pair_accuracy_interval(PAPER_PREDICTIONS, PAPER_LABELS)
+    assert top_pair_accuracy(PAPER_PREDICTIONS, PAPER_LABELS) == result.value == 5 / 7
     assert f"{result.value:.3f}" == "0.714"
     assert result.n == 7
     assert result.low < 5 / 7 < result.high
@@ -83,7 +83,7 @@ def test_top_pair_by_brute_force() -> None:
     for p, q in zip(predicted.tolist(), soft.tolist(), strict=True):
         best = max(itertools.combinations(range(5), 2), key=lambda pair: p[pair[0]] + p[pair[1]])
         matches += set(best) == {k for k, value in enumerate(q) if value > 0}
-    result = top_pair_accuracy(predicted, soft)
+    result = top_pair_accuracy_interval(predicted, soft)
     assert result == metrics.wilson(matches, len(soft))
     assert 0 < matches < len(soft)
 
@@ -93,24 +93,22 @@ def test_top_pair_by_brute_force() -> None:
     [([[0.5, 0.5, 0], [1, 0, 0]], 1), ([[0.5, 0.5, 0], [0.4, 0.3, 0.3]], 1), ([[0, 1, 0], [0, 0, 1]], 2)],
 )
 def test_top_pair_is_not_calculable_without_exactly_two_possible_classes(soft: list[list[float]], others: int) -> None:
-    result = top_pair_accuracy([[0.5, 0.3, 0.2], [0.2, 0.3, 0.5]], soft)
-    assert isinstance(result, NotCalculable)
-    assert not result
-    assert str(result) == "n.a."
-    assert result.reason.endswith(f"{others} of 2 have not.")
-    assert json.loads(json.dumps(result.to_json())) == {"value": None, "reason": result.reason}
+    assert not has_pairs(soft)
+    with pytest.raises(UserError, match=rf"exactly two possible classes; {others} of 2 have not\.$"):
+        top_pair_accuracy([[0.5, 0.3, 0.2], [0.2, 0.3, 0.5]], soft)
 
 
 def test_of_two_classes_the_pair_is_always_right() -> None:
-    result = top_pair_accuracy([[0.9, 0.1], [0.5, 0.5]], [[0.5, 0.5], [0.2, 0.8]])
-    assert result and result.value == 1
+    assert has_pairs([[0.5, 0.5], [0.2, 0.8]])
+    assert top_pair_accuracy([[0.9, 0.1], [0.5, 0.5]], [[0.5, 0.5], [0.2, 0.8]]) == 1
 
 
 @pytest.mark.parametrize("k", [1, 2, 3])
 def test_top_k_agrees_with_sklearn(k: int) -> None:
     rows = distributions(300, 6, seed=3, zeros=False)
     labels = np.random.default_rng(4).integers(0, 6, 300)
-    result = top_k_accuracy(rows, labels, k)
+    result = top_k_accuracy_interval(rows, labels, k)
+    assert top_k_accuracy(rows, labels, k) == result.value
     assert result.value == pytest.approx(top_k_accuracy_score(labels, rows, k=k))
     assert result == metrics.wilson(round(result.value * 300), 300)
 
@@ -119,18 +117,18 @@ def test_top_1_is_the_accuracy_of_the_first_largest() -> None:
     rows = np.round(distributions(300, 4, seed=5), 1)
     rows /= rows.sum(axis=1, keepdims=True)
     labels = np.random.default_rng(6).integers(-1, 4, 300)
-    assert top_k_accuracy(rows, labels, 1) == metrics.accuracy(rows.argmax(axis=1), labels)
+    assert top_k_accuracy_interval(rows, labels, 1) == metrics.accuracy_interval(rows.argmax(axis=1), labels)
 
 
 def test_of_equal_probabilities_the_lower_class_counts() -> None:
     rows = [[0.4, 0.3, 0.3]] * 3
-    assert [top_k_accuracy(rows[:1], [label]).value for label in range(3)] == [1, 1, 0]
-    assert [top_k_accuracy([[0.25] * 4], [label], 2).value for label in range(4)] == [1, 1, 0, 0]
-    assert top_k_accuracy([[0.25] * 4], [3], 9).value == 1
+    assert [top_k_accuracy(rows[:1], [label]) for label in range(3)] == [1, 1, 0]
+    assert [top_k_accuracy([[0.25] * 4], [label], 2) for label in range(4)] == [1, 1, 0, 0]
+    assert top_k_accuracy([[0.25] * 4], [3], 9) == 1
 
 
 def test_top_k_leaves_out_unknown_labels() -> None:
-    assert top_k_accuracy([[0.7, 0.3], [0.7, 0.3]], [-1, 1], 1).n == 1
+    assert top_k_accuracy_interval([[0.7, 0.3], [0.7, 0.3]], [-1, 1], 1).n == 1
     with pytest.raises(UserError, match="None of the 1 labels is known"):
         top_k_accuracy([[0.7, 0.3]], [-1])
     with pytest.raises(UserError, match="k is 0; give a whole number of at least 1"):
@@ -142,7 +140,7 @@ def test_attainable_accuracy_is_what_an_oracle_reaches(k: int) -> None:
     soft = pairs(4000) if k == 1 else distributions(4000)
     rng = np.random.default_rng(0)
     labels = np.array([rng.choice(5, p=row) for row in soft])
-    reached = top_k_accuracy(soft, labels, k, level=0.999)
+    reached = top_k_accuracy_interval(soft, labels, k, level=0.999)
     assert reached.low <= attainable_accuracy(soft, k) <= reached.high
     assert attainable_accuracy([[0.625, 0.375, 0]]) == 0.625
     assert attainable_accuracy([[0.625, 0.375, 0]], 2) == 1

@@ -65,17 +65,20 @@ def test_equal_chances_give_the_binomial_test_and_the_interval_of_clopper_and_pe
     referee = stats.binomtest(11, 40, 0.15, alternative="greater")
     assert discovery.discovery_p_value(errors, np.full(40, 0.15)) == pytest.approx(referee.pvalue)
     bounds = stats.binomtest(11, 40, 0.15).proportion_ci(0.9)
-    found = discovery.discovery_interval(errors, np.full(40, 0.15), level=0.9)
+    found = discovery.discovery_ratio_interval(errors, np.full(40, 0.15), level=0.9)
     assert (found.low, found.high) == pytest.approx((bounds.low / 0.15, bounds.high / 0.15), rel=1e-6)
     assert found.value == pytest.approx(11 / 6)
-    low, high = discovery.errors_interval(np.full(40, 0.15), 0.9)
+    likely = discovery.expected_errors_interval(np.full(40, 0.15), 0.9)
+    low, high = int(likely.low), int(likely.high)
+    assert likely.value == discovery.expected_errors(np.full(40, 0.15)) == pytest.approx(6.0)
+    assert (likely.n, likely.level) == (40, 0.9)
     assert (low, high) == (stats.binom.ppf(0.05, 40, 0.15), stats.binom.ppf(0.95, 40, 0.15))
 
 
 @pytest.mark.parametrize("found", [0, 6])
 def test_the_interval_at_its_ends(found):
     chances = np.linspace(0.05, 0.4, 6)
-    interval = discovery.discovery_interval(np.arange(6) < found, chances)
+    interval = discovery.discovery_ratio_interval(np.arange(6) < found, chances)
     assert interval.low <= interval.value <= interval.high
     assert (interval.low == 0) == (found == 0)
     assert np.isfinite(interval.high)
@@ -83,7 +86,7 @@ def test_the_interval_at_its_ends(found):
 
 def test_the_interval_is_that_of_the_ratio_when_a_factor_makes_errors_certain():
     chances = np.array([0.4, 1e-3, 0.05, 1e-7, 0.3])
-    found = discovery.discovery_interval(np.array([True, True, False, True, True]), chances)
+    found = discovery.discovery_ratio_interval(np.array([True, True, False, True, True]), chances)
     patterns = np.array(list(product([False, True], repeat=5)))
 
     def expected_and_tails(factor):
@@ -105,7 +108,7 @@ def test_the_interval_always_holds_its_ratio():
         count = int(rng.integers(1, 30))
         chances = 10.0 ** rng.uniform(-9, 0, count)
         errors = rng.random(count) < rng.random()
-        found = discovery.discovery_interval(errors, chances, level=(0.1, 0.5, 0.95)[number % 3])
+        found = discovery.discovery_ratio_interval(errors, chances, level=(0.1, 0.5, 0.95)[number % 3])
         assert found.low <= found.value <= found.high
         assert found.high <= count / np.maximum(chances, discovery.LEAST_CHANCE).sum() * (1 + 1e-9)
 
@@ -114,7 +117,7 @@ def test_the_interval_covers():
     rng, covered = np.random.default_rng(3), 0
     chances = rng.uniform(0.02, 0.2, 50)
     for _ in range(200):
-        found = discovery.discovery_interval(rng.random(50) < 2 * chances, chances, level=0.9)
+        found = discovery.discovery_ratio_interval(rng.random(50) < 2 * chances, chances, level=0.9)
         covered += found.low <= 2 <= found.high
     assert covered >= 180
 

@@ -179,7 +179,7 @@ class ImageSet:
     @cached_property
     def content_fingerprint(self) -> str:
         """Digest of the images alone: what a classifier's outputs depend on."""
-        return self.images.fingerprint()
+        return self.images.fingerprint
 
     @cached_property
     def fingerprint(self) -> str:

@@ -53,6 +53,7 @@ class ImageSource(Protocol):
     def __getitem__(self, index: Index) -> Floats:
         """Images in [0, 1]: (m, C, H, W) for a slice or an array of m positions, (C, H, W) for an int."""
 
+    @property
     def fingerprint(self) -> str:
         """A digest of the content, the same whatever kind of source holds it."""
 
@@ -84,6 +85,7 @@ class Source(ABC):
         """How many images a pass over the whole source should read at a time."""
         return max(1, BLOCK_BYTES // (4 * int(np.prod(self.shape))))
 
+    @property
     def fingerprint(self) -> str:
         """Digest (hex, 16 bytes of BLAKE2b) of the shape and of every image as little-endian float32.
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess.metrics.discovery import discovery_interval
+from secondguess.metrics.discovery import discovery_ratio_interval
 
 __all__ = ["curve"]
 
@@ -36,5 +36,5 @@ def curve(errors: NDArray[np.bool_], confidence: NDArray[np.float64]) -> dict[st
 
 @lru_cache(maxsize=1024)
 def _interval(errors: bytes, confidence: bytes) -> tuple[float, float, float]:
-    found = discovery_interval(np.frombuffer(errors, bool), 1 - np.frombuffer(confidence, np.float64))
+    found = discovery_ratio_interval(np.frombuffer(errors, bool), 1 - np.frombuffer(confidence, np.float64))
     return found.value, found.low, found.high

@@ -22,7 +22,7 @@ from secondguess.errors import UserError
 from secondguess.labelling.export import exported
 from secondguess.labelling.session import Found, LabellingSession
 from secondguess.labelling.store import Store
-from secondguess.metrics.discovery import discovery_interval
+from secondguess.metrics.discovery import discovery_ratio_interval
 from secondguess.model.agreement import relabelled
 from secondguess.model.classifier import Classifier
 from secondguess.progress import Progress, Silent
@@ -166,7 +166,7 @@ class ErrorSearch(Result):
     def ratio(self) -> Interval | None:
         """Errors found, divided by those that the confidences announce, with a 95 % interval; None without labels."""
         errors, confidence = self.session.outcomes()
-        return discovery_interval(errors, 1 - confidence) if len(errors) else None
+        return discovery_ratio_interval(errors, 1 - confidence) if len(errors) else None
 
     @property
     def remarks(self) -> list[str]:

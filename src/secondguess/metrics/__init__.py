@@ -1,11 +1,15 @@
-"""Measures of a classifier and its supervisors: pure functions on NumPy arrays, most with an interval."""
+"""Measures of a classifier and its supervisors: pure functions on NumPy arrays.
+
+A function returns a number or an array; `NAME_interval` returns the same number as an `Interval`. What consists of
+several numbers is a record with named fields (`reliability`, `per_class`, `hubris`).
+"""
 
 from __future__ import annotations
 
-from secondguess.metrics.accuracy import PerClass, accuracy, confusion, most_confused, per_class
+from secondguess.metrics.accuracy import PerClass, accuracy, accuracy_interval, confusion, most_confused, per_class
 from secondguess.metrics.ambiguity import (
-    NotCalculable,
     attainable_accuracy,
+    has_pairs,
     jensen_shannon,
     jensen_shannon_interval,
     kl_divergence,
@@ -16,7 +20,9 @@ from secondguess.metrics.ambiguity import (
     soft_ece_interval,
     soft_reliability,
     top_k_accuracy,
+    top_k_accuracy_interval,
     top_pair_accuracy,
+    top_pair_accuracy_interval,
     total_variation,
     total_variation_interval,
 )
@@ -53,12 +59,13 @@ from secondguess.metrics.discovery import (
     apfd_curve,
     coverage_curve,
     discovery_curve,
-    discovery_interval,
     discovery_p_value,
     discovery_ratio,
-    errors_interval,
+    discovery_ratio_interval,
     errors_per_hundred_curve,
     excess_curve,
+    expected_errors,
+    expected_errors_interval,
     largest_distance,
     lift,
     pooled_curve,
@@ -81,7 +88,13 @@ from secondguess.metrics.hubris import (
     vote_shares,
 )
 from secondguess.metrics.interval import Interval, bootstrap, wilson
-from secondguess.metrics.realism import Manifolds, frechet_distance, kernel_distance, manifolds
+from secondguess.metrics.realism import (
+    Manifolds,
+    frechet_distance,
+    kernel_distance,
+    kernel_distance_interval,
+    manifolds,
+)
 
 __all__ = [
     "Giqa",
@@ -89,12 +102,12 @@ __all__ = [
     "HubrisComparison",
     "Interval",
     "Manifolds",
-    "NotCalculable",
     "PerClass",
     "Reliability",
     "SubsetAmbiguity",
     "absolute_hubris",
     "accuracy",
+    "accuracy_interval",
     "acd",
     "acd_interval",
     "apfd_curve",
@@ -113,23 +126,26 @@ __all__ = [
     "detection_rate",
     "detection_rate_interval",
     "discovery_curve",
-    "discovery_interval",
     "discovery_p_value",
     "discovery_ratio",
+    "discovery_ratio_interval",
     "ece",
     "ece_interval",
-    "errors_interval",
     "errors_per_hundred_curve",
     "excess_curve",
+    "expected_errors",
+    "expected_errors_interval",
     "false_alarm_rate",
     "false_alarm_rate_interval",
     "frechet_distance",
+    "has_pairs",
     "hubris",
     "hubris_ceiling",
     "hubris_scores",
     "jensen_shannon",
     "jensen_shannon_interval",
     "kernel_distance",
+    "kernel_distance_interval",
     "kl_divergence",
     "kl_divergence_interval",
     "largest_distance",
@@ -158,7 +174,9 @@ __all__ = [
     "subset_ambiguity",
     "threshold_at",
     "top_k_accuracy",
+    "top_k_accuracy_interval",
     "top_pair_accuracy",
+    "top_pair_accuracy_interval",
     "total_variation",
     "total_variation_interval",
     "vote_shares",

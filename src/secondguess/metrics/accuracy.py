@@ -15,7 +15,7 @@ from secondguess.metrics import _check
 from secondguess.metrics._check import Floats, Ints
 from secondguess.metrics.interval import Interval, wilson
 
-__all__ = ["PerClass", "accuracy", "confusion", "most_confused", "per_class"]
+__all__ = ["PerClass", "accuracy", "accuracy_interval", "confusion", "most_confused", "per_class"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,7 +33,17 @@ class PerClass:
     support: Ints
 
 
-def accuracy(predictions: ArrayLike, labels: ArrayLike, *, level: float = 0.95) -> Interval:
+def accuracy(predictions: ArrayLike, labels: ArrayLike) -> float:
+    """Return the share of right predictions.
+
+    Args:
+        predictions: (n,) predicted classes.
+        labels: (n,) true classes; below 0 = unknown, left out.
+    """
+    return accuracy_interval(predictions, labels).value
+
+
+def accuracy_interval(predictions: ArrayLike, labels: ArrayLike, *, level: float = 0.95) -> Interval:
     """Return the share of right predictions with its Wilson interval.
 
     Args:

@@ -13,7 +13,7 @@ For the predicted distribution p_i and the true one q_i (a soft label) of image 
                         how often the prediction would be right if labels were drawn from q again and again
 
 each averaged over the images. Top-pair accuracy asks for two classes, so it exists only where every soft label has
-exactly two: elsewhere the answer is a `NotCalculable` that says why. The cross-entropy and the Brier score against soft
+exactly two: elsewhere it is refused (`has_pairs` tells). The cross-entropy and the Brier score against soft
 labels are `nll` and `brier`, which take them as they are.
 
 Source: Weiss, García Gómez, Tonella, "Generating and detecting true ambiguity", EMSE 2023.
@@ -21,19 +21,18 @@ Source: Weiss, García Gómez, Tonella, "Generating and detecting true ambiguity
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
+from secondguess.errors import UserError
 from secondguess.metrics import _check
 from secondguess.metrics._check import Floats, Ints
 from secondguess.metrics.calibration import _SMALLEST, Binning, Reliability, _diagram, _soft
 from secondguess.metrics.interval import Interval, bootstrap, wilson
 
 __all__ = [
-    "NotCalculable",
     "attainable_accuracy",
+    "has_pairs",
     "jensen_shannon",
     "jensen_shannon_interval",
     "kl_divergence",
@@ -44,65 +43,56 @@ __all__ = [
     "soft_ece_interval",
     "soft_reliability",
     "top_k_accuracy",
+    "top_k_accuracy_interval",
     "top_pair_accuracy",
+    "top_pair_accuracy_interval",
     "total_variation",
     "total_variation_interval",
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class NotCalculable:
-    """What stands where a number would, if the data does not define it. It is false, so `if result:` tells them apart.
-
-    Attributes:
-        reason: what the data lacks, in one sentence.
-    """
-
-    reason: str
-
-    def __bool__(self) -> bool:
-        return False
-
-    def __str__(self) -> str:
-        return "n.a."
-
-    def to_json(self) -> dict[str, str | None]:
-        """Return a missing value and its reason."""
-        return {"value": None, "reason": self.reason}
-
-
-def top_k_accuracy(probabilities: ArrayLike, labels: ArrayLike, k: int = 2, *, level: float = 0.95) -> Interval:
-    """Return how often the label is among the k likeliest classes, with its Wilson interval.
+def top_k_accuracy(probabilities: ArrayLike, labels: ArrayLike, k: int = 2) -> float:
+    """Return how often the label is among the k likeliest classes.
 
     Args:
         probabilities: (n, K), rows sum to 1. Of equally likely classes the one with the lower number comes first.
         labels: (n,) integers; below 0 = unknown, left out.
         k: 1 for the accuracy, 2 for the top-2 accuracy; K or more is always right.
-        level: nominal coverage of the interval.
     """
+    return top_k_accuracy_interval(probabilities, labels, k).value
+
+
+def top_k_accuracy_interval(
+    probabilities: ArrayLike, labels: ArrayLike, k: int = 2, *, level: float = 0.95
+) -> Interval:
+    """Return the top-k accuracy with its Wilson interval at a level; the other arguments as in `top_k_accuracy`."""
     rows, truth = _check.known(probabilities, labels)
     hits = (_likeliest(rows, _check.positive(k, "k")) == truth[:, None]).any(axis=1)
     return wilson(int(hits.sum()), len(hits), level)
 
 
-def top_pair_accuracy(
-    probabilities: ArrayLike, soft_labels: ArrayLike, *, level: float = 0.95
-) -> Interval | NotCalculable:
-    """Return how often the two likeliest classes are the two possible ones, with its Wilson interval.
+def has_pairs(soft_labels: ArrayLike) -> bool:
+    """Return whether every soft label (n, K) has exactly two classes with a probability above 0."""
+    return bool((_possible(_check.distributions(soft_labels, "soft labels")).sum(axis=1) == 2).all())
+
+
+def top_pair_accuracy(probabilities: ArrayLike, soft_labels: ArrayLike) -> float:
+    """Return how often the two likeliest classes are the two possible ones.
 
     Args:
         probabilities: (n, K), rows sum to 1. Of equally likely classes the one with the lower number comes first.
-        soft_labels: (n, K), rows sum to 1.
-        level: nominal coverage of the interval.
-
-    Returns:
-        `NotCalculable` unless every soft label has exactly two classes with a probability above 0.
+        soft_labels: (n, K), rows sum to 1, each with exactly two classes above 0: see `has_pairs`.
     """
+    return top_pair_accuracy_interval(probabilities, soft_labels).value
+
+
+def top_pair_accuracy_interval(probabilities: ArrayLike, soft_labels: ArrayLike, *, level: float = 0.95) -> Interval:
+    """Return the top-pair accuracy with its Wilson interval at a level; other arguments as in `top_pair_accuracy`."""
     rows, soft = _soft(probabilities, soft_labels)
-    possible = soft > 0
+    possible = _possible(soft)
     others = int((possible.sum(axis=1) != 2).sum())
     if others:
-        return NotCalculable(
+        raise UserError(
             f"Top-pair accuracy is defined where every soft label has exactly two possible classes; "
             f"{others} of {len(soft)} have not."
         )
@@ -216,6 +206,10 @@ def soft_ece_interval(
 
     rows = _confidence_and_share(probabilities, soft_labels)
     return bootstrap(error, rows, resamples=resamples, level=level, seed=seed)
+
+
+def _possible(soft: Floats) -> NDArray[np.bool_]:
+    return np.asarray(soft > 0)
 
 
 def _likeliest(rows: Floats, k: int) -> Ints:

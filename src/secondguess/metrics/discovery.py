@@ -45,13 +45,13 @@ __all__ = [
     "apfd_curve",
     "coverage_curve",
     "discovery_curve",
-    "discovery_interval",
     "discovery_p_value",
     "discovery_ratio",
+    "discovery_ratio_interval",
     "errors_distribution",
-    "errors_interval",
     "errors_per_hundred_curve",
     "excess_curve",
+    "expected_errors",
     "largest_distance",
     "lift",
     "pooled_curve",
@@ -156,12 +156,18 @@ def errors_distribution(chances: ArrayLike) -> Floats:
     return distribution
 
 
-def errors_interval(chances: ArrayLike, level: float = 0.95) -> tuple[int, int]:
-    """The least and the largest number of errors that the chances (b,) leave likely; `level` is between them."""
+def expected_errors(chances: ArrayLike) -> float:
+    """The number of errors that the chances (b,) announce."""
+    return float(_chances(chances).sum())
+
+
+def expected_errors_interval(chances: ArrayLike, level: float = 0.95) -> Interval:
+    """The expected number of errors, with the least and the largest number that the chances (b,) leave likely."""
     check_level(level)
     below = errors_distribution(chances).cumsum()
     tail = (1 - level) / 2
-    return int(np.searchsorted(below, tail)), int(np.searchsorted(below, 1 - tail))
+    low, high = (float(np.searchsorted(below, share)) for share in (tail, 1 - tail))
+    return Interval(expected_errors(chances), low, high, len(below) - 1, float(level))
 
 
 def discovery_p_value(errors: ArrayLike, chances: ArrayLike) -> float:
@@ -175,7 +181,7 @@ def discovery_p_value(errors: ArrayLike, chances: ArrayLike) -> float:
     return float(min(1.0, errors_distribution(expected)[int(found.sum()) :].sum()))
 
 
-def discovery_interval(errors: ArrayLike, chances: ArrayLike, level: float = 0.95) -> Interval:
+def discovery_ratio_interval(errors: ArrayLike, chances: ArrayLike, level: float = 0.95) -> Interval:
     """The ratio of errors found to errors expected, with an exact interval.
 
     Suppose that the chances are off by a common factor t: that the predictions are wrong with probability

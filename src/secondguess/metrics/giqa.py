@@ -50,21 +50,19 @@ class Giqa:
     diversity: Interval
 
 
-def published_giqa(
-    real: ArrayLike, generated: ArrayLike, *, components: int = COMPONENTS, seed: int = 0
-) -> tuple[float, float]:
-    """Return (quality, diversity) as published, each in [0, 1]. They cannot rank generators: see the module's warning.
+def published_giqa(real: ArrayLike, generated: ArrayLike, *, components: int = COMPONENTS, seed: int = 0) -> float:
+    """Return the quality as published, in [0, 1]; the published diversity is the same with the two sets exchanged.
+
+    Neither can rank generators: see the module's warning.
 
     Args:
         real: (n, d).
         generated: (m, d).
-        components: of each mixture.
-        seed: of the mixtures' initialisation.
+        components: of the mixture.
+        seed: of its initialisation.
     """
     first, second = check_features(real, generated, least=components)
-    quality = _scaled_by_itself(_mixture(first, components, seed).score_samples(second))
-    diversity = _scaled_by_itself(_mixture(second, components, seed).score_samples(first))
-    return quality, diversity
+    return _scaled_by_itself(_mixture(first, components, seed).score_samples(second))
 
 
 def relative_giqa(

@@ -31,7 +31,14 @@ from secondguess.metrics import _check
 from secondguess.metrics._check import Floats
 from secondguess.metrics.interval import Interval, check_level
 
-__all__ = ["Manifolds", "check_features", "frechet_distance", "kernel_distance", "manifolds"]
+__all__ = [
+    "Manifolds",
+    "check_features",
+    "frechet_distance",
+    "kernel_distance",
+    "kernel_distance_interval",
+    "manifolds",
+]
 
 BLOCK = 1024  # rows of a table of distances or kernels held at a time
 SLACK = 1e-9  # relative, so that rounding does not open a closed ball
@@ -70,7 +77,17 @@ def frechet_distance(real: ArrayLike, generated: ArrayLike) -> float:
     return max(0.0, float(offset + np.square(left).sum() + np.square(right).sum() - 2 * shared))
 
 
-def kernel_distance(real: ArrayLike, generated: ArrayLike, *, level: float = 0.95) -> Interval:
+def kernel_distance(real: ArrayLike, generated: ArrayLike) -> float:
+    """Return the kernel distance (KID) of all images.
+
+    Args:
+        real: (n, d), n ≥ 3.
+        generated: (m, d), m ≥ 3.
+    """
+    return kernel_distance_interval(real, generated).value
+
+
+def kernel_distance_interval(real: ArrayLike, generated: ArrayLike, *, level: float = 0.95) -> Interval:
     """Return the kernel distance (KID) of all images, with the normal interval of its jackknife variance.
 
     The published KID averages subsets of 1,000 images; this is their limit, which has less variance and needs no seed.

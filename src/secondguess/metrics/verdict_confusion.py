@@ -19,11 +19,11 @@ from numpy.typing import ArrayLike
 from secondguess.errors import UserError
 from secondguess.metrics import _check
 
-__all__ = ["Misjudged", "verdict_confusion"]
+__all__ = ["VerdictConfusion", "verdict_confusion"]
 
 
 @dataclass(frozen=True, slots=True)
-class Misjudged:
+class VerdictConfusion:
     """Verdicts against the truth.
 
     Attributes:
@@ -77,7 +77,7 @@ class Misjudged:
         return {name: getattr(self, name) for name in (*counts, *rates)}
 
 
-def verdict_confusion(verdicts: ArrayLike, correct: ArrayLike) -> Misjudged:
+def verdict_confusion(verdicts: ArrayLike, correct: ArrayLike) -> VerdictConfusion:
     """Count verdicts (n,) of 1, 0 and -1 against whether each prediction is right, booleans (n,)."""
     judged = _check.integers(verdicts, "verdicts")
     right = np.asarray(correct)
@@ -91,7 +91,7 @@ def verdict_confusion(verdicts: ArrayLike, correct: ArrayLike) -> Misjudged:
     found = int(((judged == 1) & ~right).sum())
     false_alarms = int(((judged == 1) & right).sum())
     missed = int(((judged == 0) & ~right).sum())
-    return Misjudged(
+    return VerdictConfusion(
         found, false_alarms, missed, len(judged) - found - false_alarms - missed, int((judged == -1).sum())
     )
 

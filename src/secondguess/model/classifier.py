@@ -397,7 +397,7 @@ class Classifier:
             "canary": canary,
             "output": self._convention,
             "device": str(getattr(self.backend, "device", "cpu")),
-            "data": source.fingerprint(),
+            "data": source.fingerprint,
             "images": len(source),
         }
         return {item: base | item.key() for item in items}

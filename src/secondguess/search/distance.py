@@ -164,8 +164,8 @@ def measure_distances(
     wanted = _wanted(rows, len(source))
     settings: dict[str, Any] = {**chosen.settings(), "budget": budget, "seed": seed}
     if checkpoint is not None:
-        settings |= {"model": classifier.fingerprint, "images": source.fingerprint()}
-        settings |= {"starts": None if others is None else others.fingerprint()}
+        settings |= {"model": classifier.fingerprint, "images": source.fingerprint}
+        settings |= {"starts": None if others is None else others.fingerprint}
         settings |= {"rows": None if wanted.all() else digest(wanted.tobytes())}
     results = Results(wanted, source.shape, None if checkpoint is None else Path(checkpoint), settings)
     decide = Decisions(classifier, len(source), budget=budget, batch_size=size)

@@ -139,7 +139,7 @@ class DeepEnsemble:
         marks = [one.fingerprint for one in self._handed_in]
         if None in marks:
             return self._scored(images, num_classes)
-        key = (images.fingerprint(), num_classes, tuple(str(mark) for mark in marks))
+        key = (images.fingerprint, num_classes, tuple(str(mark) for mark in marks))
         if key not in self._seen:
             self._seen[key] = self._scored(images, num_classes)
         self._seen.move_to_end(key)
@@ -176,7 +176,7 @@ def trained(plan: Plan, images: ImageSource, labels: NDArray[np.int64], num_clas
         labels: (n,); images labelled -1 are left out.
         num_classes: K.
     """
-    key = (plan, images.fingerprint(), hashlib.blake2b(labels.tobytes(), digest_size=16).hexdigest(), num_classes)
+    key = (plan, images.fingerprint, hashlib.blake2b(labels.tobytes(), digest_size=16).hexdigest(), num_classes)
     found = _in_use.get(key)
     if found is None:
         found = _in_use[key] = _train(plan, images, labels, num_classes)

@@ -111,13 +111,14 @@ class Examples:
                 f"{whose} hold one class only, from which no classifier can be trained; add images of another class."
             )
 
+    @property
     def fingerprint(self) -> str:
         """A hash of the labels and of every image."""
         digest = hashlib.sha256(self.index.tobytes())
         digest.update(self.labels.tobytes())
         own = getattr(self._images, "fingerprint", None)
-        if callable(own):  # an image source may know a quicker way than reading every image
-            digest.update(str(own()).encode())
+        if isinstance(own, str):  # an image source may know a quicker way than reading every image
+            digest.update(own.encode())
             return digest.hexdigest()[:16]
         for block in self._blocks():
             pixels = np.asarray(self._images[self.index[block]], dtype=np.float32)

@@ -68,8 +68,8 @@ class Run:
             "monitor": self.monitor,
             "model": hashlib.sha256(f"{self.model}{shapes}".encode()).hexdigest()[:16],
             "initial_weights": hashlib.sha256(save(copy_state(self.model))).hexdigest()[:16],
-            "data": self.examples.fingerprint(),
-            "validation": None if self.held_out is None else self.held_out.fingerprint(),
+            "data": self.examples.fingerprint,
+            "validation": None if self.held_out is None else self.held_out.fingerprint,
         }
 
     def take_up(self, saved: SavedState, epochs: int) -> None:

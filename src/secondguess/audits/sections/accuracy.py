@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from secondguess.audits.context import Context
 from secondguess.audits.findings import Findings
 from secondguess.audits.sections.registry import Section, register
-from secondguess.metrics import accuracy, confusion, most_confused, wilson
+from secondguess.metrics import accuracy_interval, confusion, most_confused, wilson
 
 SHOWN_CLASSES = 20  # a confusion matrix beyond this is a carpet; the table of pairs says more
 
@@ -28,7 +28,7 @@ class Accuracy(Section):
         """Accuracy with interval, recall and precision of each class, confusion matrix."""
         labels, seen, names = context.labels, context.nominal, context.test.class_names
         known = labels >= 0
-        overall = accuracy(seen.predictions, labels)
+        overall = accuracy_interval(seen.predictions, labels)
         table = confusion(seen.predictions[known], labels[known], seen.num_classes)
         findings = Findings()
         findings.numbers["accuracy.test"] = context.number(overall)

@@ -17,12 +17,12 @@ from secondguess.audits.sections.registry import Section, register
 from secondguess.images import ImageSet
 from secondguess.metrics import (
     Interval,
-    NotCalculable,
+    has_pairs,
     mean_entropy_interval,
     nll_interval,
     soft_ece_interval,
-    top_k_accuracy,
-    top_pair_accuracy,
+    top_k_accuracy_interval,
+    top_pair_accuracy_interval,
     total_variation_interval,
 )
 from secondguess.model.observation import Observation
@@ -80,11 +80,10 @@ def _measure(
     known = images.labels >= 0
     probabilities, labels = observation.probabilities[known], images.labels[known]
     soft = images.soft_labels[known] if images.soft_labels is not None else np.eye(observation.num_classes)[labels]
-    pair = top_pair_accuracy(probabilities, soft)
     measures: dict[str, Interval | None] = {
-        "top_1": top_k_accuracy(probabilities, labels, 1),
-        "top_2": top_k_accuracy(probabilities, labels, 2),
-        "top_pair": None if isinstance(pair, NotCalculable) else pair,
+        "top_1": top_k_accuracy_interval(probabilities, labels, 1),
+        "top_2": top_k_accuracy_interval(probabilities, labels, 2),
+        "top_pair": top_pair_accuracy_interval(probabilities, soft) if has_pairs(soft) else None,
         "entropy_bits": mean_entropy_interval(probabilities, seed=context.seed),
         "cross_entropy": nll_interval(probabilities, soft, seed=context.seed),
         "calibration": soft_ece_interval(probabilities, soft, seed=context.seed),

@@ -24,7 +24,7 @@ from secondguess.audits.context import Context
 from secondguess.audits.findings import Findings, NotApplicable, Number
 from secondguess.audits.sections.registry import Section, register
 from secondguess.metrics import Interval, wilson
-from secondguess.metrics.verdict_confusion import Misjudged, verdict_confusion
+from secondguess.metrics.verdict_confusion import VerdictConfusion, verdict_confusion
 from secondguess.model.observation import Needs, Observation
 from secondguess.report import data_uri
 
@@ -141,7 +141,7 @@ def _numbers(
     context: Context,
     truths: Mapping[str, Interval],
     rows: Sequence[Mapping[str, Any]],
-    judged: Mapping[str, Misjudged],
+    judged: Mapping[str, VerdictConfusion],
 ) -> dict[str, Number]:
     """`label_free.SET.truth`, `label_free.SET.METHOD.estimate` and `.error`, and how well ICOS finds mistakes."""
     numbers = {f"label_free.mean.{row['name']}.error": context.number(row["mean"]) for row in rows}

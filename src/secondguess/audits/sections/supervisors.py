@@ -16,7 +16,14 @@ from numpy.typing import NDArray
 from secondguess.audits.context import Context
 from secondguess.audits.findings import Findings
 from secondguess.audits.sections.registry import Section, register
-from secondguess.metrics import Interval, accuracy, aupr_interval, auroc_interval, detection_rate_interval, threshold_at
+from secondguess.metrics import (
+    Interval,
+    accuracy_interval,
+    aupr_interval,
+    auroc_interval,
+    detection_rate_interval,
+    threshold_at,
+)
 from secondguess.report import figures
 from secondguess.supervisors.registry import family
 
@@ -160,7 +167,7 @@ def _details(
             name = best[column]["name"]
             cell = _cell(context, context.scored(name).scores, context.scored(name, column).scores[rows])
             known = rows & (images.labels >= 0)
-            right = accuracy(observation.predictions[known], images.labels[known]) if known.any() else None
+            right = accuracy_interval(observation.predictions[known], images.labels[known]) if known.any() else None
             if right is not None:
                 findings.numbers[f"accuracy.stress.{column}.{kind}"] = context.number(right, images)
             details.append(
@@ -176,7 +183,7 @@ def _accuracies(context: Context, findings: Findings) -> dict[str, Interval]:
         if one.name in context.stressed and one.kind == "corrupted":
             images, observation = context.stressed[one.name]
             if images.is_labelled:
-                found[one.name] = accuracy(observation.predictions, images.labels)
+                found[one.name] = accuracy_interval(observation.predictions, images.labels)
                 findings.numbers[f"accuracy.stress.{one.name}"] = context.number(found[one.name], images)
     return found
 

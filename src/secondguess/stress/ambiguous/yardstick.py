@@ -21,7 +21,7 @@ from secondguess.errors import UserError
 from secondguess.images import Dataset, ImageSet
 from secondguess.metrics.giqa import COMPONENTS, relative_giqa
 from secondguess.metrics.interval import Interval
-from secondguess.metrics.realism import frechet_distance, kernel_distance, manifolds
+from secondguess.metrics.realism import frechet_distance, kernel_distance_interval, manifolds
 from secondguess.progress import Progress
 from secondguess.stress.ambiguous.feature_vectors import features, train_extractor
 
@@ -50,7 +50,7 @@ def measure_realism(real: Floats, generated: Floats) -> dict[str, Any]:
     some = some_rows(real)
     return {
         "frechet": frechet_distance(real, generated),
-        "kernel": _bounded(kernel_distance(some, generated[:COMPARED])),
+        "kernel": _bounded(kernel_distance_interval(some, generated[:COMPARED])),
         **asdict(manifolds(some, generated[:COMPARED])),
     }
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.engine import Task
-from secondguess.metrics.verdict_confusion import Misjudged, verdict_confusion
+from secondguess.metrics.verdict_confusion import VerdictConfusion, verdict_confusion
 from secondguess_lab.statistics.friedman import friedman
 from secondguess_lab.studies.base import Recorded, Sources, Study
 from secondguess_lab.studies.records import read_record
@@ -44,7 +44,7 @@ QUICK = {"training": 1_500, "validation": 500, "drawn": 1_000, "repetitions": 10
 
 Settings = Mapping[str, Any]
 Look = Mapping[str, Any]
-Judged = dict[str, dict[str, list[tuple[Misjudged, float]]]]
+Judged = dict[str, dict[str, list[tuple[VerdictConfusion, float]]]]
 
 
 def _grid(sources: Sources, settings: Settings) -> list[Task]:
@@ -71,7 +71,7 @@ def _judged(looks: Sequence[Look], settings: Settings, pair: tuple[int, int] | N
     for look in looks:
         verdicts = _verdicts(look, [other for other in looks if other is not look], pair)
         correct = swapped(pair)[look["predictions"]] == look["labels"]
-        mine: dict[str, list[tuple[Misjudged, float]]] = {judge: [] for judge in verdicts}
+        mine: dict[str, list[tuple[VerdictConfusion, float]]] = {judge: [] for judge in verdicts}
         for repetition in range(settings["repetitions"]):
             # The networks share all draws.
             rows = np.random.default_rng([0, repetition]).choice(len(correct), settings["drawn"], replace=False)
@@ -95,7 +95,7 @@ def _rates(rate: str) -> Callable[[Sequence[Look], Settings], Table]:
     return tabulate
 
 
-def _offsets(draws: Sequence[tuple[Misjudged, float]]) -> list[float]:
+def _offsets(draws: Sequence[tuple[VerdictConfusion, float]]) -> list[float]:
     return [abs(found.estimated_accuracy - truth) for found, truth in draws]
 
 

@@ -22,7 +22,6 @@ from secondguess import zoo
 from secondguess.engine import Source
 from secondguess.images import ImageSet
 from secondguess.metrics import ambiguity
-from secondguess.metrics.interval import Interval
 from secondguess.model.classifier import Classifier
 from secondguess.model.observation import Observation
 from secondguess.progress import Progress
@@ -227,17 +226,19 @@ def measure(model: nn.Module, nominal: ImageSet, ambiguous: ImageSet) -> dict[st
     classifier = Classifier(model, batch_size=1000)
     seen = classifier.observe(ambiguous)
     assert ambiguous.soft_labels is not None  # generators give some
-    pair = ambiguity.top_pair_accuracy(seen.probabilities, ambiguous.soft_labels)
+    pair = {}
+    if ambiguity.has_pairs(ambiguous.soft_labels):
+        pair = {"top-pair": ambiguity.top_pair_accuracy(seen.probabilities, ambiguous.soft_labels)}
     return {
         "nominal": _columns(classifier.observe(nominal), nominal),
-        "ambiguous": _columns(seen, ambiguous) | ({"top-pair": pair.value} if isinstance(pair, Interval) else {}),
+        "ambiguous": _columns(seen, ambiguous) | pair,
     }
 
 
 def _columns(seen: Observation, images: ImageSet) -> dict[str, float]:
     return {
-        "top-1": ambiguity.top_k_accuracy(seen.probabilities, images.labels, 1).value,
-        "top-2": ambiguity.top_k_accuracy(seen.probabilities, images.labels, 2).value,
+        "top-1": ambiguity.top_k_accuracy(seen.probabilities, images.labels, 1),
+        "top-2": ambiguity.top_k_accuracy(seen.probabilities, images.labels, 2),
         "entropy": ambiguity.mean_entropy(seen.probabilities),
     }
 

@@ -71,7 +71,7 @@ class Spaces:
     def giqa(self, seen: Mapping[str, Floats]) -> dict[str, float]:
         """Quality and diversity as published, in the space that decides."""
         real, generated = some_rows(self.train[self.deciding]), seen[self.deciding]
-        quality, diversity = published_giqa(real, generated)
+        quality, diversity = published_giqa(real, generated), published_giqa(generated, real)
         return {"quality": quality, "diversity": diversity}
 
 
