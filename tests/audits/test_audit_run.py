@@ -331,9 +331,15 @@ def test_images_that_the_model_cannot_take_are_an_error(classifier: Classifier, 
 
 
 def test_class_names_must_agree(net: nn.Module, few: ImageSet, tmp_path: Path) -> None:
-    backwards = list("9876543210")
-    with pytest.raises(UserError, match=r"model's classes \(9, 8, .*\) and those of the test images \(0, 1, .*differ"):
-        audit(Classifier(net, class_names=backwards), few, folder=tmp_path)
+    letters, backwards = tuple("abcdefghij"), list("9876543210")
+    named = replace(few, class_names=letters)
+    with pytest.raises(UserError, match="has the class 'j', which the model has not; its classes are a, b, c"):
+        audit(Classifier(net, class_names=[*letters[:9], "z"]), named, folder=tmp_path)
+    # The same classes in another order are brought into the model's.
+    turned = replace(few, class_names=letters[::-1], labels=9 - few.labels)
+    options: Any = {"stress": [], "sections": ["accuracy"]}
+    first, second = (audit(Classifier(net, class_names=letters), images, **options) for images in (named, turned))
+    assert first.numbers["accuracy.test"].value == second.numbers["accuracy.test"].value > 0.8
     with pytest.raises(UserError, match=r"The classes of train and test differ in digits/test \(another order\)"):
         audit(Classifier(net), few, train=replace(few, class_names=tuple(backwards)), folder=tmp_path)
 

@@ -26,9 +26,8 @@ from secondguess.audits.sections import Section, make_all
 from secondguess.audits.subject import Images, Subject
 from secondguess.environment import versions
 from secondguess.errors import UserError
-from secondguess.images import Dataset
+from secondguess.model.agreement import agree
 from secondguess.model.cache import Cache
-from secondguess.model.classifier import Classifier
 from secondguess.progress import Progress, Silent
 from secondguess.report import render
 from secondguess.stress import StressSet
@@ -63,8 +62,8 @@ def audit(
     """Audit a classifier: accuracy, calibration, supervisors on stress sets, images to look at.
 
     Args:
-        model: a `Classifier`, or anything it opens: a torch module, an `.onnx` or `.pt2` file, any callable. Without
-            one, an architecture of the zoo is trained on the training split of `data`.
+        model: anything that `Classifier.open` takes: a `model.toml`, an `.onnx` or `.pt2` file, a torch module, any
+            callable. Without one, an architecture of the zoo is trained on the training split of `data`.
         data: test and training images together: a `Dataset`, or a name or path that `load` takes. An `ImageSet` is the
             test set.
         test: the test images, instead of `data`; labelled ones show more.
@@ -103,11 +102,14 @@ def audit(
             subject = Subject.trained(architecture, data, folder=work / "model", **training, loading=loading)
         else:
             subject = Subject.opened(model, data, test, train, device, loading)
-        images = subject.data.test
+        data = subject.data
+        few = data.test.head(max_test, seed=seed) if max_test and max_test < len(data.test) else data.test
+        # A copy: the audit gives its classifier a cache, and the user's own stays as it is.
+        classifier, images, training_images = agree(copy.copy(subject.classifier), few, data.train)
         context = Context(
-            classifier=_agreeing(subject.classifier, subject.data),
-            test=images.head(max_test, seed=seed) if max_test and max_test < len(images) else images,
-            train=subject.data.train,
+            classifier=classifier,
+            test=images,
+            train=training_images,
             supervisors=_distinct("supervisor", supervisors_room.make_all(supervisors)),
             stress=_distinct("stress set", stress_room.make_all(stress)),
             folder=make_folder(work),
@@ -171,18 +173,6 @@ def _folders(section: Section) -> list[Path]:
     file = getattr(sys.modules.get(type(section).__module__), "__file__", None)
     own = [Path(file).parent] if file else []
     return [*own, TEMPLATES]
-
-
-def _agreeing(classifier: Classifier, data: Dataset) -> Classifier:
-    """A copy of the classifier, which leaves the user's own as it is; without class names it gets those of the data."""
-    agreed = copy.copy(classifier)
-    agreed.class_names = agreed.class_names or data.class_names
-    if data.class_names and agreed.class_names != data.class_names:
-        raise UserError(
-            f"The model's classes ({', '.join(agreed.class_names[:5])} ...) and those of the test images "
-            f"({', '.join(data.class_names[:5])} ...) differ; they must be the same, in the same order."
-        )
-    return agreed
 
 
 def _distinct(kind: str, made: list[Named]) -> list[Named]:

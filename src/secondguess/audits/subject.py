@@ -41,13 +41,9 @@ class Subject:
         """A model of the user's with images of the user's, which are loaded in the shape that it takes."""
         if data is None and test is None:
             raise UserError("A model was given without images; say which with test (and train), or with data.")
-        classifier = model if isinstance(model, Classifier) else Classifier(model, device=device)
-        if shape := classifier.input_shape:
-            loading = loading | {
-                "size": loading.get("size") or shape[1:],
-                "channels": loading.get("channels") or shape[0],
-            }
-        return cls(classifier, _dataset(data, test, train, loading))
+        classifier = model if isinstance(model, Classifier) else Classifier.open(model, device=device)
+        given = {name: value for name, value in loading.items() if value is not None}
+        return cls(classifier, _dataset(data, test, train, classifier.loading | given))
 
     @classmethod
     def trained(

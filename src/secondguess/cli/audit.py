@@ -9,27 +9,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from secondguess.cli.groups import grouped
 from secondguess.cli.options import (
-    BatchSize,
-    Channels,
-    Debug,
-    Device,
-    Fit,
-    Json,
-    Mean,
+    DATA,
+    MAX_TEST,
+    TEST,
+    TRAIN,
+    Common,
+    LoadingOptions,
+    OptionalModel,
     Out,
-    Output,
-    Quiet,
     Seed,
-    Size,
-    SkipBad,
-    Std,
-    Weights,
     listed,
     open_classifier,
-    pixels,
     print_json,
-    progress_for,
     say,
 )
 from secondguess.errors import UserError
@@ -40,40 +33,25 @@ if TYPE_CHECKING:
 __all__ = ["audit"]
 
 FAILED, UNKNOWN_NUMBER, INTERRUPTED = 1, 2, 130
+TRAINING = "Training a model"
 
 
+@grouped
 def audit(
-    model: Annotated[
-        str | None,
-        typer.Option(help="An .onnx or .pt2 file, zoo:NAME, or package.module:make_model.", rich_help_panel="Model"),
-    ] = None,
-    weights: Weights = None,
-    mean: Mean = "0",
-    std: Std = "1",
-    output: Output = "auto",
-    batch_size: BatchSize = 256,
+    *,
+    model: OptionalModel,
     architecture: Annotated[
         str | None,
-        typer.Option(help="What to train without --model. [default: simple_cnn]", rich_help_panel="Model"),
+        typer.Option(help="What to train without --model. [default: simple_cnn]", rich_help_panel=TRAINING),
     ] = None,
     epochs: Annotated[
-        int | None, typer.Option(min=1, help="Instead of the paper's, when training.", rich_help_panel="Model")
+        int | None, typer.Option(min=1, help="Instead of the paper's, when training.", rich_help_panel=TRAINING)
     ] = None,
-    data: Annotated[
-        str | None,
-        typer.Option(help="Training and test images together. [default: mnist5k]", rich_help_panel="Data"),
-    ] = None,
-    test: Annotated[str | None, typer.Option(help="Labelled test images.", rich_help_panel="Data")] = None,
-    train: Annotated[
-        str | None, typer.Option(help="The images the model was trained on.", rich_help_panel="Data")
-    ] = None,
-    size: Size = None,
-    channels: Channels = None,
-    fit: Fit = "stretch",
-    skip_bad: SkipBad = False,
-    max_test: Annotated[
-        int | None, typer.Option(min=1, help="Use at most so many test images.", rich_help_panel="Data")
-    ] = None,
+    data: Annotated[str | None, DATA] = None,
+    test: Annotated[str | None, TEST] = None,
+    train: Annotated[str | None, TRAIN] = None,
+    max_test: Annotated[int | None, MAX_TEST] = None,
+    loading: LoadingOptions,
     invalid: Annotated[str, typer.Option(help="Images that belong to no class.", rich_help_panel="Stress")] = "mixed",
     stress: Annotated[
         str, typer.Option(help="Stress sets, separated by commas.", rich_help_panel="Stress")
@@ -86,16 +64,16 @@ def audit(
             rich_help_panel="Stress",
         ),
     ] = "standard",
+    sections: Annotated[
+        str, typer.Option(help="Sections of the report, separated by commas.", rich_help_panel="Stress")
+    ] = "all",
     gates: Annotated[
         list[str] | None,
         typer.Option("--assert", help='A gate, e.g. "accuracy.test.low>=0.95"; may be repeated.'),
     ] = None,
     out: Out = Path("out/audit"),
     seed: Seed = 0,
-    device: Device = "auto",
-    quiet: Quiet = False,
-    json: Json = False,
-    debug: Debug = False,
+    common: Common,
 ) -> int:
     """Audit a classifier: accuracy, calibration, supervisors on stress sets, images to look at.
 
@@ -108,37 +86,34 @@ def audit(
 
     `secondguess audit --model resnet20.onnx --test photos/test --train photos/train --out out/mine`
 
-    `secondguess audit --model my_package.models:make_model --weights weights.safetensors --test test.npz`
+    `secondguess audit --model model.toml --data photos/`
 
     `secondguess audit --model m.onnx --test test/ --assert "supervisor.entropy.invalid.auroc>=0.8"`
     """
     from secondguess.audits import audit as run_audit
 
-    if model is None and (weights or test or train):
+    if model.model is None and (model.weights or test or train):
         raise UserError("Images or weights of your own were given without a model; say which with --model.")
-    classifier = model and open_classifier(model, weights, mean, std, output, batch_size, device)
     result = run_audit(
-        classifier,
+        None if model.model is None else open_classifier(model, loading),
         data,
         test=test,
         train=train,
         supervisors=listed(supervisors),
         stress=[f"invalid:{invalid}" if name == "invalid" else name for name in listed(stress)],
         gates=gates or (),
+        sections="all" if sections == "all" else listed(sections),
         architecture=architecture,
         epochs=epochs,
         max_test=max_test,
         seed=seed,
-        device=device,
+        device=model.device,
         folder=out,
-        progress=progress_for(quiet=quiet or json),
+        progress=common.progress,
         command=shlex.join(["secondguess", *sys.argv[1:]]),
-        size=pixels(size),
-        channels=channels,
-        fit=fit,
-        skip_bad=skip_bad,
+        **loading.arguments(),
     )
-    print_json(result.to_dict()) if json else _print(result)
+    print_json(result.to_dict()) if common.json else _print(result)
     return _code(result)
 
 

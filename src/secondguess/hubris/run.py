@@ -144,9 +144,8 @@ def _task(
     from secondguess.images import Dataset, ImageSet, load
 
     opened = open_models(models, device=making["device"])
-    shape = next((one.input_shape for one in opened if one.input_shape), None)
-    if shape is not None:
-        loading = {"size": shape[1:], "channels": shape[0]} | {k: v for k, v in loading.items() if v is not None}
+    telling = next((one for one in opened if one.input_shape), opened[0])
+    loading = telling.loading | {name: value for name, value in loading.items() if value is not None}
     if isinstance(data, ImageSet):
         data = Dataset(data.name, None, data)
     real = data if isinstance(data, Dataset) else load(data, **loading)
