@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:
+    from secondguess.accuracy import EstimateResult, estimate
     from secondguess.audits import AuditResult, audit
     from secondguess.errors import UserError
     from secondguess.guard import Guard, Guarded
@@ -29,6 +30,7 @@ __all__ = [
     "Classifier",
     "Dataset",
     "ErrorSearch",
+    "EstimateResult",
     "Guard",
     "Guarded",
     "ImageSet",
@@ -42,6 +44,7 @@ __all__ = [
     "__version__",
     "audit",
     "check_supervisor",
+    "estimate",
     "find_errors",
     "load",
     "load_images",
@@ -55,6 +58,7 @@ _ROOMS = {
     "Classifier": "model",
     "Dataset": "images",
     "ErrorSearch": "labelling",
+    "EstimateResult": "accuracy",
     "Guard": "guard",
     "Guarded": "guard",
     "ImageSet": "images",
@@ -67,6 +71,7 @@ _ROOMS = {
     "UserError": "errors",
     "audit": "audits",
     "check_supervisor": "supervisors",
+    "estimate": "accuracy",
     "find_errors": "labelling",
     "load": "images",
     "load_images": "images",

@@ -11,8 +11,7 @@ import time
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -22,8 +21,9 @@ from safetensors.torch import save_file
 from torch import nn
 
 from secondguess import Classifier, UserError, load
+from secondguess.accuracy.monitor import AccuracyMonitor
 from secondguess.accuracy.watched_folder import WatchedFolder, holds_images
-from secondguess.cli import estimate, main
+from secondguess.cli import main
 from secondguess.images import ImageSet, load_images, save_npz
 from secondguess.images.decode import BadImage
 from secondguess.model.observation import Observation
@@ -70,7 +70,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def words(house: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The command with everything but --validation and --operation."""
+    """The command with everything but --validation and --images."""
     monkeypatch.syspath_prepend(house)
     return [
         "estimate", "--model", "estimate_models:make_model", "--weights", str(house / "weights.safetensors"),
@@ -88,7 +88,7 @@ def classifier(house: Path, monkeypatch: pytest.MonkeyPatch) -> Classifier:
 def found(house: Path) -> dict[str, Any]:
     """What --json prints, for all tests that only look."""
     words = ["--model", "estimate_models:make_model", "--weights", house / "weights.safetensors", "--device", "cpu"]
-    words += ["--train", house / "train.npz", "--validation", house / "val.npz", "--operation", house / "op.npz"]
+    words += ["--train", house / "train.npz", "--validation", house / "val.npz", "--images", house / "op.npz"]
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(StringIO()) as printed:
         patch.syspath_prepend(house)
         assert main(["estimate", *map(str, words), "--json", "--seed", "3"]) == 0
@@ -140,14 +140,14 @@ def test_numbers_by_hand(house, found, classifier):
 
 def test_what_a_person_reads(run, house, words, tmp_path):
     drop(tmp_path / "incoming", load_images(house / "op.npz").materialise()[:40])
-    outcome = run(*words, "--operation", "incoming/", "--out", "mine", "--limit", "200")
+    outcome = run(*words, "--images", "incoming/", "--out", "mine", "--max-train", "200")
     assert outcome.code == 0, outcome.err
     assert "Accuracy of estimate_models:make_model on 40 images of incoming, without labels" in outcome.out
     for method in METHODS:
         assert re.search(rf"^{method}( \(baseline\))? +\d+\.\d% +\d+\.\d% to \d+\.\d%( +\d+\.\d (ok|no)){{6}}$",
                          outcome.out, re.MULTILINE), method  # fmt: skip
-    assert "No --validation was given, so 60 of the 300 training images were held out" in outcome.out
-    assert "Rules were learnt from 200 of 240 training images" in outcome.out
+    assert "No validation images were given, so 60 of the 300 training images were held out" in outcome.out
+    assert "Rules were learnt from 200 of 240 training images; max_train changes that." in outcome.out
     assert re.search(r"\d+ predictions are judged wrong by rules \(0 by input data, \d+ by training data", outcome.out)
     assert "truth" not in outcome.out
     assert "Looking at new images" in outcome.err and "Learning and trying estimators" in outcome.err
@@ -166,7 +166,7 @@ def test_rules_count_what_they_exclude(run, house, words, classifier, tmp_path):
         'column = "side"\n\n[[partition]]\nname = "low"\nlabels = [0, 1, 2, 3, 4]\n'
         '\n[[partition]]\nname = "high"\nlabels = [5, 6, 7, 8, 9]\n'
     )
-    common = [*words, "--validation", house / "val.npz", "--operation", "told.npz", "--json"]
+    common = [*words, "--validation", house / "val.npz", "--images", "told.npz", "--json"]
     found = run(*common, "--rules", "rules.toml").json()
     predicted = classifier.observe(operation).predictions
     outside = (predicted < 5) != (operation.labels < 5)
@@ -184,7 +184,7 @@ def test_rules_count_what_they_exclude(run, house, words, classifier, tmp_path):
 def test_rules_by_folder(run, house, words, tmp_path):
     drop(tmp_path / "incoming", load_images(house / "op.npz").materialise()[:30])
     (tmp_path / "rules.toml").write_text('[[partition]]\nname = "left"\nids = ["a/*"]\nlabels = [3]\n')
-    found = run(*words, "--operation", "incoming", "--rules", "rules.toml", "--json").json()
+    found = run(*words, "--images", "incoming", "--rules", "rules.toml", "--json").json()
     assert "error" not in found, found
     excluded = [one for one in found["judged_wrong"] if one["reason"].startswith("input data")]
     assert excluded and all(one["image"].startswith("a/") and one["advice"] == "3" for one in excluded)
@@ -192,7 +192,7 @@ def test_rules_by_folder(run, house, words, tmp_path):
 
 
 def test_the_same_seed_gives_the_same_numbers(run, house, words, found):
-    command = [*words, "--validation", house / "val.npz", "--operation", house / "op.npz", "--json", "--seed", "3"]
+    command = [*words, "--validation", house / "val.npz", "--images", house / "op.npz", "--json", "--seed", "3"]
     outcome = run(*command, "--batch-size", "7")
     assert outcome.code == 0 and outcome.err == ""
     again = outcome.json()
@@ -205,18 +205,18 @@ def test_the_same_seed_gives_the_same_numbers(run, house, words, found):
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--operation", "nowhere/"], "nowhere"),
-        (["--operation", "op.npz", "--watch"], "--watch needs a folder into which images arrive"),
-        (["--operation", ".", "--watch", "--json"], "--json prints one object, but --watch has no end"),
-        (["--operation", "op.npz", "--validation", "train.npz"], "are the same images"),
-        (["--operation", "op.npz", "--validation", "unlabelled.npz"], "have no labels"),
-        (["--operation", "op.npz", "--validation", "few.npz"], "There are 4 labelled validation images"),
-        (["--operation", "op.npz", "--rules", "missing.toml"], "There is no rule file at missing.toml"),
+        (["--images", "nowhere/"], "nowhere"),
+        (["--images", "op.npz", "--watch"], "--watch needs a folder into which images arrive"),
+        (["--images", ".", "--watch", "--json"], "--json prints one object, but --watch has no end"),
+        (["--images", "op.npz", "--validation", "train.npz"], "are the same images"),
+        (["--images", "op.npz", "--validation", "unlabelled.npz"], "have no labels"),
+        (["--images", "op.npz", "--validation", "few.npz"], "There are 4 labelled validation images"),
+        (["--images", "op.npz", "--rules", "missing.toml"], "There is no rule file at missing.toml"),
         (
-            ["--operation", "op.npz", "--rules", "bad.toml"],
+            ["--images", "op.npz", "--rules", "bad.toml"],
             "bad.toml, line 4: in the partition 'a', the label 12 is unknown",
         ),
-        (["--operation", "op.npz", "--size", "8x"], "--size is '8x'"),
+        (["--images", "op.npz", "--size", "8x"], "--size is '8x'"),
     ],
 )
 def test_mistakes_get_one_sentence(run, house, words, tmp_path, more, message):
@@ -236,17 +236,17 @@ def test_mistakes_get_one_sentence(run, house, words, tmp_path, more, message):
 
 def test_help_shows_an_example_and_what_is_missing_is_named(run):
     missing = run("estimate", "--model", "m.onnx")
-    assert missing.code == 2 and "--train" in missing.err
+    assert missing.code == 2 and "--images" in missing.err
     text = " ".join(run("estimate", "--help").out.split())
-    assert "secondguess estimate --model m.onnx --train photos/train" in text
-    for option in ("--rules", "--watch", "--every", "--out", "--validation"):
+    assert "secondguess estimate --model m.onnx --images incoming/ --like photos/" in text
+    for option in ("--rules", "--watch", "--every", "--out", "--train", "--validation", "--max-train", "--resize"):
         assert option in text
 
 
 def test_a_bad_image_is_named_and_skipped_only_on_request(run, house, words, tmp_path):
     drop(tmp_path / "incoming", load_images(house / "op.npz").materialise()[:12])
     (tmp_path / "incoming/a/broken.png").write_bytes(b"\x89PNG not really")
-    command = [*words, "--validation", house / "val.npz", "--operation", "incoming"]
+    command = [*words, "--validation", house / "val.npz", "--images", "incoming"]
     outcome = run(*command, "--quiet")
     assert outcome.code == 2 and "broken.png" in outcome.err and "--skip-bad" in outcome.err
     found = run(*command, "--skip-bad", "--json").json()
@@ -332,11 +332,12 @@ def test_a_watch_reports_what_came_while_another_image_broke(tmp_path, house, cl
     naps: list[float] = []
 
     class StandIn:
-        training = SimpleNamespace(require_images=lambda who: load_images(house / "val.npz"))
+        training = Observation(np.eye(10), images=load_images(house / "val.npz").head(10))
+        loading: ClassVar = {"fit": "stretch"}
+        _arriving = AccuracyMonitor._arriving
 
-        def report(self, evidence: Observation) -> dict[str, Any]:
-            reports.append(evidence.images.ids)
-            return {"judged_wrong": []}
+        def estimate(self, seen: Observation) -> tuple[str, ...]:
+            return seen.require_images("A test").ids or ()
 
     def sleep(seconds: float) -> None:
         naps.append(seconds)
@@ -348,12 +349,11 @@ def test_a_watch_reports_what_came_while_another_image_broke(tmp_path, house, cl
         elif len(naps) == 4:
             raise KeyboardInterrupt
 
-    desk = StandIn()
-    desk.classifier = classifier
-    monkeypatch.setattr(estimate, "_print", lambda *_: None)
-    monkeypatch.setattr(estimate.time, "sleep", sleep)
+    monitor = StandIn()
+    monitor.classifier = classifier
+    monkeypatch.setattr("secondguess.accuracy.monitor.time.sleep", sleep)
     with pytest.raises(KeyboardInterrupt):
-        estimate._watch(desk, tmp_path, 0.5, None, "stretch", Silent())
+        reports.extend(AccuracyMonitor.watch(monitor, tmp_path, every=0.5))
     assert reports == [("a/000.png", "a/002.png", "b/001.png"), ("a/002.png", "b/001.png", "b/003.png")]
     assert naps == [0.5] * 4
 
@@ -364,7 +364,7 @@ def test_rules_by_column_cannot_judge_files_and_are_refused_at_once(run, house, 
     looked: list[str] = []
     monkeypatch.setattr(Classifier, "observe", lambda *_, **__: looked.append("at something"))
     for more in ([], ["--watch"]):
-        outcome = run(*words, "--operation", "incoming", "--rules", "rules.toml", *more)
+        outcome = run(*words, "--images", "incoming", "--rules", "rules.toml", *more)
         assert outcome.code == 2 and not looked
         said = outcome.err.splitlines()[-1]
         assert "The partition 'north' of the rules looks at the column 'camera'" in said
@@ -394,7 +394,7 @@ def test_watching_estimates_again_and_ends_with_ctrl_c(house, words, tmp_path):
     told = tmp_path / "told.txt"
     with told.open("w", encoding="utf-8") as stdout:
         process = subprocess.Popen(
-            [*command, "--operation", str(folder), "--watch", "--every", "0.1"],
+            [*command, "--images", str(folder), "--watch", "--every", "0.1"],
             cwd=tmp_path, env=environment,
             stdout=stdout, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip

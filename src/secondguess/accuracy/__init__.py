@@ -13,24 +13,30 @@ from secondguess.accuracy.confidence import (
 )
 from secondguess.accuracy.designs import Design, deepest, importance, simple_random, stratified
 from secondguess.accuracy.dispersion import NuclearNorm
+from secondguess.accuracy.estimating import estimate, watch
 from secondguess.accuracy.few_labels import FewLabels, LabelPlan, plan_labels
 from secondguess.accuracy.label_shift import LabelShift
+from secondguess.accuracy.monitor import AccuracyMonitor
 from secondguess.accuracy.passes import OraclePasses, cross_judged
 from secondguess.accuracy.recommended import RulesAndConfidence
 from secondguess.accuracy.registry import get, make, make_all, names, register
+from secondguess.accuracy.result import EstimateResult, JudgedWrong
 from secondguess.accuracy.sequences import ConfidenceSequence
 from secondguess.accuracy.standard import standard_estimators
 from secondguess.accuracy.trust import cross_check
 
 __all__ = [
+    "AccuracyMonitor",
     "AverageConfidence",
     "ConfidenceSequence",
     "Design",
     "DifferenceOfConfidences",
     "EnsembleAgreement",
     "Estimate",
+    "EstimateResult",
     "Estimator",
     "FewLabels",
+    "JudgedWrong",
     "LabelPlan",
     "LabelShift",
     "NuclearNorm",
@@ -43,6 +49,7 @@ __all__ = [
     "cross_check",
     "cross_judged",
     "deepest",
+    "estimate",
     "get",
     "importance",
     "make",
@@ -53,4 +60,5 @@ __all__ = [
     "simple_random",
     "standard_estimators",
     "stratified",
+    "watch",
 ]

@@ -1,4 +1,4 @@
-"""What `secondguess estimate` learns before the first image of operation arrives, and what it says then.
+"""What is learnt before the first image of operation arrives, and what it says then.
 
 Images whose labels are known go through the model once; the oracle and the estimators learn from them, and every
 estimator is tried on shifts made of the validation images. All that is left for operation is to ask them.
@@ -6,41 +6,42 @@ estimator is tried on shifts made of the validation images. All that is left for
 
 from __future__ import annotations
 
+import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from secondguess.accuracy import (
-    Estimate,
-    Estimator,
-    Trial,
-    cross_check,
-    standard_estimators,
-)
+from secondguess.accuracy.base import Estimator, Trial
+from secondguess.accuracy.labelled_data import LabelledData, labelled_images
 from secondguess.accuracy.oracles.icos import Icos, InputRules
+from secondguess.accuracy.registry import make
+from secondguess.accuracy.result import EstimateResult, JudgedWrong
+from secondguess.accuracy.standard import standard_estimators
+from secondguess.accuracy.trust import cross_check
+from secondguess.accuracy.watched_folder import WatchedFolder, holds_images
+from secondguess.contracts.registry import snake_case
 from secondguess.environment import versions
 from secondguess.errors import UserError
-from secondguess.images import ImageSet, load, load_images
+from secondguess.images import Dataset, ImageSet, load_images
+from secondguess.images.decode import BadImage
 from secondguess.metrics import wilson
+from secondguess.model.agreement import agree, relabelled
 from secondguess.model.classifier import Classifier
 from secondguess.model.observation import Observation
-from secondguess.progress import Progress
-from secondguess.stress.ambiguous import PixelBlend
+from secondguess.progress import Progress, Silent
 
-__all__ = ["AccuracyMonitor", "look", "make_monitor"]
+__all__ = ["MAX_TRAIN", "AccuracyMonitor"]
 
-BASELINES, RECOMMENDED = ("validation_accuracy", "average_confidence"), "rules_and_confidence"
-HELD_OUT = 0.2  # of the training images, where there are no validation images
-FEWEST = 10  # labelled validation images
+MAX_TRAIN = 10_000  # images that rules are learnt from
 
 
 @dataclass(frozen=True, eq=False)
 class AccuracyMonitor:
-    """All that has been learnt before the first image arrives.
+    """All that has been learnt before the first image arrives. Made by `fit`.
 
     Attributes:
         classifier: the model in question.
@@ -52,6 +53,7 @@ class AccuracyMonitor:
         notes: what the user should know, one sentence each.
         held_out: whether the validation images were taken from the training images.
         seed: of everything random.
+        loading: how images given by a path are loaded.
     """
 
     classifier: Classifier
@@ -59,191 +61,204 @@ class AccuracyMonitor:
     validation: Observation
     oracle: Icos
     estimators: list[Estimator]
-    trust: dict[str, tuple[Trial, ...]]
+    trust: Mapping[str, tuple[Trial, ...]]
     notes: tuple[str, ...]
     held_out: bool
     seed: int
+    loading: Mapping[str, Any]
 
-    def report(self, operation: Observation) -> dict[str, Any]:
-        """What is found on images, as JSON can hold it."""
-        estimates = [one.estimate(operation).with_trust(self.trust[one.name]) for one in self.estimators]
+    @classmethod
+    def fit(
+        cls,
+        model: Any,
+        train: Any,
+        validation: Any = None,
+        *,
+        rules: str | Path | InputRules | None = None,
+        estimators: str | Iterable[str | Estimator] = "standard",
+        seed: int = 0,
+        max_train: int = MAX_TRAIN,
+        progress: Progress | None = None,
+        **loading: Any,
+    ) -> AccuracyMonitor:
+        """Look at labelled images, fit the oracle and the estimators, and try these on shifts of known effect.
+
+        Args:
+            model: a `Classifier`, or anything that `Classifier.open` takes.
+            train: labelled images the model was trained on: an `ImageSet`, a data set, or a path or name to load.
+            validation: labelled images it was not trained on; a fifth of the training images if left out.
+            rules: which labels can occur where, as a file or ready-made.
+            estimators: `"standard"` for all, or some of them by name or ready-made.
+            seed: of everything random.
+            max_train: learn rules from at most so many training images.
+            progress: where to report; silent by default.
+            **loading: options of `load` for images given by name; by default as the model takes its images.
+        """
+        progress, classifier = progress or Silent(), Classifier.open(model)
+        how = classifier.loading | {key: value for key, value in loading.items() if value is not None}
+        training = labelled_images(train, "training", how)
+        how |= {"size": training.shape[1:], "channels": training.shape[0]}
+        checking = None if validation is None else labelled_images(validation, "validation", how)
+        classifier, training, checking = agree(classifier, training, checking)
+        known = InputRules.load(rules, classifier.class_names) if isinstance(rules, (str, Path)) else rules
+        data = LabelledData.of(training, checking, max_train=max_train, seed=seed).with_columns_of(known)
+        trained, validated = (_observed(classifier, one, progress) for one in (data.training, data.validation))
+        with progress.task("Learning and trying estimators", 3) as advance:
+            with warnings.catch_warnings(record=True) as heard:
+                warnings.simplefilter("always", UserWarning)
+                oracle = Icos(known, seed=seed).fit(trained, validated)
+            advance(1, 3)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # what there is to say was said of all validation images
+                fitted = _fitted(estimators, oracle, trained, validated, seed)
+                advance(2, 3)
+                trust = cross_check(
+                    fitted,
+                    validated,
+                    training=trained,
+                    classifier=classifier,
+                    ambiguous=_ambiguous(data.training, len(data.validation), seed),
+                    seed=seed,
+                )
+            advance(3, 3)
+        notes = (*data.notes, *(str(one.message) for one in heard))
+        return cls(classifier, trained, validated, oracle, fitted, trust, notes, data.held_out, seed, how)
+
+    def estimate(self, images: Any, *, progress: Progress | None = None) -> EstimateResult:
+        """The accuracy on images without labels.
+
+        Args:
+            images: a folder of image files, sorted or not; whatever else `load` takes; an `ImageSet`, a data set, an
+                array; or what was observed of them.
+            progress: where to report; silent by default.
+        """
+        operation = self._observe(images, progress or Silent())
+        found = operation.require_images("An estimate")
+        estimates = {one.name: one.estimate(operation).with_trust(self.trust[one.name]) for one in self.estimators}
         labels = operation.labels
         known = labels is not None and bool((labels >= 0).all())
-        images = operation.require_images("A report")
-        truth = wilson(int(operation.correct.sum()), len(operation)) if known else None
+        return EstimateResult(
+            estimates,
+            tuple(self._judged(operation)),
+            wilson(int(operation.correct.sum()), len(operation)) if known else None,
+            (*self.notes, *self._remarks(found), *found.notes),
+            self._about(operation, found),
+        )
+
+    def watch(
+        self, folder: str | Path, *, every: float = 5.0, progress: Progress | None = None
+    ) -> Iterator[EstimateResult]:
+        """The estimate for all images of a folder, again whenever some have come or gone, for ever.
+
+        Files that cannot be read, such as those that are still being written, are left out and tried again.
+
+        Args:
+            folder: into which images arrive.
+            every: seconds between two looks.
+            progress: where to report; silent by default.
+        """
+        arriving = self._arriving(Path(folder), skip_bad=True)
+        due = False  # whether anything has changed since the last result
+        while True:
+            try:
+                due |= arriving.look(progress or Silent())
+                if due and len(arriving):
+                    found = self.estimate(arriving.observation())
+                    due = False
+                    yield found
+            except BadImage:  # a file was taken away or written to while it was read; the result is still due
+                arriving.forget_unreadable()
+            time.sleep(every)
+
+    def _observe(self, images: Any, progress: Progress) -> Observation:
+        if isinstance(images, Observation):
+            return images
+        if isinstance(images, (str, Path)) and holds_images(Path(images)):
+            arriving = self._arriving(Path(images), skip_bad=bool(self.loading.get("skip_bad")))
+            arriving.look(progress)
+            return arriving.observation()
+        if isinstance(images, (str, Path)):
+            images = replace(load_images(images, **self.loading), name=str(images))
+        elif isinstance(images, Dataset):
+            images = images.test
+        elif not isinstance(images, ImageSet):
+            images = ImageSet.from_arrays(images)
+        return _observed(self.classifier, relabelled(images, self.classifier.class_names), progress)
+
+    def _arriving(self, folder: Path, *, skip_bad: bool) -> WatchedFolder:
+        like = self.training.require_images("Watching a folder")
+        return WatchedFolder(folder, self.classifier, like, fit=self.loading["fit"], skip_bad=skip_bad)
+
+    def _judged(self, operation: Observation) -> Iterator[JudgedWrong]:
+        """The predictions judged wrong, in the order of the images."""
+        verdicts, names = self.oracle.judge(operation), operation.class_names
+        ids = operation.require_images("An estimate").ids
+        for row in np.flatnonzero(verdicts.judged_wrong):
+            advice = int(verdicts.advice[row])
+            yield JudgedWrong(
+                image=ids[row] if ids else f"image {row}",
+                predicted=names[operation.predictions[row]],
+                confidence=float(operation.confidences[row]),
+                advice=names[advice] if advice >= 0 else None,
+                reason=str(verdicts.reasons[row]),
+            )
+
+    def _remarks(self, images: ImageSet) -> Iterator[str]:
+        if images.content_fingerprint == self.validation.require_images("An estimate").content_fingerprint:
+            yield "These are the validation images themselves, whose labels every method has learnt from."
+        if self.oracle.rules is not None:
+            yield f"The rules say something about {self.oracle.rules.coverage(images):.1%} of the images."
+
+    def _about(self, operation: Observation, images: ImageSet) -> dict[str, Any]:
+        contributions = self.oracle.contributions(operation)
         return {
             "model": {"name": self.classifier.name, "fingerprint": self.classifier.fingerprint},
             "seed": self.seed,
             "versions": versions(),
-            "training": _card(self.training),
-            "validation": _card(self.validation) | {"held_out_of_training": self.held_out},
-            "operation": _card(operation) | {"skipped": list(images.skipped)},
-            "notes": [*self.notes, *self._coverage(operation), *images.notes],
-            "estimates": [_described(one) for one in estimates],
-            "truth": None if truth is None else {"value": truth.value, "low": truth.low, "high": truth.high},
+            "training": _card(self.training.require_images("An estimate")),
+            "validation": _card(self.validation.require_images("An estimate"))
+            | {"held_out_of_training": self.held_out},
+            "operation": _card(images) | {"skipped": list(images.skipped)},
             "oracle": {
                 "name": self.oracle.name,
                 "pixel_rules": len(self.oracle.pixel_rules),
                 "contributions": [
-                    {"kind": one.kind, "violations": one.violations, "credited": one.credited}
-                    for one in self.oracle.contributions(operation)
+                    {"kind": one.kind, "violations": one.violations, "credited": one.credited} for one in contributions
                 ],
             },
-            "judged_wrong": list(_judged(self.oracle, operation)),
         }
 
-    def _coverage(self, operation: Observation) -> list[str]:
-        if self.oracle.rules is None:
-            return []
-        covered = self.oracle.rules.coverage(operation.require_images("The rules"))
-        return [f"The rules say something about {covered:.1%} of the images."]
 
-
-def make_monitor(
-    classifier: Classifier,
-    train: str,
-    validation: str | None,
-    rules: Path | None,
-    limit: int,
-    seed: int,
-    loading: dict[str, Any],
-    progress: Progress,
-    *,
-    folder: str | None = None,
-) -> AccuracyMonitor:
-    """Load what has labels, look at it, fit the oracle and the estimators, and try these.
-
-    `folder` is where images of operation arrive as files, which rules by column cannot judge.
-    """
-    loaded = load(train, **loading)
-    images = _labelled(replace(loaded.train or loaded.test, name=train), "--train")
-    classifier.class_names = classifier.class_names or images.class_names
-    known = None if rules is None else InputRules.load(rules, classifier.class_names)
-    if known is not None and folder is not None:
-        _refuse_columns(known, folder)
-    learning, checking, notes = _halves(images, validation, limit, seed, loading)
-    checking, more = _with_metadata(checking, known)
-    trained, validated = (look(classifier, one, progress) for one in (learning, checking))
-    with progress.task("Learning and trying estimators", 3) as advance:
-        with warnings.catch_warnings(record=True) as heard:
-            warnings.simplefilter("always", UserWarning)
-            oracle = Icos(known, seed=seed).fit(trained, validated)
-        advance(1, 3)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # what there is to say was said of the whole validation set
-            estimators = _fitted(oracle, trained, validated, seed)
-            advance(2, 3)
-            trust = cross_check(
-                estimators,
-                validated,
-                training=trained,
-                classifier=classifier,
-                ambiguous=_ambiguous(learning, len(checking), seed),
-                seed=seed,
-            )
-        advance(3, 3)
-    notes += (*more, *(str(one.message) for one in heard))
-    return AccuracyMonitor(classifier, trained, validated, oracle, estimators, trust, notes, validation is None, seed)
-
-
-def _refuse_columns(rules: InputRules, folder: str) -> None:
-    """Files in a folder have paths but no metadata: tell so before anything is learnt."""
-    for one in rules.partitions:
-        if one.column is not None:
-            raise UserError(
-                f"The partition {one.name!r} of the rules looks at the column {one.column!r}, but image files in the "
-                f"folder {folder} have no columns; give it ids instead, patterns for their paths within the folder, "
-                'as in ids = ["camera1/*"].'
-            )
-
-
-def _fitted(oracle: Icos, training: Observation, validation: Observation, seed: int) -> list[Estimator]:
-    """All estimators, the oracle's mistakes measured on images that it was not fitted on."""
-    return [one.fit(validation, training) for one in standard_estimators(oracle.rules, [oracle], seed=seed)]
-
-
-def _halves(
-    images: ImageSet, validation: str | None, limit: int, seed: int, loading: dict[str, Any]
-) -> tuple[ImageSet, ImageSet, tuple[str, ...]]:
-    """The images to learn rules from, those to calibrate on, and what the user should know about them."""
-    notes: tuple[str, ...] = ()
-    if validation is None:
-        checking, learning = images.split(HELD_OUT, seed=seed)
-        checking = replace(checking, name=f"{images.name}, held out")
-        notes = (
-            f"No --validation was given, so {len(checking):,} of the {len(images):,} training images were held out "
-            "for it: if the model was trained on these too, every estimate flatters it.",
-        )
-    else:
-        sides = {"size": images.shape[1:], "channels": images.shape[0]}
-        learning, loaded = images, replace(load_images(validation, **loading | sides), name=validation)
-        if loaded.content_fingerprint == images.content_fingerprint:
-            raise UserError(
-                f"--train {images.name} and --validation {validation} are the same images; a model that has seen the "
-                "validation images looks better than it is."
-            )
-        checking = _labelled(loaded, "--validation")
-    if len(checking) < FEWEST:
-        raise UserError(f"There are {len(checking)} labelled validation images; at least {FEWEST} are needed.")
-    if len(learning) > limit:
-        notes += (f"Rules were learnt from {limit:,} of {len(learning):,} training images; --limit changes that.",)
-        learning = learning.head(limit, seed=seed)
-    return learning, checking, notes
-
-
-def _labelled(images: ImageSet, option: str) -> ImageSet:
-    if not images.is_labelled:
-        raise UserError(f"The images of {option} {images.name} have no labels; labelled ones are needed to learn from.")
-    return images if (images.labels >= 0).all() else images.take(images.labels >= 0)
-
-
-def _with_metadata(images: ImageSet, rules: InputRules | None) -> tuple[ImageSet, tuple[str, ...]]:
-    """Validation images with empty entries where rules look for what they lack: rules then say nothing about them."""
-    if rules is None:
-        return images, (f"Without --rules, {RECOMMENDED} is the average confidence.",)
-    wanted = {one.column for one in rules.partitions if one.column}
-    nothing = {name: np.full(len(images), "") for name in wanted - images.columns.keys()}
-    told = replace(images, columns={**images.columns, **nothing}, ids=images.ids or ("",) * len(images))
-    if rules.coverage(told) > 0:
-        return told, ()
-    return told, (
-        "No validation image is in a partition of the rules, so they could not be tried: whether to trust "
-        f"{RECOMMENDED} is told as if there were none.",
-    )
+def _fitted(
+    wanted: str | Iterable[str | Estimator], oracle: Icos, training: Observation, validation: Observation, seed: int
+) -> list[Estimator]:
+    """The estimators that are wanted, fitted: by the names of the table, by those of the registry, or ready-made."""
+    known = {one.name: one for one in standard_estimators(oracle.rules, [oracle], seed=seed)}
+    chosen: list[Estimator] = []
+    for one in [wanted] if isinstance(wanted, str) else wanted:
+        if isinstance(one, Estimator):
+            chosen.append(one)
+        elif one == "standard":
+            chosen += known.values()
+        else:
+            chosen.append(known.get(snake_case(one)) or make(one, seed=seed))
+    return [one.fit(validation, training) for one in chosen]
 
 
 def _ambiguous(training: ImageSet, count: int, seed: int) -> ImageSet | None:
     """Images between two classes to try estimators on, or None where there are no two classes."""
+    from secondguess.stress.ambiguous import PixelBlend
+
     try:
         return PixelBlend().generate(training, count, seed=seed).images
     except UserError:
         return None
 
 
-def look(classifier: Classifier, images: ImageSet, progress: Progress) -> Observation:
-    """Let the classifier look at images once."""
+def _observed(classifier: Classifier, images: ImageSet, progress: Progress) -> Observation:
     with progress.task(f"Looking at {images.name}", len(images)) as advance:
         return classifier.observe(images, progress=advance)
 
 
-def _card(seen: Observation) -> dict[str, Any]:
-    images = seen.require_images("A report")
+def _card(images: ImageSet) -> dict[str, Any]:
     return {"name": images.name, "images": len(images), "shape": list(images.shape), "fingerprint": images.fingerprint}
-
-
-def _described(one: Estimate) -> dict[str, Any]:
-    return one.to_json() | {"baseline": one.method in BASELINES, "recommended": one.method == RECOMMENDED}
-
-
-def _judged(oracle: Icos, operation: Observation) -> Iterator[dict[str, Any]]:
-    """The predictions judged wrong, in the order of the images."""
-    verdicts, names, ids = oracle.judge(operation), operation.class_names, operation.require_images("A report").ids
-    for row in np.flatnonzero(verdicts.judged_wrong):
-        advice = int(verdicts.advice[row])
-        yield {
-            "image": ids[row] if ids else f"image {row}",
-            "predicted": names[operation.predictions[row]],
-            "confidence": float(operation.confidences[row]),
-            "advice": names[advice] if advice >= 0 else None,
-            "reason": str(verdicts.reasons[row]),
-        }

@@ -97,7 +97,7 @@ class WatchedFolder:
         if len(files) * math.prod(images.shape) <= IN_MEMORY:  # several will read them
             images = replace(images, images=ArraySource(images.materialise(), "NCHW"))
         probabilities = np.stack([self._seen[file] for file in files])
-        return Observation(probabilities, images=images)
+        return Observation(probabilities, images=replace(images, skipped=self.unreadable))
 
     def _readable(self, files: Sequence[File]) -> list[File]:
         self.unreadable = ()

@@ -44,7 +44,7 @@ def load(
     skip_bad: bool = False,
     split: str | None = None,
 ) -> Dataset:
-    """Load a data set: its test split, and its training split where it has one.
+    """Load a data set: its test split, and its training and validation splits where it has such.
 
     Args:
         name_or_path: an embedded name (see `names`; write `./photos` for a folder of such a name), a folder

@@ -1,0 +1,163 @@
+"""`estimate`: how accurate is a model now, on images whose labels nobody knows?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from secondguess.accuracy.labelled_data import labelled_images
+from secondguess.accuracy.monitor import MAX_TRAIN, AccuracyMonitor
+from secondguess.accuracy.oracles.icos import InputRules
+from secondguess.accuracy.watched_folder import holds_images
+from secondguess.errors import UserError
+from secondguess.images import Dataset, ImageSet, load, load_images
+from secondguess.model.agreement import agree
+from secondguess.model.classifier import Classifier
+from secondguess.progress import Progress
+
+if TYPE_CHECKING:
+    from secondguess.accuracy.base import Estimator
+    from secondguess.accuracy.result import EstimateResult
+
+__all__ = ["estimate", "watch"]
+
+
+def estimate(
+    model: Any,
+    images: Any,
+    *,
+    like: Any = None,
+    train: Any = None,
+    validation: Any = None,
+    rules: str | Path | InputRules | None = None,
+    estimators: str | Iterable[str | Estimator] = "standard",
+    seed: int = 0,
+    max_train: int = MAX_TRAIN,
+    progress: Progress | None = None,
+    **loading: Any,
+) -> EstimateResult:
+    """Estimate the accuracy of a model on images without labels, and name the predictions that look wrong.
+
+    Every method is tried on the validation images, shifted in ways of which the effect is known; the result says under
+    which of them it may be trusted.
+
+    Args:
+        model: a `Classifier`, or anything that `Classifier.open` takes.
+        images: a folder into which images arrive, sorted or not; whatever else `load` takes; an `ImageSet`, a data set
+            or an array. Labels that happen to be known are not looked at.
+        like: a data set of the same kind with labels. Its training images are `train`; its validation images, or else
+            its test images, are `validation`.
+        train: labelled images the model was trained on, instead of `like`.
+        validation: labelled images it was not trained on; a fifth of the training images if left out.
+        rules: which labels can occur where, as a TOML or JSON file or ready-made; see docs/accuracy.md.
+        estimators: `"standard"` for all, or some of them by name or ready-made.
+        seed: of everything random.
+        max_train: learn rules from at most so many training images.
+        progress: where to report; silent by default.
+        **loading: options of `load` for images given by name; by default as the model takes its images.
+    """
+    learning: dict[str, Any] = {"estimators": estimators, "seed": seed, "max_train": max_train, "progress": progress}
+    arriving = isinstance(images, (str, Path)) and holds_images(Path(images))
+    prepared = _Prepared.of(model, images, like, train, validation, rules, loading)
+    if arriving:
+        prepared.refuse_columns(images)
+    elif isinstance(images, (str, Path)):  # a mistyped name is refused before the work begins
+        images = replace(load_images(images, **prepared.loading), name=str(images))
+    return prepared.monitor(**learning).estimate(images, progress=progress)
+
+
+def watch(
+    model: Any,
+    folder: str | Path,
+    *,
+    like: Any = None,
+    train: Any = None,
+    validation: Any = None,
+    rules: str | Path | InputRules | None = None,
+    every: float = 5.0,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Iterator[EstimateResult]:
+    """Estimate again and again, whenever images have come into a folder or gone.
+
+    The labelled images are learnt from when this is called; the results come for ever.
+
+    Args:
+        model: as in `estimate`.
+        folder: into which images arrive.
+        like: as in `estimate`.
+        train: as in `estimate`.
+        validation: as in `estimate`.
+        rules: as in `estimate`.
+        every: seconds between two looks.
+        progress: where to report; silent by default.
+        **options: further ones of `estimate`.
+    """
+    if not Path(folder).is_dir():
+        raise UserError(f"There is no folder {folder} for images to arrive in.")
+    names = ("estimators", "seed", "max_train")
+    learning = {name: options.pop(name) for name in names if name in options} | {"progress": progress}
+    prepared = _Prepared.of(model, folder, like, train, validation, rules, options)
+    prepared.refuse_columns(folder)
+    return prepared.monitor(**learning).watch(folder, every=every, progress=progress)
+
+
+@dataclass(frozen=True, eq=False)
+class _Prepared:
+    """A model with its labelled images, opened but not learnt from yet."""
+
+    classifier: Classifier
+    training: ImageSet
+    validation: Any
+    rules: InputRules | None
+    loading: Mapping[str, Any]
+
+    @classmethod
+    def of(
+        cls, model: Any, images: Any, like: Any, train: Any, validation: Any, rules: Any, loading: Mapping[str, Any]
+    ) -> _Prepared:
+        classifier = Classifier.open(model)
+        how = classifier.loading | {key: value for key, value in loading.items() if value is not None}
+        train, validation = _parts(like, train, validation, images, how)
+        classifier, training, _ = agree(classifier, labelled_images(train, "training", how))
+        known = InputRules.load(rules, classifier.class_names) if isinstance(rules, (str, Path)) else rules
+        shaped = {"size": training.shape[1:], "channels": training.shape[0]}
+        return cls(classifier, training, validation, known, how | shaped)
+
+    def monitor(self, **learning: Any) -> AccuracyMonitor:
+        """Learn from the labelled images."""
+        options = {**self.loading, "rules": self.rules, **learning}
+        return AccuracyMonitor.fit(self.classifier, self.training, self.validation, **options)
+
+    def refuse_columns(self, folder: str | Path) -> None:
+        """Files in a folder have paths but no metadata: said before anything is learnt."""
+        for one in self.rules.partitions if self.rules is not None else ():
+            if one.column is not None:
+                raise UserError(
+                    f"The partition {one.name!r} of the rules looks at the column {one.column!r}, but image files in "
+                    f"the folder {folder} have no columns; give it ids instead, patterns for their paths within the "
+                    'folder, as in ids = ["camera1/*"].'
+                )
+
+
+def _parts(like: Any, train: Any, validation: Any, images: Any, loading: Any) -> tuple[Any, Any]:
+    """What to learn from, and what to calibrate on."""
+    if like is None and train is None:
+        raise UserError(
+            "There are no labelled images to learn from; give a data set of the same kind as `like`, or `train`."
+        )
+    if like is None:
+        return train, validation
+    if train is not None or validation is not None:
+        raise UserError("Give labelled images as `like`, or as `train` and `validation`, not both.")
+    data = load(like, **loading) if isinstance(like, (str, Path)) else like
+    if isinstance(data, ImageSet):
+        return data, None
+    if not isinstance(data, Dataset):
+        raise UserError(f"`like` is a {type(data).__name__}; give a data set, or a path or name to load.")
+    if data.train is None:
+        return data.test, None
+    other = data.validation or data.test
+    return data.train, None if other is images or not other.is_labelled else other

@@ -1,0 +1,108 @@
+"""The labelled images that estimators learn from, brought into the form in which they learn.
+
+Rules about what images of a class look like are learnt from training images, everything else from validation images,
+which the model must not have been trained on. Where there are none, a part of the training images is held out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from secondguess.accuracy.oracles.icos import InputRules
+from secondguess.accuracy.result import RECOMMENDED
+from secondguess.errors import UserError
+from secondguess.images import Dataset, ImageSet, load
+
+__all__ = ["LabelledData", "labelled_images"]
+
+HELD_OUT = 0.2  # of the training images, where there are no validation images
+FEWEST = 10  # labelled validation images
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledData:
+    """What there is to learn from.
+
+    Attributes:
+        training: images the model was trained on.
+        validation: images it was not trained on, at least ten.
+        held_out: whether the validation images were taken from the training images.
+        notes: what the user should know, one sentence each.
+    """
+
+    training: ImageSet
+    validation: ImageSet
+    held_out: bool
+    notes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, training: ImageSet, validation: ImageSet | None, *, max_train: int, seed: int) -> LabelledData:
+        """Hold validation images out where there are none, and take no more training images than wanted."""
+        notes: tuple[str, ...] = ()
+        held_out = validation is None
+        if validation is None:
+            images = training
+            validation, training = images.split(HELD_OUT, seed=seed)
+            validation = replace(validation, name=f"{images.name}, held out")
+            notes = (
+                f"No validation images were given, so {len(validation):,} of the {len(images):,} training images were "
+                "held out: if the model was trained on these too, every estimate flatters it.",
+            )
+        elif validation.content_fingerprint == training.content_fingerprint:
+            raise UserError(
+                f"The training images {training.name} and the validation images {validation.name} are the same images; "
+                "a model that has seen the validation images looks better than it is."
+            )
+        if len(validation) < FEWEST:
+            raise UserError(f"There are {len(validation)} labelled validation images; at least {FEWEST} are needed.")
+        if len(training) > max_train:
+            notes += (
+                f"Rules were learnt from {max_train:,} of {len(training):,} training images; max_train changes that.",
+            )
+            training = training.head(max_train, seed=seed)
+        return cls(training, validation, held_out, notes)
+
+    def with_columns_of(self, rules: InputRules | None) -> LabelledData:
+        """Empty entries where rules look for what validation images lack: rules then say nothing about them."""
+        if rules is None:
+            return replace(self, notes=(*self.notes, f"Without rules, {RECOMMENDED} is the average confidence."))
+        images = self.validation
+        wanted = {one.column for one in rules.partitions if one.column}
+        nothing = {name: np.full(len(images), "") for name in wanted - images.columns.keys()}
+        filled = replace(images, columns={**images.columns, **nothing}, ids=images.ids or ("",) * len(images))
+        if rules.coverage(filled) > 0:
+            return replace(self, validation=filled)
+        note = (
+            "No validation image is in a partition of the rules, so they could not be tried: whether to trust "
+            f"{RECOMMENDED} is said as if there were none."
+        )
+        return replace(self, validation=filled, notes=(*self.notes, note))
+
+
+def labelled_images(what: Any, role: str, loading: Mapping[str, Any]) -> ImageSet:
+    """The images of a set, a data set or a path that have a label.
+
+    Args:
+        what: an `ImageSet`; a data set, or something to load as one: its training images for the role "training", else
+            its test images, or the only ones that it has.
+        role: "training" or "validation".
+        loading: the arguments of `load`.
+    """
+    if isinstance(what, (str, Path)):
+        loaded = load(what, **loading)
+        what = replace(_part(loaded, role), name=str(what))
+    images = _part(what, role) if isinstance(what, Dataset) else what
+    if not isinstance(images, ImageSet):
+        raise UserError(f"The {role} images are a {type(images).__name__}; give an ImageSet, or a path to load.")
+    if not images.is_labelled:
+        raise UserError(f"The {role} images {images.name} have no labels; labelled ones are needed to learn from.")
+    return images if (images.labels >= 0).all() else images.take(images.labels >= 0)
+
+
+def _part(data: Dataset, role: str) -> ImageSet:
+    return data.test if role != "training" or data.train is None else data.train

@@ -1,0 +1,196 @@
+"""What was found out about the accuracy in operation, for a person, a notebook and a program."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from secondguess._files import make_folder, write_json
+from secondguess.accuracy.base import TOLERANCE, Estimate, Trial
+from secondguess.metrics import Interval
+from secondguess.results import Result
+
+__all__ = ["BASELINES", "RECOMMENDED", "EstimateResult", "JudgedWrong"]
+
+BASELINES, RECOMMENDED = ("validation_accuracy", "average_confidence"), "rules_and_confidence"
+SHOWN, LONGEST = 20, 160  # images judged wrong in the table, and letters of a reason
+NOTES = 4  # in the summary
+
+
+@dataclass(frozen=True)
+class JudgedWrong:
+    """A prediction that the oracle judges wrong.
+
+    Attributes:
+        image: its id, or its position.
+        predicted: the class that the model gives.
+        confidence: of the model.
+        advice: the class to take instead, or None.
+        reason: the rule that the prediction violates.
+    """
+
+    image: str
+    predicted: str
+    confidence: float
+    advice: str | None
+    reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class EstimateResult(Result):
+    """The accuracy of a model on images whose labels nobody knows. Made by `secondguess.estimate`.
+
+    Attributes:
+        estimates: one by the name of each method, with the record of its trials on shifted validation images.
+        judged_wrong: the predictions that the oracle judges wrong, in the order of the images.
+        truth: the accuracy, where the images happen to have labels; no method looks at them.
+        notes: what the user should know, one sentence each.
+        about: model, data, oracle, seed and versions, as JSON can hold them.
+    """
+
+    estimates: Mapping[str, Estimate]
+    judged_wrong: tuple[JudgedWrong, ...]
+    truth: Interval | None
+    notes: tuple[str, ...]
+    about: Mapping[str, Any]
+
+    @property
+    def recommended(self) -> Estimate:
+        """The estimate to report: by rules and confidence, or by the last method where that was not asked for."""
+        return self.estimates.get(RECOMMENDED) or list(self.estimates.values())[-1]
+
+    @property
+    def value(self) -> float:
+        """The recommended estimate of the accuracy."""
+        return self.recommended.value
+
+    @property
+    def low(self) -> float:
+        """Lower bound of its 95 % interval."""
+        return self.recommended.low
+
+    @property
+    def high(self) -> float:
+        """Upper bound of its 95 % interval."""
+        return self.recommended.high
+
+    def summary(self) -> str:
+        """The recommended estimate, when to trust it, and how many predictions are judged wrong."""
+        best, skipped = self.recommended, self.about["operation"]["skipped"]
+        lines = [
+            f"{self._title()}: {best.value:.1%} ({best.level:.0%} interval {best.low:.1%} to {best.high:.1%}), by "
+            f"{best.method}",
+            *self._trust(best),
+            self._count() + ".",
+            *self.notes[:NOTES],
+        ]
+        lines += [f"{len(self.notes) - NOTES} more notes are in notes."] if len(self.notes) > NOTES else []
+        return "\n".join([*lines, *([f"Left out: {len(skipped):,} images that cannot be read."] if skipped else [])])
+
+    def table(self, known: Collection[JudgedWrong] = ()) -> str:
+        """All estimates with their trials, the notes, and the images judged wrong, as text.
+
+        Args:
+            known: predictions judged wrong that need not be shown again.
+        """
+        return "\n".join([self._title() + ", without labels", "", *self._rows(), "", *self._wrong(known)])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything that was found, as JSON can hold it."""
+        about, truth = dict(self.about), self.truth
+        return {
+            **{key: about[key] for key in ("model", "seed", "versions", "training", "validation", "operation")},
+            "notes": list(self.notes),
+            "estimates": [
+                one.to_json() | {"baseline": name in BASELINES, "recommended": name == RECOMMENDED}
+                for name, one in self.estimates.items()
+            ],
+            "truth": None if truth is None else {"value": truth.value, "low": truth.low, "high": truth.high},
+            "oracle": about["oracle"],
+            "judged_wrong": [asdict(one) for one in self.judged_wrong],
+        }
+
+    def save(self, folder: str | Path) -> Path:
+        """Write `estimate.json` into a folder."""
+        place = make_folder(folder)
+        write_json(place / "estimate.json", self.to_dict())
+        return place
+
+    def _repr_html_(self) -> str:
+        """The summary above the table of estimates."""
+        shifts = self._shifts()
+        cells = ["method", "estimate", "95 % interval", *shifts]
+        rows = ["".join(f"<th>{escape(cell)}</th>" for cell in cells)]
+        for name, one in self.estimates.items():
+            trials = {trial.shift: _flag(trial) for trial in one.trust}
+            flags = [trials.get(shift, "-") for shift in shifts]
+            cells = [name, f"{one.value:.1%}", f"{one.low:.1%} to {one.high:.1%}", *flags]
+            rows.append("".join(f"<td>{escape(cell)}</td>" for cell in cells))
+        body = "".join(f"<tr>{row}</tr>" for row in rows)
+        return f"{super()._repr_html_()}<table>{body}</table>"
+
+    def _title(self) -> str:
+        about = self.about["operation"]
+        return f"Accuracy of {self.about['model']['name']} on {about['images']:,} images of {about['name']}"
+
+    def _trust(self, one: Estimate) -> Iterator[str]:
+        """When to believe an estimate, and when not to."""
+        if one.trusted:
+            yield f"Tried on shifted validation images, it was within 2 points of the truth: {', '.join(one.trusted)}."
+        if one.failed:
+            yield f"Do not trust it where images have changed in one of these ways: {', '.join(one.failed)}."
+
+    def _shifts(self) -> list[str]:
+        return list(dict.fromkeys(trial.shift for one in self.estimates.values() for trial in one.trust))
+
+    def _rows(self) -> Iterator[str]:
+        """The table of estimates, what the flags mean, and the notes."""
+        tried = self._shifts()
+        shifts = [shift.rpartition(" ") for shift in tried]
+        widths = [max(7, len(above), len(below)) for above, _, below in shifts]
+        names = [name + " (baseline)" * (name in BASELINES) for name in self.estimates]
+        wide = max(map(len, names))
+        starts = ("", f"{'':<{wide}}  {'estimate':>8}  {'95% interval':<16}")
+        for start, heads in zip(starts, ([one[0] for one in shifts], [one[2] for one in shifts]), strict=True):
+            cells = "  ".join(f"{head:<{width}}" for head, width in zip(heads, widths, strict=True))
+            yield f"{start:<{wide + 28}}  {cells}".rstrip()
+        for name, one in zip(names, self.estimates.values(), strict=True):
+            trials = {trial.shift: _flag(trial) for trial in one.trust}  # not every method can be tried on each
+            flags = "  ".join(f"{trials.get(shift, '-'):<{width}}" for shift, width in zip(tried, widths, strict=True))
+            interval = f"{one.low:.1%} to {one.high:.1%}"
+            yield f"{name:<{wide}}  {one.value:>8.1%}  {interval:<16}  {flags}".rstrip()
+        if self.truth is not None:
+            yield f"{'truth, not looked at':<{wide}}  {self.truth.value:>8.1%}"
+        yield ""
+        yield "May I trust it? Tried on your validation images, shifted on purpose: mean error in points, ok up to 2."
+        yield from self.notes
+        yield from (f"Left out: {name} cannot be read." for name in self.about["operation"]["skipped"])
+
+    def _count(self) -> str:
+        kinds = ", ".join(f"{one['credited']} by {one['kind']}" for one in self.about["oracle"]["contributions"])
+        return f"{len(self.judged_wrong):,} predictions are judged wrong by rules ({kinds})"
+
+    def _wrong(self, known: Collection[JudgedWrong]) -> Iterator[str]:
+        reported = {(one.image, one.reason) for one in known}
+        new = [one for one in self.judged_wrong if (one.image, one.reason) not in reported]
+        yield self._count() + (":" if new else ".")
+        for one in new[:SHOWN]:
+            rather = f", rather {one.advice}" if one.advice is not None else ""
+            yield f"  {one.image}: {one.predicted} ({one.confidence:.0%}){rather}; {_cut(one.reason)}"
+        if len(new) > SHOWN:
+            yield f"  and {len(new) - SHOWN:,} more; estimate.json has all of them, with the whole rules."
+
+
+def _flag(trial: Trial) -> str:
+    """The mean error in points; one above the tolerance is rounded up, or 2.04 would read as if it were within."""
+    points = 100 * trial.error
+    return f"{points:.1f} ok" if trial.error <= TOLERANCE else f"{math.ceil(10 * points) / 10:.1f} no"
+
+
+def _cut(reason: str) -> str:
+    """A long rule without its middle: what it is about and what it says stand at the ends."""
+    return reason if len(reason) <= LONGEST else f"{reason[: LONGEST - 60]} ... {reason[-55:]}"

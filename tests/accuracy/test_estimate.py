@@ -1,0 +1,189 @@
+"""`sg.estimate` from Python, and the monitor behind it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import secondguess as sg
+from secondguess.accuracy import AccuracyMonitor, EstimateResult, ValidationAccuracy
+from secondguess.accuracy.oracles.icos import InputRules, Partition
+from secondguess.errors import UserError
+from secondguess.images import Dataset, ImageSet
+from secondguess.results import Result
+
+FEW = ("validation-accuracy", "average_confidence", "icos", "icos_corrected")
+Model = Callable[[np.ndarray], np.ndarray]
+
+
+@pytest.fixture(scope="module")
+def digits() -> Dataset:
+    """Training, validation and test images, 240, 100 and 60 of them."""
+    whole = sg.load("digits")
+    assert whole.train is not None
+    test = whole.test
+    return Dataset("digits", whole.train.head(240, seed=0), test.take(np.arange(60)), test.take(np.arange(60, 160)))
+
+
+@pytest.fixture(scope="module")
+def model(digits: Dataset) -> Model:
+    """The nearest of ten means."""
+    train = digits.train
+    assert train is not None
+    flat = train.materialise().reshape(len(train), -1)
+    centres = np.stack([flat[train.labels == k].mean(axis=0) for k in range(10)])
+
+    def answer(pixels: np.ndarray) -> np.ndarray:
+        apart = ((pixels.reshape(len(pixels), 1, -1) - centres) ** 2).sum(axis=2)
+        scores = np.exp(2 * (apart.min(axis=1, keepdims=True) - apart))
+        return np.asarray(scores / scores.sum(axis=1, keepdims=True))
+
+    return answer
+
+
+@pytest.fixture(scope="module")
+def monitor(model: Model, digits: Dataset) -> AccuracyMonitor:
+    return AccuracyMonitor.fit(model, digits.train, digits.validation, estimators=FEW)
+
+
+@pytest.fixture(scope="module")
+def found(monitor: AccuracyMonitor, digits: Dataset) -> EstimateResult:
+    return monitor.estimate(digits.test)
+
+
+def test_one_call_does_what_the_monitor_does(model: Model, digits: Dataset, found: EstimateResult) -> None:
+    """A data set has training and validation images; the test images are those in question."""
+    once = sg.estimate(model, digits.test, like=digits, estimators=FEW)
+    assert isinstance(once, Result)
+    assert once.to_dict() == found.to_dict()
+    assert list(once.estimates) == ["validation_accuracy", "average_confidence", "icos", "icos_corrected"]
+    assert once.about["validation"]["images"] == 100 and not once.about["validation"]["held_out_of_training"]
+
+
+def test_values_by_hand(model: Model, digits: Dataset, found: EstimateResult) -> None:
+    assert digits.validation is not None
+    right = model(digits.validation.materialise()).argmax(axis=1) == digits.validation.labels
+    assert found.estimates["validation_accuracy"].value == pytest.approx(right.mean())
+    assert found.estimates["icos"].value == pytest.approx(1 - len(found.judged_wrong) / 60)
+    assert found.truth is not None
+    assert found.truth.value == pytest.approx(
+        (model(digits.test.materialise()).argmax(axis=1) == digits.test.labels).mean()
+    )
+    last = found.estimates["icos_corrected"]
+    assert (found.value, found.low, found.high) == (last.value, last.low, last.high)
+
+
+def test_rules_and_confidence_is_the_one_to_report(model: Model, digits: Dataset) -> None:
+    rules = InputRules([Partition("all", list(range(10)), ids=["*"])])
+    images = ImageSet.from_arrays(digits.test.materialise(), ids=[f"{i}.png" for i in range(60)])
+    wanted = ["rules-and-confidence", ValidationAccuracy()]
+    result = sg.estimate(model, images, like=digits, rules=rules, estimators=wanted)
+    assert result.recommended is result.estimates["rules_and_confidence"]
+    assert result.value == result.recommended.value and result.truth is None
+    assert any("about 100.0% of the images" in note for note in result.notes)
+
+
+def test_arrays_and_files_are_the_same_images(monitor: AccuracyMonitor, digits: Dataset, tmp_path: Path) -> None:
+    levels = np.rint(digits.test.materialise()[:20] * 255).astype(np.uint8)
+    for number, image in enumerate(levels):
+        place = tmp_path / "ab"[number // 10]  # sorted into folders that are no classes
+        place.mkdir(exist_ok=True)
+        Image.fromarray(image[0]).save(place / f"{number:02}.png")
+    from_array, from_files = monitor.estimate(levels), monitor.estimate(tmp_path)
+    for name, one in from_files.estimates.items():
+        assert one.value == pytest.approx(from_array.estimates[name].value), name
+    assert from_files.about["operation"]["images"] == 20
+    assert all(one.image.startswith(("a/", "b/")) for one in from_files.judged_wrong)
+    first = next(monitor.watch(tmp_path))
+    assert first.to_dict() == from_files.to_dict()
+
+
+def test_what_a_person_reads(found: EstimateResult) -> None:
+    lines = str(found).splitlines()
+    assert len(lines) <= 10
+    assert lines[0].startswith("Accuracy of answer on 60 images of digits/test: ") and "95% interval" in lines[0]
+    best = found.recommended
+    if best.failed:
+        assert f"Do not trust it where images have changed in one of these ways: {', '.join(best.failed)}." in lines
+    assert any("predictions are judged wrong by rules" in line for line in lines)
+    assert "truth, not looked at" in found.table()
+    html = found._repr_html_()
+    assert html.count("<tr>") == 1 + len(FEW) and "<td>icos_corrected</td>" in html
+
+
+def test_what_was_reported_before_is_not_shown_again(found: EstimateResult) -> None:
+    assert found.judged_wrong, "a model that nobody accuses shows nothing here"
+    shown = [line for line in found.table().splitlines() if line.startswith("  image ")]
+    assert len(shown) == len(found.judged_wrong)
+    assert not [line for line in found.table(found.judged_wrong).splitlines() if line.startswith("  image ")]
+
+
+def test_what_is_saved(found: EstimateResult, tmp_path: Path) -> None:
+    assert found.save(tmp_path / "out") == tmp_path / "out"
+    assert [one.name for one in (tmp_path / "out").iterdir()] == ["estimate.json"]
+    assert json.loads((tmp_path / "out/estimate.json").read_text()) == json.loads(json.dumps(found.to_dict()))
+
+
+def test_the_validation_images_are_recognised(monitor: AccuracyMonitor, digits: Dataset, found: EstimateResult) -> None:
+    itself = monitor.estimate(digits.validation)
+    assert "These are the validation images themselves, whose labels every method has learnt from." in itself.notes
+    assert not any("themselves" in note for note in found.notes)
+
+
+def test_a_data_set_without_validation_images(model: Model, digits: Dataset) -> None:
+    """Its test images, unless they are in question themselves: then a part of the training images is held out."""
+    two = Dataset("digits", digits.train, digits.test)
+    few: Any = {"like": two, "estimators": "validation_accuracy"}
+    other = sg.estimate(model, digits.validation, **few)
+    assert other.about["validation"]["images"] == 60 and not other.about["validation"]["held_out_of_training"]
+    same = sg.estimate(model, two.test, **few)
+    assert same.about["validation"]["held_out_of_training"]
+    assert any("48 of the 240 training images were held out" in note for note in same.notes)
+
+
+def test_class_names_come_from_the_data(model: Model, digits: Dataset) -> None:
+    assert digits.train is not None
+    names = tuple("abcdefghij")
+    train = ImageSet.from_arrays(digits.train.materialise(), digits.train.labels, class_names=names)
+    classifier = sg.Classifier(model)
+    found = sg.estimate(classifier, digits.test.materialise(), train=train, estimators=["icos"])
+    assert {one.predicted for one in found.judged_wrong} <= set(names)
+    assert classifier.class_names == ()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "no labelled images to learn from; give a data set of the same kind"),
+        ({"like": "digits", "train": "digits"}, "not both"),
+        ({"like": 3}, "`like` is a int"),
+        ({"train": 3}, "The training images are a int"),
+        ({"train": "digits", "estimators": "psychic"}, "There is no estimator 'psychic'"),
+        ({"train": "digits", "validation": "digits", "max_train": 9}, None),
+    ],
+)
+def test_mistakes_get_one_sentence(
+    model: Model, digits: Dataset, options: dict[str, Any], message: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if message is None:  # the test images of "digits" are other images than its training images
+        found = sg.estimate(model, digits.test, estimators="validation_accuracy", **options)
+        assert any("Rules were learnt from 9 of" in note for note in found.notes)
+        return
+    with pytest.raises(UserError, match=message):
+        sg.estimate(model, digits.test, **options)
+
+
+def test_a_mistyped_name_is_refused_before_the_work_begins(
+    model: Model, digits: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(AccuracyMonitor, "fit", None)
+    with pytest.raises(UserError, match="nowhere"):
+        sg.estimate(model, "nowhere.npz", like=digits)
+    with pytest.raises(UserError, match="There is no folder nowhere for images to arrive in"):
+        sg.accuracy.watch(model, "nowhere", like=digits)
