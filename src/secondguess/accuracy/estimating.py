@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from secondguess.accuracy.monitor import MAX_TRAIN, AccuracyMonitor
 from secondguess.accuracy.oracles.icos import InputRules
 from secondguess.accuracy.watched_folder import holds_images
 from secondguess.errors import UserError
-from secondguess.images import Dataset, ImageSet, load, load_images
+from secondguess.images import Dataset, ImageSet, as_image_set, load
 from secondguess.model.agreement import agree
 from secondguess.model.classifier import Classifier
 from secondguess.progress import Progress
@@ -64,7 +64,7 @@ def estimate(
     if arriving:
         prepared.refuse_columns(images)
     elif isinstance(images, (str, Path)):  # a mistyped name is refused before the work begins
-        images = replace(load_images(images, **prepared.loading), name=str(images))
+        images = as_image_set(images, **prepared.loading)
     return prepared.monitor(**learning).estimate(images, progress=progress)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from secondguess.accuracy.watched_folder import WatchedFolder, holds_images
 from secondguess.contracts.registry import snake_case
 from secondguess.environment import versions
 from secondguess.errors import UserError
-from secondguess.images import Dataset, ImageSet, load_images
+from secondguess.images import ImageSet, as_image_set
 from secondguess.images.decode import BadImage
 from secondguess.metrics import wilson
 from secondguess.model.agreement import agree, relabelled
@@ -177,13 +177,9 @@ class AccuracyMonitor:
             arriving = self._arriving(Path(images), skip_bad=bool(self.loading.get("skip_bad")))
             arriving.look(progress)
             return arriving.observation()
-        if isinstance(images, (str, Path)):
-            images = replace(load_images(images, **self.loading), name=str(images))
-        elif isinstance(images, Dataset):
-            images = images.test
-        elif not isinstance(images, ImageSet):
-            images = ImageSet.from_arrays(images)
-        return _observed(self.classifier, relabelled(images, self.classifier.class_names), progress)
+        shape = self.training.require_images("An estimate").shape
+        opened = as_image_set(images, shape, **self.loading)
+        return _observed(self.classifier, relabelled(opened, self.classifier.class_names), progress)
 
     def _arriving(self, folder: Path, *, skip_bad: bool) -> WatchedFolder:
         like = self.training.require_images("Watching a folder")

@@ -7,9 +7,10 @@ import os
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from secondguess.errors import UserError
+from secondguess.images.batches import as_source
 from secondguess.images.dataset import Dataset, assemble
 from secondguess.images.embedded import EMBEDDED
 from secondguess.images.encoded import Options
@@ -20,8 +21,9 @@ from secondguess.images.idx import has_idx, read_idx
 from secondguess.images.image_set import ImageSet
 from secondguess.images.npz import read_npz
 from secondguess.images.parquet import has_parquet, read_parquet
+from secondguess.images.sources import Shape
 
-__all__ = ["load", "load_images", "names"]
+__all__ = ["as_image_set", "load", "load_images", "names"]
 
 KINDS = (
     "a folder of images or of class folders, a folder of IDX files, an .npz file, a .parquet file or a "
@@ -44,7 +46,7 @@ def load(
     skip_bad: bool = False,
     split: str | None = None,
 ) -> Dataset:
-    """Load a data set: its test split, and its training and validation splits where it has such.
+    """Load a data set: its test split, and its training split where it has one.
 
     Args:
         name_or_path: an embedded name (see `names`; write `./photos` for a folder of such a name), a folder
@@ -79,6 +81,24 @@ def load_images(
     The arguments are those of `load`.
     """
     return load(name_or_path, size=size, channels=channels, fit=fit, skip_bad=skip_bad, split=split).test
+
+
+def as_image_set(images: Any, shape: Shape | None = None, **loading: Any) -> ImageSet:
+    """Whatever a user calls images as one set.
+
+    Args:
+        images: an `ImageSet`, which is returned as it is; a data set, whose test images are meant; a path or a name
+            that `load` takes; or anything that `as_batch` takes, read a few at a time.
+        shape: the (C, H, W) of an image, where it is known and the images are no set and no path.
+        **loading: options of `load` for a path or a name.
+    """
+    if isinstance(images, ImageSet):
+        return images
+    if isinstance(images, Dataset):
+        return images.test
+    if isinstance(images, str | os.PathLike):
+        return replace(load_images(images, **loading), name=os.fspath(images))
+    return ImageSet.from_source(as_source(images, shape))
 
 
 def _with_options(part: ImageSet, options: Options) -> ImageSet:

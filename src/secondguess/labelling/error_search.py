@@ -85,7 +85,7 @@ def find_errors(
     needs_distances = kind.needs_distances and attack is not None
     classifier = Classifier.open(model)
     options = classifier.loading | {key: value for key, value in loading.items() if value is not None}
-    found = find.open_images(images, options)
+    found = find.open_images(images, classifier, options)
     asked = find.advisers(classifier, kind.name, supervisors, train)
     training = find.fitting_images(asked, train, found.shape, options)
     classifier = find.named(classifier, found, training)

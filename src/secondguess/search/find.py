@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from secondguess._files import atomic_path
 from secondguess.errors import UserError
-from secondguess.images import Dataset, ImageSet, load
+from secondguess.images import Dataset, ImageSet, as_image_set, load
 from secondguess.search.pool import Pool
 
 if TYPE_CHECKING:
@@ -33,19 +33,13 @@ READS_SCORES = "adaptive"  # the search that learns from scores of supervisors
 KEY = "about"  # in the file of scores, beside the names of supervisors
 
 
-def open_images(images: Any, loading: Mapping[str, Any]) -> ImageSet:
-    """The images to search: an `ImageSet`, a data set's test images, a path or a name to load, or an array.
+def open_images(images: Any, classifier: Classifier, loading: Mapping[str, Any]) -> ImageSet:
+    """The images to search, in any form that `as_image_set` takes.
 
     Folders below a folder are not taken for classes: nobody has sorted images that arrive.
     """
-    if isinstance(images, ImageSet):
-        return images
-    if isinstance(images, Dataset):
-        return images.test
-    if not isinstance(images, (str, Path)):
-        return ImageSet.from_arrays(images)
-    found = replace(load(images, **loading).test, name=str(images))
-    if Path(images).is_dir():
+    found = as_image_set(images, classifier.input_shape, **loading)
+    if isinstance(images, (str, Path)) and Path(images).is_dir():
         return replace(found, class_names=(), labels=np.full(len(found), -1), soft_labels=None)
     return found
 
