@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from secondguess import __version__
-from secondguess.cli import audit, data, estimate, generate, guard, hubris, label, supervisors
+from secondguess.cli import audit, data, estimate, generate, guard, hubris, label, model, supervisors
 
 __all__ = ["app"]
 
@@ -47,6 +47,7 @@ app.command("data")(data.data)
 app.command("supervisors")(supervisors.supervisors)
 app.add_typer(generate.app, name="generate")
 app.add_typer(guard.app, name="guard")
+app.add_typer(model.app, name="model")
 
 
 def _plug_in() -> None:

@@ -59,6 +59,7 @@ def grouped(function: Callable[..., Outcome]) -> Callable[..., Outcome]:
 
 
 def _options(kind: Any) -> list[inspect.Parameter]:
+    """The fields of a group: its own first, then those of the group that it extends, as `--help` lists them."""
     hints = get_type_hints(kind, include_extras=True)
     return [
         inspect.Parameter(
@@ -67,5 +68,5 @@ def _options(kind: Any) -> list[inspect.Parameter]:
             default=inspect.Parameter.empty if field.default is MISSING else field.default,
             annotation=hints[field.name],
         )
-        for field in fields(kind)
+        for field in sorted(fields(kind), key=lambda one: one.name not in kind.__annotations__)
     ]

@@ -38,12 +38,14 @@ __all__ = [
     "Common",
     "Debug",
     "Device",
+    "InputOptions",
     "Json",
     "LoadingOptions",
     "ModelOptions",
     "OptionalModel",
     "Out",
     "Quiet",
+    "ReadingOptions",
     "Seed",
     "SkipBad",
     "listed",
@@ -93,10 +95,9 @@ MODEL = "A model.toml, an .onnx or .pt2 file, zoo:NAME, or package.module:make_m
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelOptions:
-    """The model, and what a `model.toml` says of it where an option says otherwise."""
+class ReadingOptions:
+    """How a model is fed and read, where it differs from what its `model.toml` says."""
 
-    model: Annotated[str | None, _model("--model", help=MODEL)]
     weights: Annotated[Path | None, _model("--weights", help="A .safetensors file for a torch module.")] = None
     classes: Annotated[
         str | None, _model("--classes", help="Names of the model's classes in its order, separated by commas.")
@@ -129,6 +130,13 @@ class ModelOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ModelOptions(ReadingOptions):
+    """The model, and how it is fed and read."""
+
+    model: Annotated[str | None, _model("--model", help=MODEL)]
+
+
+@dataclass(frozen=True, kw_only=True)
 class OptionalModel(ModelOptions):
     """The same for a command that can do without a model, or knows another one."""
 
@@ -136,8 +144,8 @@ class OptionalModel(ModelOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoadingOptions:
-    """How images are loaded, where it differs from what the model takes."""
+class InputOptions:
+    """Which images a model takes."""
 
     size: Annotated[
         str | None, _data("--size", help="Height and width, e.g. 32 or 60x73. [default: the model's, or their own]")
@@ -148,12 +156,18 @@ class LoadingOptions:
     resize: Annotated[
         str | None, _data("--resize", help="How to resize: stretch, crop or pad. [default: the model's, or stretch]")
     ] = None
-    skip_bad: SkipBad = False
 
     def changes(self) -> dict[str, Any]:
         """The options that were given, as `Classifier.open` takes them."""
         given = {"size": pixels(self.size), "channels": self.channels, "resize": self.resize}
         return {name: value for name, value in given.items() if value is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadingOptions(InputOptions):
+    """How images are loaded, where it differs from what the model takes."""
+
+    skip_bad: SkipBad = False
 
     def arguments(self, classifier: Classifier | None = None) -> dict[str, Any]:
         """The arguments of `load`: as the options say, else as the model wants its images."""

@@ -24,6 +24,7 @@ and then wherever Python looks. Everything but the model itself may be left out.
 
 from __future__ import annotations
 
+import importlib.util
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -130,6 +131,13 @@ class Description:
             changes.setdefault("source", None)
         return replace(self, **changes)
 
+    def placed(self) -> Description:
+        """The same with absolute paths, and with the folder of the import, so that it can be read from anywhere."""
+        found: dict[str, Any] = {name: value.resolve() for name in FILES if (value := getattr(self, name)) is not None}
+        if self.source is not None and not self.source.startswith("zoo:"):
+            found.setdefault("folder", _home(self.source.partition(":")[0]))
+        return replace(self, **found)
+
     def write(self, path: str | Path) -> Path:
         """Write the description as TOML, with files relative to it where they lie beside or below it."""
         path = Path(path)
@@ -138,7 +146,7 @@ class Description:
                 "A model that lives in memory cannot be described in a file; save it as .onnx or .pt2, or open it as "
                 "package.module:make_model."
             )
-        write_text(path, self.to_toml(path.resolve().parent))
+        write_text(path, self.placed().to_toml(path.resolve().parent))
         return path
 
     def to_toml(self, folder: Path | None = None) -> str:
@@ -168,6 +176,19 @@ class Description:
             for name, value in values.items()
             if value != getattr(plain, name)
         }
+
+
+def _home(module: str) -> Path | None:
+    """The folder in which a module is found; None for one that is installed, or not found."""
+    try:
+        spec = importlib.util.find_spec(module.partition(".")[0])
+    except (ImportError, ValueError):
+        return None
+    if spec is None:
+        return None
+    found = next(iter(spec.submodule_search_locations or ()), spec.origin)
+    home = Path(found).resolve().parent if found else None
+    return None if home is None or "site-packages" in home.parts else home
 
 
 def _relative(path: Path, folder: Path | None) -> str:

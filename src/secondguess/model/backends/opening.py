@@ -159,9 +159,7 @@ def _is_module(thing: Any) -> bool:
 
 def _pickle_refusal(path: Path) -> UserError:
     return UserError(
-        f"{path} is a pickle, and opening one can run any code, so it is refused; if you trust it, convert it: "
-        'python -c "import torch, safetensors.torch as s; '
-        f"s.save_file(torch.load('{path.name}', weights_only=True), '{path.stem}.safetensors')\", "
-        "then give --model package.module:make_model --weights "
-        f"{path.stem}.safetensors."
+        f"{path} is a pickle, and opening one can run any code, so it is refused; take the weights out of it with "
+        f"`secondguess model convert {path}`, then give --model package.module:make_model --weights "
+        f"{path.with_suffix('.safetensors')}."
     )

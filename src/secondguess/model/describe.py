@@ -1,0 +1,107 @@
+"""A first `model.toml` for a model: what its file says, and what one pass over noise shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from secondguess._files import make_folder, write_text
+from secondguess.errors import UserError
+from secondguess.model.classifier import Classifier
+from secondguess.model.description import Description
+from secondguess.model.outputs import as_matrix, detect
+from secondguess.results import Result
+
+__all__ = ["NewDescription", "describe_model"]
+
+NOISE = 4  # images
+
+
+@dataclass(frozen=True)
+class NewDescription(Result):
+    """A description that was written for a model.
+
+    Attributes:
+        description: what is known of the model.
+        notes: what was found out and what is missing, one sentence each.
+        file: where it is; None until it is saved.
+    """
+
+    description: Description
+    notes: tuple[str, ...]
+    file: Path | None = None
+
+    def summary(self) -> str:
+        """Where the file is, and the notes."""
+        head = [f"Written: {self.file}"] if self.file else []
+        return "\n".join([*head, *(f"  {note}" for note in self.notes)])
+
+    def to_dict(self) -> dict[str, Any]:
+        """The description and the notes."""
+        return {
+            "file": None if self.file is None else str(self.file),
+            "description": self.description.to_dict(),
+            "notes": list(self.notes),
+        }
+
+    def save(self, folder: str | Path) -> Path:
+        """Write `model.toml`; one that is there already is not replaced."""
+        self.write(make_folder(folder) / "model.toml")
+        return Path(folder)
+
+    def write(self, path: str | Path) -> NewDescription:
+        """Write the file, with the notes as comments; one that is there already is not replaced."""
+        path = Path(path)
+        if path.exists():
+            raise UserError(f"{path} is there already; remove it, or name another file with --out.")
+        comments = "".join(f"# {note}\n" for note in self.notes)
+        description = self.description.placed()
+        write_text(path, comments + description.to_toml(path.resolve().parent))
+        return NewDescription(description, self.notes, path)
+
+
+def describe_model(model: Any, **changes: Any) -> NewDescription:
+    """Describe a model.
+
+    Args:
+        model: an `.onnx` or `.pt2` file, `zoo:NAME` or `package.module:make_model`.
+        changes: what is known of it, by the names of a `Description`'s fields; `device` as for `Classifier.open`.
+    """
+    if not isinstance(model, (str, Path)):
+        raise UserError("A model that lives in memory cannot be described in a file; save it as .onnx or .pt2 first.")
+    classifier = Classifier.open(model, **changes)
+    known = classifier.description
+    shape, notes = classifier.input_shape, []
+    if shape is None:
+        notes.append("The model does not say which images it takes; add size and channels under [input].")
+    else:
+        known = known.changed(size=shape[1:], channels=shape[0])
+        kind, classes = _seen(classifier, shape)
+        known = known.changed(output_kind=kind) if known.output_kind == "auto" else known
+        notes.append(f"It gives {classes} classes" + (f": {kind}." if kind != "auto" else "."))
+        if known.classes and len(known.classes) != classes:
+            raise UserError(f"{classifier.name} gives {classes} classes, but {len(known.classes)} names were given.")
+    if len(outputs := classifier.backend.outputs) > 1:
+        used = getattr(classifier.backend, "output", outputs[0])
+        notes.append(f"It has {len(outputs)} outputs ({', '.join(outputs)}); {used} is used.")
+        known = known.changed(output=used)
+    if not known.classes:
+        notes.append("Its class names are not known: add classes = [...], in its order.")
+    if known.mean == (0.0,) and known.std == (1.0,):
+        notes.append("It is fed pixels from 0 to 1; add mean and std under [input] if it was trained on others.")
+    notes.append("Try it on labelled images: secondguess model check model.toml --data DATA")
+    return NewDescription(known, tuple(notes))
+
+
+def _seen(classifier: Classifier, shape: tuple[int, int, int]) -> tuple[Any, int]:
+    """What the model answers to noise: logits, probabilities, or what only real images can tell; how many classes."""
+    noise = np.random.default_rng(0).random((NOISE, *shape), dtype=np.float32)
+    raw = as_matrix(classifier.backend.forward(classifier.normalised(noise))[0], NOISE)
+    try:
+        kind = detect(raw)
+    except UserError:
+        return "auto", max(raw.shape[1], 2)
+    return kind, max(raw.shape[1], 2)
