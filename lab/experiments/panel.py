@@ -151,9 +151,9 @@ def results(panel, scores, singles, changed):
         "auroc": table,
         "best_single": best,
         "margin": {name: table["panel"][name] - best[name] for name in COLUMNS},
-        "detected": {name: wilson(int(alarms[name].sum()), len(alarms[name])).to_json() for name in COLUMNS},
-        "false_alarms": wilson(int(alarms["nominal"].sum()), len(alarms["nominal"])).to_json(),
-        "false_alarms_expected": realised_rate(len(alarms["calibrate"]), RATE).to_json(),
+        "detected": {name: wilson(int(alarms[name].sum()), len(alarms[name])).to_dict() for name in COLUMNS},
+        "false_alarms": wilson(int(alarms["nominal"].sum()), len(alarms["nominal"])).to_dict(),
+        "false_alarms_expected": realised_rate(len(alarms["calibrate"]), RATE).to_dict(),
         "verdicts": verdicts,
         "verdict_accuracy": {
             "other data set as invalid": float(np.mean([verdicts[name]["all"] for name in strict])),

@@ -86,7 +86,7 @@ def main():
         ),
         "data": "adversarial_distance_2019_pool",
         "golden": {"queries": GOLDEN, "sdr": golden(pool, labels)},
-        "study": {key: value for key, value in study.to_json(curves=False).items() if key != "seconds"},
+        "study": {key: value for key, value in study.to_dict(curves=False).items() if key != "seconds"},
     }
     write(arguments.out, record)
 

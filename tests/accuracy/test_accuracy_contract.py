@@ -147,7 +147,7 @@ def test_an_estimate_tells_where_it_may_be_trusted() -> None:
     trials = (Trial("nominal", 0.01, 0.0, 0.9, 5), Trial("corrupted", 0.2, 0.2, 0.6, 5))
     found = Estimate(0.9, 0.85, 0.95, "method", 100).with_trust(trials)
     assert (found.trusted, found.failed) == (("nominal",), ("corrupted",))
-    assert json.loads(json.dumps(found.to_json()))["trust"][1]["bias"] == 0.2
+    assert json.loads(json.dumps(found.to_dict()))["trust"][1]["bias"] == 0.2
     assert str(found) == "method: 0.900 (0.850 to 0.950)"
 
 

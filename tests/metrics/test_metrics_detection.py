@@ -146,7 +146,7 @@ def test_intervals_equal_the_plain_bootstrap(interval, metric, decimals):
     fast = interval(nominal, other, resamples=60, level=0.9, seed=7)
     plain = bootstrap(metric, nominal, other, resamples=60, level=0.9, seed=7)
     assert fast.value == metric(nominal, other)
-    assert fast.to_json() == pytest.approx(plain.to_json(), abs=1e-12)
+    assert fast.to_dict() == pytest.approx(plain.to_dict(), abs=1e-12)
     assert fast.n == 105
 
 
@@ -156,7 +156,7 @@ def test_rate_intervals_pass_their_rate_on(interval):
     nominal, other = sets(60, 45)
     fast = interval(nominal, other, 0.4, resamples=30)
     plain = bootstrap(lambda a, b: metric(a, b, 0.4), nominal, other, resamples=30)
-    assert fast.to_json() == pytest.approx(plain.to_json(), abs=1e-12)
+    assert fast.to_dict() == pytest.approx(plain.to_dict(), abs=1e-12)
 
 
 @pytest.mark.parametrize(("interval", "metric"), INTERVALS)

@@ -19,7 +19,7 @@ def test_interval_prints_as_a_sentence_and_takes_a_format():
 
 def test_interval_survives_json_even_from_numpy_numbers():
     interval = Interval(np.float32(0.5), np.float64(0.25), np.float64(0.75), np.int64(7), 0.9)
-    back = json.loads(json.dumps(interval.to_json(), allow_nan=False))
+    back = json.loads(json.dumps(interval.to_dict(), allow_nan=False))
     assert back == {"value": 0.5, "low": 0.25, "high": 0.75, "n": 7, "level": 0.9}
     assert Interval(**back) == interval
 

@@ -39,7 +39,7 @@ def test_undecided_predictions_are_no_positives_but_in_the_denominator() -> None
     assert (found.true_positives, found.false_positives, found.false_negatives) == (1, 1, 1)
     assert (found.true_negatives, found.undecided, found.n) == (3, 2, 6)
     assert found.fpr == 0.25 and found.tpr == 0.5
-    assert found.to_json()["f1"] == 0.5
+    assert found.to_dict()["f1"] == 0.5
 
 
 def test_nothing_to_find() -> None:

@@ -141,11 +141,11 @@ def test_all_methods_unless_the_pool_lacks_distances(world):
 
 
 def test_the_record_is_json(study):
-    record = json.loads(json.dumps(study.to_json(), allow_nan=False))
+    record = json.loads(json.dumps(study.to_dict(), allow_nan=False))
     assert [row["queries"] for row in record["table"] if row["method"] == "random"] == [10, 12]
     assert set(record["curves"]["random"]) == set(METRICS)
     assert len(record["curves"]["random"]["sdr"]["pooled"]) == 12
-    assert "curves" not in study.to_json(curves=False)
+    assert "curves" not in study.to_dict(curves=False)
 
 
 def test_a_small_pool_is_searched_to_its_end(world):

@@ -114,7 +114,7 @@ class Estimate:
         """The same estimate, with the record of `cross_check`."""
         return replace(self, trust=trust)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """All fields as JSON can hold them."""
         return asdict(self) | {"trusted": list(self.trusted), "failed": list(self.failed)}
 

@@ -106,7 +106,7 @@ class EstimateResult(Result):
             **{key: about[key] for key in ("model", "seed", "versions", "training", "validation", "operation")},
             "notes": list(self.notes),
             "estimates": [
-                one.to_json() | {"baseline": name in BASELINES, "recommended": name == RECOMMENDED}
+                one.to_dict() | {"baseline": name in BASELINES, "recommended": name == RECOMMENDED}
                 for name, one in self.estimates.items()
             ],
             "truth": None if truth is None else {"value": truth.value, "low": truth.low, "high": truth.high},

@@ -195,14 +195,10 @@ class Common:
         print_json(result.to_dict()) if self.json else say(result.summary())
 
 
-def open_classifier(options: ModelOptions | Any, loading: LoadingOptions | Any = None, *old: Any) -> Classifier:
+def open_classifier(options: ModelOptions, loading: LoadingOptions | None = None) -> Classifier:
     """The model that the options describe; what they say goes before what a `model.toml` says."""
     from secondguess.model.classifier import Classifier
 
-    if not isinstance(options, ModelOptions):  # audit, hubris, estimate, label until they take groups
-        mean, std, output, batch_size, device = old
-        more: Any = {"output_kind": output, "batch_size": batch_size, "device": device, "weights": loading}
-        return Classifier(options, mean=numbers(mean), std=numbers(std), **more)
     if options.model is None:
         raise UserError(f"No model was given; say which with --model. {MODEL}")
     return Classifier.open(options.model, **options.changes(), **(loading.changes() if loading else {}))
@@ -257,22 +253,3 @@ def say(text: str = "") -> None:
 def progress_for(*, quiet: bool) -> Progress:
     """Progress on standard error, unless the user wants quiet."""
     return for_terminal(quiet=quiet)
-
-
-# Until audit, hubris, estimate and label take groups.
-Weights = Annotated[Path | None, _model("--weights", help="A .safetensors file for a torch module.")]
-Mean = Annotated[str, _model("--mean", help="Subtracted from pixels in [0, 1]; one number, or one per channel.")]
-Std = Annotated[str, _model("--std", help="Divides the difference; 0.00392157 (1/255) for pixels from 0 to 255.")]
-Output = Annotated[str, _model("--output", help="What the model returns: auto, logits or probabilities.")]
-BatchSize = Annotated[int, _model("--batch-size", min=1, help="Images per forward pass.")]
-Size = Annotated[str | None, _data("--size", help="Height and width, e.g. 32 or 60x73. [default: the model's]")]
-Channels = Annotated[int | None, _data("--channels", help="1 grey, 3 colour. [default: the model's]")]
-Fit = Annotated[str, _data("--fit", help="How to resize: stretch, crop or pad.")]
-
-
-def loading_for(
-    shape: tuple[int, int, int] | None, size: str | None, channels: int | None, fit: str, *, skip_bad: bool
-) -> dict[str, Any]:
-    """How images are loaded: as the options say, else in the shape (C, H, W) that the model takes, where it tells."""
-    sides = pixels(size) or (shape and shape[1:])
-    return {"fit": fit, "skip_bad": skip_bad, "size": sides, "channels": channels or (shape and shape[0])}

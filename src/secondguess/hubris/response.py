@@ -60,7 +60,7 @@ class Response:
             "low": self.low.tolist(),
             "high": self.high.tolist(),
             "count": self.count.tolist(),
-            "slope": None if self.slope is None else self.slope.to_json(),
+            "slope": None if self.slope is None else self.slope.to_dict(),
             "offset": self.offset,
         }
 

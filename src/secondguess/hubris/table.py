@@ -66,7 +66,7 @@ class ModelRow:
         """Everything but the answers to single images."""
         return {
             "model": self.model,
-            "accuracy": self.accuracy.to_json(),
+            "accuracy": self.accuracy.to_dict(),
             "temperature": self.temperature,
             "mass": self.mass,
             "ambiguous": self.ambiguous.to_dict(),
@@ -99,7 +99,7 @@ class Matched:
 
     def to_dict(self) -> dict[str, Any]:
         """All fields."""
-        numbers = {name: getattr(self, name).to_json() for name in ("accuracy", "hubris", "hubris_scaled")}
+        numbers = {name: getattr(self, name).to_dict() for name in ("accuracy", "hubris", "hubris_scaled")}
         return {"first": self.first, "second": self.second, **numbers}
 
 

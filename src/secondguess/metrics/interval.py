@@ -80,7 +80,7 @@ class Interval:
         low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
         return cls(float(value), float(low), float(high), int(n), float(level))
 
-    def to_json(self) -> dict[str, float | int]:
+    def to_dict(self) -> dict[str, float | int]:
         """Return the five fields as plain Python numbers."""
         return {
             "value": float(self.value),

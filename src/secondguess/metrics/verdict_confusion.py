@@ -70,7 +70,7 @@ class VerdictConfusion:
         """One minus the share of alarms, predictions without a decision counted as passed."""
         return 1 - _ratio(self.true_positives + self.false_positives, self.n)
 
-    def to_json(self) -> dict[str, float | int]:
+    def to_dict(self) -> dict[str, float | int]:
         """Counts and rates."""
         counts = ("true_positives", "false_positives", "false_negatives", "true_negatives", "undecided")
         rates = ("tpr", "fpr", "precision", "f1", "estimated_accuracy")

@@ -71,7 +71,7 @@ class Curve:
         place = queries - 1
         return {name: float(getattr(self, name)[place]) for name in ("pooled", "mean", "median", "low", "high")}
 
-    def to_json(self) -> dict[str, list[float]]:
+    def to_dict(self) -> dict[str, list[float]]:
         """All five curves, rounded to four digits after the point."""
         names = ("mean", "median", "low", "high", "pooled")
         return {name: np.round(getattr(self, name), 4).tolist() for name in names}
@@ -174,7 +174,7 @@ class SearchStudy:
                 rows.append(row | {metric: curve.at(queries) for metric, curve in curves.items()})
         return rows
 
-    def to_json(self, *, curves: bool = True) -> dict[str, Any]:
+    def to_dict(self, *, curves: bool = True) -> dict[str, Any]:
         """The study as JSON can hold it, with or without all the curves."""
         record: dict[str, Any] = {
             "size": self.size,
@@ -191,7 +191,7 @@ class SearchStudy:
         }
         if curves:
             record["curves"] = {
-                method: {metric: self.curve(method, metric).to_json() for metric in METRICS} for method in self.outcomes
+                method: {metric: self.curve(method, metric).to_dict() for metric in METRICS} for method in self.outcomes
             }
         return record
 

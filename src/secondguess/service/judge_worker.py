@@ -52,7 +52,7 @@ class Subject:
             "fingerprint": guard.classifier.fingerprint,
             "class_names": list(guard.class_names),
             "rate": guard.false_alarms,
-            "false_alarms": guard.report.false_alarms.to_json(),
+            "false_alarms": guard.report.false_alarms.to_dict(),
             "calibration": guard.record["calibrations"][-1],
         }
         return cls(guard.judge, guard.shape, guard.false_alarms, card)

@@ -40,7 +40,7 @@ def estimator_for(classifier: Classifier, validation: ImageSet) -> Estimate:
         if len(predictions) < FEWEST:
             return []
         recorded = recorded_observation(predictions, confidences, seen.num_classes)
-        found = [one.estimate(recorded).to_json() for one in estimators]
+        found = [one.estimate(recorded).to_dict() for one in estimators]
         return [
             {key: one[key] for key in ("value", "low", "high", "n")} | {"method": TITLES[one["method"]]}
             for one in found

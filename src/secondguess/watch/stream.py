@@ -147,7 +147,7 @@ def _interval(start: int, end: int, mixed: dict[str, int]) -> dict[str, Any]:
 
 
 def _rate(alarms: NDArray[np.int64]) -> dict[str, Any]:
-    return wilson(int(alarms.sum()), len(alarms)).to_json() | {"alarms": int(alarms.sum())}
+    return wilson(int(alarms.sum()), len(alarms)).to_dict() | {"alarms": int(alarms.sum())}
 
 
 def _about(chapter: Chapter) -> dict[str, Any]:

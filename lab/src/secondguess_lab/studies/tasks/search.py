@@ -322,7 +322,7 @@ def search_pool(
             "critical": critical or ALL,
             "seconds": time.perf_counter() - began,
             "spearman_residuals": None if gradient is None else _agreement(mine, gradient),
-            "study": found.to_json(curves=curves),
+            "study": found.to_dict(curves=curves),
             "confidence_quartiles": {
                 method: np.quantile(seen.confidence, QUARTILES).tolist() for method, seen in found.outcomes.items()
             },
