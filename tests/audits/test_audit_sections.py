@@ -90,6 +90,9 @@ def test_parts_are_shown_without_a_template(classifier: Classifier, few: ImageSe
     assert cells[:5] == ["level", "images", "share", "accuracy", "note"]
     assert cells[5:10] == ["dark", "3", "0.25", '.500<span class="range">.250 to .750</span>', "–"]
     assert cells[10:] == ["&lt;i&gt;light&lt;/i&gt;", "12,345", "yes", "as is", "1e-09"]
+    assert (
+        "#000000" not in shown and "#1f77b4" not in shown and "var(--accent)" in shown
+    )  # follows the page into the dark
     assert shown.count("<svg") == 1 and 'aria-label="Accuracy over brightness"' in shown
     assert shown.count("data:image/png;base64,") == 3 and "two &lt;script&gt;" in shown
     assert "<h3>The darkest</h3>" in shown

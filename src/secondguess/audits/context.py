@@ -204,7 +204,7 @@ class Context:
 
     @cached_property
     def _informed(self) -> Classifier:
-        """The classifier, knowing whether its model returns logits; only a look that is not cached can tell."""
+        """The classifier, knowing whether its model returns logits; only an observation past the cache shows it."""
         if not any(one.needs.logits for one in self.supervisors):
             return self.classifier
         informed = copy.copy(self.classifier)

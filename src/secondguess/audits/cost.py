@@ -23,8 +23,8 @@ class Cost:
     Attributes:
         fitting: seconds to learn from the training images, their observation not counted; None if it was not fitted
             here.
-        observing: microseconds an image that its needs add to a plain forward pass.
-        scoring: microseconds an image, given the observation.
+        observing: microseconds per image that its needs add to a plain forward pass.
+        scoring: microseconds per image, given the observation.
     """
 
     fitting: float | None
@@ -47,7 +47,7 @@ class Stopwatch:
         self._known: dict[Needs, float] = {}
 
     def extra(self, needs: Needs) -> float:
-        """Microseconds an image that `needs` add to a plain pass.
+        """Microseconds per image that `needs` add to a plain pass.
 
         Logits and pixels come with every pass and are not timed: a model behind a counter is not asked for them.
         """

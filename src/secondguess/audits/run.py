@@ -89,7 +89,7 @@ def audit(
         The findings. An interrupt (Ctrl-C) ends the audit early, with what was found until then.
 
     Raises:
-        UserError: the model cannot look at the test images at all, or something given is unknown or contradicts itself.
+        UserError: the model cannot take the test images, or something given is unknown or contradicts itself.
     """
     parsed = [gate if isinstance(gate, Gate) else Gate.parse(gate) for gate in gates]
     chosen = _distinct("section", make_all(sections))
@@ -140,7 +140,7 @@ def _audited(context: Context, sections: Sequence[Section], command: str) -> Aud
     result = AuditResult(_about(context, command))
     began = time.perf_counter()
     try:
-        _ = context.nominal  # a model that cannot look at these images is the user's mistake, not a failed section
+        _ = context.nominal  # a model that cannot take these images is the user's mistake, not a failed section
     except KeyboardInterrupt:
         result.interrupted = True
     for section in sections:
@@ -176,7 +176,7 @@ def _folders(section: Section) -> list[Path]:
 
 
 def _distinct(kind: str, made: list[Named]) -> list[Named]:
-    """Refuse two of one name: their numbers could not be told apart."""
+    """Refuse two of one name, whose numbers would have the same names."""
     twice = [name for name, count in Counter(one.name for one in made).items() if count > 1]
     if twice:
         raise UserError(

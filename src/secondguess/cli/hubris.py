@@ -41,7 +41,9 @@ def hubris(
     *,
     predictions: Annotated[
         Path | None,
-        typer.Argument(help="A .csv or .npz file with a column p, or p0, p1, ... one a class.", show_default=False),
+        typer.Argument(
+            help="A .csv or .npz file with a column p, or p0, p1, ... one for each class.", show_default=False
+        ),
     ] = None,
     reference: Annotated[
         str | None,

@@ -1,4 +1,4 @@
-"""The hubris benchmark: one row a model, with the controls without which the number misleads.
+"""The hubris benchmark: one row for each model, with the controls without which the number misleads.
 
 Hubris on ambiguous images alone cannot tell a model that recognises ambiguity from one that is unsure of everything,
 nor overconfidence from mere lack of calibration. So each row has, beside the model's scores on the companion set,
@@ -150,7 +150,7 @@ def measure(
 
 
 def _probabilities(classifier: Classifier, images: ImageSet, progress: Progress | None) -> Floats:
-    with (progress or Silent()).task(f"{classifier.name} looks at {images.name}", len(images)) as advance:
+    with (progress or Silent()).task(f"{classifier.name} observes {images.name}", len(images)) as advance:
         return classifier.observe(images, progress=advance).probabilities
 
 

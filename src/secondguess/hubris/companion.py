@@ -164,8 +164,8 @@ def _dial(images: ImageSet, pairs: Ints, reference: Reference) -> tuple[Floats |
         return _checked(reference, images, "array"), "array"
     if hasattr(reference, "predict"):
         given = np.asarray(reference.predict(images.materialise()), dtype=np.float64)
-        told = _checked(given, images, "estimator")
-        return _turned(told, pairs, getattr(reference, "classes", None)), "estimator"
+        values = _checked(given, images, "estimator")
+        return _turned(values, pairs, getattr(reference, "classes", None)), "estimator"
     if callable(reference):
         return _checked(np.asarray(reference(images.materialise())), images, "function"), "function"
     if reference == "auto":
@@ -180,20 +180,20 @@ def _dial(images: ImageSet, pairs: Ints, reference: Reference) -> tuple[Floats |
             f"{images.name} has no column {reference!r} (it has {columns}); "
             "give one of them, soft_labels, or constant for no reference."
         )
-    told = _checked(np.asarray(images.columns[reference]), images, f"column {reference!r}")
-    return _turned(told, pairs, _stored(images)), reference
+    values = _checked(np.asarray(images.columns[reference]), images, f"column {reference!r}")
+    return _turned(values, pairs, _stored(images)), reference
 
 
 def _stored(images: ImageSet) -> Ints | None:
     return _pairs(images) if "class_1" in images.columns else None
 
 
-def _turned(told: Floats, pairs: Ints, classes: Any) -> Floats:
-    """The probability of the first class, where what was told is about the other one."""
+def _turned(values: Floats, pairs: Ints, classes: Any) -> Floats:
+    """The probability of the first class, where the values are about the other one."""
     if classes is None:
-        return told
+        return values
     first = np.broadcast_to(np.asarray(classes), pairs.shape)[:, 0]
-    return np.where(first == pairs[:, 1], 1 - told, told)
+    return np.where(first == pairs[:, 1], 1 - values, values)
 
 
 def _from_soft(images: ImageSet, pairs: Ints) -> Floats:
@@ -208,10 +208,10 @@ def _from_soft(images: ImageSet, pairs: Ints) -> Floats:
 
 
 def _checked(values: NDArray[Any], images: ImageSet, what: str) -> Floats:
-    told = np.asarray(values, dtype=np.float64)
-    if told.shape != (len(images),) or not ((told >= 0) & (told <= 1)).all():
+    values = np.asarray(values, dtype=np.float64)
+    if values.shape != (len(images),) or not ((values >= 0) & (values <= 1)).all():
         raise UserError(
-            f"The {what} gives values of shape {told.shape} for {len(images)} images; "
+            f"The {what} gives values of shape {values.shape} for {len(images)} images; "
             "one probability of the first class is needed for each."
         )
-    return told
+    return values

@@ -59,7 +59,7 @@ def rank_agreement(
 
     Args:
         sets: for each companion set the hubris of each model, `{"ambigan": {"resnet": .9, ...}, ...}`.
-        families: the family of each model; where given, agreement is also told within each family of three or more.
+        families: the family of each model; where given, agreement is also measured within each family of three or more.
 
     Returns:
         One entry for each two sets with at least three models in common, and for each such family in it.

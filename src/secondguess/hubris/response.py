@@ -24,7 +24,7 @@ __all__ = ["Response", "response_curve"]
 
 Floats = NDArray[np.float64]
 
-FLAT = 0.02  # standard deviation of the dial below which no slope can be told
+FLAT = 0.02  # standard deviation of the dial below which there is no slope
 RIDGE = 1e-4  # keeps the slope of a model finite that answers 0 or 1 only
 STEPS = 60
 EDGE = 1e-3  # a dial of 0 or 1 has no logit

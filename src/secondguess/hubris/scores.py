@@ -28,7 +28,7 @@ class Scores:
 
     @property
     def main(self) -> Hubris:
-        """The relative hubris where there is a reference, else the absolute: whose split into parts is told."""
+        """The relative hubris where there is a reference, else the absolute: whose split into parts is reported."""
         return self.relative or self.absolute
 
     def to_dict(self) -> dict[str, Any]:

@@ -108,7 +108,7 @@ class HubrisTable:
     """The benchmark of some models on one companion set.
 
     Attributes:
-        rows: one a model, in the order given.
+        rows: one for each model, in the order given.
         matched: pairs of models of equal accuracy.
         about: the task: companion set, classes, where the dial comes from, real images, seed.
     """
@@ -118,7 +118,7 @@ class HubrisTable:
     about: Mapping[str, Any]
 
     def values(self, which: Literal["main", "absolute", "acd"] = "main", *, scaled: bool = False) -> dict[str, float]:
-        """One number a model: hubris (relative where there is a reference), absolute hubris, or ACD."""
+        """One number for each model: hubris (relative where there is a reference), absolute hubris, or ACD."""
 
         def one(scores: Scores) -> float:
             if which == "acd":
@@ -157,7 +157,7 @@ class HubrisTable:
         ]
 
     def to_csv(self) -> str:
-        """Four lines a model: on ambiguous and on clean images, as it is and scaled; ranks are of the former."""
+        """Four lines for each model: on ambiguous and on clean images, as it is and scaled; ranks are of the former."""
         places = {False: ranks(self.values()), True: ranks(self.values(scaled=True))}
         file = io.StringIO()
         writer = csv.writer(file, lineterminator="\n")

@@ -16,6 +16,8 @@ from secondguess.report.pictures import data_uri
 
 __all__ = ["Chart", "Gallery", "Part", "Table", "Text"]
 
+DEFAULT_COLOURS = {"#000000": "ink", "#1f77b4": "accent", "#ff7f0e": "bad"}  # matplotlib's, by their role in the page
+
 
 @dataclass(frozen=True)
 class Text:
@@ -57,8 +59,13 @@ class Chart:
 
     @classmethod
     def of(cls, figure: Any, caption: str) -> Self:
-        """From a matplotlib figure, or from SVG that is `Markup` already."""
-        return cls(figure if isinstance(figure, Markup) else to_svg(figure, caption), caption)
+        """From a matplotlib figure, whose default colours become those of the page, or from SVG that is `Markup`."""
+        if isinstance(figure, Markup):
+            return cls(figure, caption)
+        svg = str(to_svg(figure, caption))
+        for colour, role in DEFAULT_COLOURS.items():
+            svg = svg.replace(colour, f"var(--{role})")
+        return cls(Markup(svg), caption)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Where the model is confidently wrong: which search would have led a person there with fifty labels?
 
 The labels of the test images are known, so searches can be tried: each asks about one confident prediction after the
-other, is told the label, and is measured by what it finds. A repetition sees a random half of the images. How far an
+other, is given the label, and is measured by what it finds. A repetition sees a random half of the images. How far an
 image is from another decision is measured with few questions, by gradients where the model has them: a shortened
 attack ranks images much as a long one does, and an audit has to end.
 """
@@ -28,7 +28,7 @@ from secondguess.search.pool import MIN_CONFIDENCE, pixel_features
 
 BUDGET = 50  # labels a search may ask for
 CHECKPOINTS = (20, BUDGET)
-FEWEST = 2 * BUDGET  # images; a search that looks at more than half of them shows nothing
+FEWEST = 2 * BUDGET  # images; a search that asks about more than half of them shows nothing
 REPETITIONS = 8
 FEW_MISTAKES = 10  # below, differences between searches are mostly luck
 

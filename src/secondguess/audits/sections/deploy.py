@@ -1,7 +1,7 @@
 """If this model is deployed: which guard to take, how many false alarms to expect, and what it will miss.
 
 The guard is put together from scores that the audit has already: those of the supervisors that a guard recommends, as
-far as they took part (a fitted guard looks at earlier layers besides). One half of the test images and part of every
+far as they took part (a fitted guard uses earlier layers besides). One half of the test images and part of every
 stress set teach its panel; the other half sets the threshold; what is reported was seen on the rest of the stress sets:
 on sorts that the panel has not met where a set has several, on other images of the same sort where not. The promise of
 the false-alarm rate is that of `secondguess.guard.thresholds`.

@@ -1,9 +1,9 @@
-"""Which supervisors notice which kind of trouble, at which price.
+"""Which supervisors notice which kind of anomaly, and at which cost.
 
 Each cell compares the scores of nominal test images with those of a stress set: AUROC (1/2 = blind, 1 = perfect), and
 the share of stress images that raise an alarm when the threshold is set so that at most 5% of nominal images do. The
 column `mistakes` compares, among the nominal images, wrong predictions with right ones. What a supervisor costs is
-measured in the same run: seconds to fit, and microseconds an image to observe what it needs and to score it.
+measured in the same run: seconds to fit, and microseconds per image to observe what it needs and to score it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MOST_KINDS = 40
 
 @register
 class Supervisors(Section):
-    """Which supervisors notice which kind of trouble, at which price."""
+    """Which supervisors notice which kind of anomaly, and at which cost."""
 
     name = "supervisors"
     title = "Does it know what it does not know?"
