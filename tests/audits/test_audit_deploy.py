@@ -93,15 +93,15 @@ def test_detection_is_counted_on_images_nobody_learnt_from(context: Context) -> 
         },
         seed=3,
     )
-    nominal = np.sort(panel.judge(scores("nominal")[calibrate])[0])
+    nominal = np.sort(panel.combine(scores("nominal")[calibrate])[0])
     limit = nominal[-math.floor(0.05 * 181)]
     for name, unknown in (("corrupted", ~heard), ("invalid", ~known)):
-        share = float((panel.judge(scores(name)[unknown])[0] > limit).mean())
+        share = float((panel.combine(scores(name)[unknown])[0] > limit).mean())
         assert findings.numbers[f"deploy.{name}.detection"].value == pytest.approx(share)
         assert findings.numbers[f"deploy.{name}.detection"].to_dict()["n"] == unknown.sum()
     missed = findings.view["report"].missed
     for kind in np.unique(kinds[~heard]):
-        share = float((panel.judge(scores("corrupted")[kinds == kind])[0] > limit).mean())
+        share = float((panel.combine(scores("corrupted")[kinds == kind])[0] > limit).mean())
         if (kinds == kind).sum() >= 5:
             assert (share < 0.5) == (f"corrupted: {kind} ({share:.0%})" in missed)
 
