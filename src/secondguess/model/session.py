@@ -107,5 +107,5 @@ class Session:
             if self._recorder is None:
                 self.layers = self.classifier.locate(self.needs.traces, shape)
                 self.shape = shape
-                self._recorder = self.classifier.backend.recorder(list(dict.fromkeys(self.layers.values())))
+                self._recorder = self.classifier.backend.recorder(list(dict.fromkeys(self.layers.values())), shape)
             return self._recorder

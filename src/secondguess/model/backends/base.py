@@ -69,9 +69,9 @@ class Backend(ABC):
             The raw output, and the raw output of every layer in `layers`.
         """
 
-    def recorder(self, layers: Sequence[str]) -> Recorder:
-        """What runs the model again and again and records the same layers each time."""
-        return Recorder(self, layers)
+    def recorder(self, layers: Sequence[str], shape: tuple[int, ...]) -> Recorder:
+        """What runs the model again and again on images (C, H, W) and records the same layers each time."""
+        return Recorder(self, layers, shape)
 
     def layers(self, probe: Array) -> list[Layer]:
         """The layers in the order in which they run, their shapes found by running the one image `probe`."""
@@ -121,10 +121,11 @@ class Recorder:
     Args:
         backend: runs the model.
         layers: whose outputs are recorded.
+        shape: (C, H, W) of the images.
     """
 
-    def __init__(self, backend: Backend, layers: Sequence[str]) -> None:
-        self._backend, self._layers = backend, tuple(layers)
+    def __init__(self, backend: Backend, layers: Sequence[str], shape: tuple[int, ...]) -> None:
+        self._backend, self._layers, self.shape = backend, tuple(layers), shape
 
     def __call__(self, images: Array) -> tuple[Array, dict[str, Array]]:
         """What `Backend.forward` returns for (n, C, H, W) images."""

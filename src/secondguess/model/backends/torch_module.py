@@ -54,11 +54,11 @@ class TorchBackend(Backend):
             raise self.without_layers(missing, known)
         return to_numpy(output), {name: to_numpy(recorded[name]) for name in layers}
 
-    def recorder(self, layers: Sequence[str]) -> Recorder:
-        """The module with hooks that stay in place; see `torch_recorder`."""
+    def recorder(self, layers: Sequence[str], shape: tuple[int, ...]) -> Recorder:
+        """A copy of the module, prepared for few images; see `torch_recorder`."""
         from secondguess.model.backends.torch_recorder import TorchRecorder
 
-        return TorchRecorder(self, layers)
+        return TorchRecorder(self, layers, shape)
 
     def layers(self, probe: Array) -> list[Layer]:
         """The leaf modules that give one row an image, in the order in which they are called."""

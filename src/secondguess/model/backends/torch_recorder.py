@@ -3,18 +3,25 @@
 The recorder runs a copy of the module, so that neither its hooks nor its eval mode are seen from outside, and on the
 processor the copy keeps its convolutions in channels-last order, in which torch runs a few images faster. The copy
 shares every parameter that does not change its order. A module that cannot be copied is run itself.
+
+Where torch can trace it, what runs is the trace, which does without the Python code of the module and of the hooks. A
+trace follows one path through the code; where the path may depend on the images, torch says so, and the module itself
+is run. So it is where the trace gives other numbers on images that it was not made with.
 """
 
 from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import nn
 
+from secondguess.errors import UserError
 from secondguess.model.backends.base import Array, Recorder
 from secondguess.model.backends.torch_module import INPUT, leaves, to_numpy
 
@@ -23,6 +30,9 @@ if TYPE_CHECKING:
 
 __all__ = ["TorchRecorder"]
 
+Run = Callable[[torch.Tensor], tuple[torch.Tensor, ...]]
+TOLERANCE = 1e-5  # of what a trace gives
+
 
 class TorchRecorder(Recorder):
     """Runs a module in eval mode; each thread keeps what it recorded to itself.
@@ -30,17 +40,45 @@ class TorchRecorder(Recorder):
     Args:
         backend: whose module is run.
         layers: as `TorchBackend.forward` names them.
+        shape: (C, H, W) of the images.
     """
 
     _backend: TorchBackend
 
-    def __init__(self, backend: TorchBackend, layers: Sequence[str]) -> None:
-        super().__init__(backend, layers)
-        self._module = _copy(backend.module, backend.device).eval()
+    def __init__(self, backend: TorchBackend, layers: Sequence[str], shape: tuple[int, ...]) -> None:
+        super().__init__(backend, layers, shape)
+        self._whole = _Recording(backend, self._layers)
         self._device = backend.device
+        self._run: Run = _traced(self._whole, shape, self._device) or self._whole
+
+    def __call__(self, images: Array) -> tuple[Array, dict[str, Array]]:
+        """The raw output, and what each layer gave, of (n, C, H, W) images."""
+        with torch.inference_mode():
+            inputs = torch.from_numpy(images)
+            inputs = inputs if self._device.type == "cpu" else inputs.to(self._device)
+            try:
+                output, *recorded = self._run(inputs)
+            except RuntimeError:
+                if self._run is self._whole:
+                    raise
+                output, *recorded = self._whole(inputs)  # which says what is wrong
+        return _array(output), dict(zip(self._layers, map(_array, recorded), strict=True))
+
+    def close(self) -> None:
+        """Take the hooks away."""
+        self._whole.close()
+
+
+class _Recording(nn.Module):
+    """From images to the raw output and what the layers gave, by hooks."""
+
+    def __init__(self, backend: TorchBackend, layers: Sequence[str]) -> None:
+        super().__init__()
+        self._backend, self._layers = backend, tuple(layers)
+        self.module = _copy(backend.module, backend.device).eval()
         self._seen = threading.local()
-        parts = leaves(self._module)
-        names = {layer: layer.removesuffix(INPUT).partition("#")[0] for layer in self._layers}
+        parts = leaves(self.module)
+        names = {layer: layer.removesuffix(INPUT).partition("#")[0] for layer in layers}
         if unknown := [layer for layer, name in names.items() if name not in parts]:
             raise backend.without_layers(unknown, list(parts))
         self._hooks = [
@@ -50,19 +88,19 @@ class TorchRecorder(Recorder):
             for name in dict.fromkeys(names.values())
         ]
 
-    def __call__(self, images: Array) -> tuple[Array, dict[str, Array]]:
-        """The raw output, and what each layer gave, of (n, C, H, W) images."""
-        if self._module.training:  # somebody trains a module that could not be copied
-            self._module.eval()
+    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """The raw output, and the layers in their order."""
+        if self.module.training:  # somebody trains a module that could not be copied
+            self.module.eval()
         recorded: dict[str, torch.Tensor] = {}
         self._seen.recorded, self._seen.calls = recorded, {}
-        with torch.inference_mode():
-            output = self._backend.run(torch.from_numpy(images).to(self._device), self._module)
+        output = self._backend.run(images, self.module)
         self._seen.recorded = None
         if len(recorded) < len(self._layers):
             missing = [layer for layer in self._layers if layer not in recorded]
-            raise self._backend.without_layers(missing, [one.name for one in self._backend.layers(images[:1])])
-        return to_numpy(output), {layer: to_numpy(recorded[layer]) for layer in self._layers}
+            known = [one.name for one in self._backend.layers(to_numpy(images[:1]))]
+            raise self._backend.without_layers(missing, known)
+        return output, *(recorded[layer] for layer in self._layers)
 
     def close(self) -> None:
         """Take the hooks away."""
@@ -98,3 +136,29 @@ def _copy(module: nn.Module, device: torch.device) -> nn.Module:
         return copied.to(memory_format=torch.channels_last) if convolves else copied  # type: ignore[call-overload]
     except Exception:  # a module holds whatever its author gave it, locks and generators included
         return module
+
+
+def _traced(recording: _Recording, shape: tuple[int, ...], device: torch.device) -> Run | None:
+    """What does the same without Python, or None where torch cannot tell or it does not."""
+    if recording.module is recording._backend.module:
+        return None  # somebody else's module may change
+    noise = np.random.default_rng(0)
+    probes = [torch.from_numpy(noise.random((n, *shape), dtype=np.float32)).to(device) for n in (2, 1, 3)]
+    try:
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch.jit is deprecated, but nothing else starts as quickly
+            warnings.simplefilter("error", torch.jit.TracerWarning)
+            run: Run = torch.jit.trace(recording, probes[0], check_trace=False).forward
+            for probe in probes:
+                for ours, theirs in zip(run(probe), recording(probe), strict=True):
+                    torch.testing.assert_close(ours, theirs, rtol=TOLERANCE, atol=TOLERANCE)
+    except UserError:
+        raise
+    except Exception:  # whatever the code of a model does while it is traced
+        return None
+    return run
+
+
+def _array(tensor: torch.Tensor) -> Array:
+    array: Array = tensor.numpy() if tensor.dtype is torch.float32 and tensor.device.type == "cpu" else to_numpy(tensor)
+    return array
