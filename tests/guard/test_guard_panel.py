@@ -150,3 +150,13 @@ def test_what_a_panel_cannot_learn_from_is_said() -> None:
         fit_panel(np.zeros((5, 2)), {})
     with pytest.raises(UserError, match="at least two rows"):
         fit_panel(np.zeros((1, 2)), {}, rule="cauchy")
+
+
+def test_one_image_is_combined_as_many_are(panel: Panel) -> None:
+    rng = np.random.default_rng(8)
+    scores = np.concatenate([nominal(rng, 200), 30 * nominal(rng, 50), panel.references[[0, -1]], panel.references[:3]])
+    scores[3, 1], scores[4, 0] = np.inf, -np.inf
+    statistics, chances = panel.combine(scores)
+    single = [panel.combine(scores[row : row + 1]) for row in range(len(scores))]
+    assert np.concatenate([one[0] for one in single]) == pytest.approx(statistics, rel=1e-9, abs=1e-9)
+    assert np.concatenate([one[1] for one in single]) == pytest.approx(chances, rel=1e-9, abs=1e-12)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import tiny_models
 from secondguess import Classifier, Needs, Trace
@@ -114,6 +115,38 @@ def test_a_module_that_cannot_be_copied_is_run_itself(images: np.ndarray, monkey
     assert (session.observe(images[:2]).probabilities == before).all() and not model.training
     session.close()
     assert not any(module._forward_hooks for module in model.modules())
+
+
+class Branching(nn.Module):
+    """Takes another way for dark images than for bright ones, image by image."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bright, self.dark = nn.Linear(64, 3), nn.Linear(64, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows = [self.bright(row) if float(row.mean()) > 0.5 else self.dark(row) for row in x.flatten(1)]
+        return torch.stack(rows)
+
+
+class Counting(nn.Module):
+    """Depends on the number of images in a way that a trace cannot follow."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(64, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(x.reshape(len(x), 64)) * (2.0 if len(x) == 7 else 1.0)
+
+
+@pytest.mark.parametrize("kind", [Branching, Counting])
+def test_a_module_that_no_trace_can_follow_is_run_itself(kind, images: np.ndarray) -> None:
+    classifier = Classifier(kind(), device="cpu")
+    with classifier.session(Needs(logits=True), SHAPE) as session:
+        for rows in (slice(0, 1), slice(0, 7), slice(3, 5), slice(0, len(images))):
+            expected = classifier.observe(images[rows], Needs(logits=True))
+            assert session.observe(images[rows]).logits == pytest.approx(expected.logits, abs=1e-5)
 
 
 def test_threads_do_not_see_each_other(images: np.ndarray) -> None:

@@ -22,7 +22,9 @@ combination of the p-values (`combining`), for a guard without stress sets.
 
 from __future__ import annotations
 
+import math
 import warnings
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -83,6 +85,8 @@ class Panel:
         if self.rule != "learnt":
             ones = np.full((len(scores), len(self.anomalies)), 1 / len(self.anomalies))
             return -np.log(RULES[self.rule](self.p_values(scores))), ones
+        if len(scores) == 1:
+            return self._combine_one(scores[0].tolist())
         limited = _limited(scores)
         logits = self._logits(limited)
         top = logits[:, 1:].max(axis=1, keepdims=True)
@@ -90,6 +94,22 @@ class Panel:
         odds = np.log(np.exp(kinds).sum(axis=1)) + (top - logits)[:, 0]
         chances = np.exp(kinds / self.temperature)
         return odds + self._unheard_of(limited), chances / chances.sum(axis=1, keepdims=True)
+
+    def _combine_one(self, scores: Sequence[float]) -> tuple[Floats, Floats]:
+        """The same for one image, in plain numbers: of so few, NumPy takes longer to be called than to compute."""
+        limited = [min(max(score, -LARGEST), LARGEST) for score in scores]
+        features = [math.asinh((s - c) / w) for s, (c, w) in zip(limited, self._scales, strict=True)]
+        hidden = np.array(features) @ self.weights_in + self.bias_in
+        np.maximum(hidden, 0.0, out=hidden)
+        nominal, *kinds = (hidden @ self.weights_out + self.bias_out).tolist()
+        top = max(kinds)
+        odds = math.log(sum(math.exp(kind - top) for kind in kinds)) + top - nominal
+        chances = [math.exp((kind - top) / self.temperature) for kind in kinds]
+        r, m = self.references.shape
+        highest = max(_rank(score, own) for score, own in zip(limited, self._lists, strict=True))
+        unheard = max(0.0, -math.log(m * (1 + r - highest) / (r + 1)))
+        total = sum(chances)
+        return np.array([odds + unheard]), np.array([[chance / total for chance in chances]])
 
     def p_values(self, scores: Floats) -> Floats:
         """The conformal p-value (n, m) of each score among the references."""
@@ -103,6 +123,16 @@ class Panel:
     def _columns(self) -> list[Floats]:
         """The references of each supervisor, lying together: a search through every m-th number is slow."""
         return list(np.ascontiguousarray(self.references.T))
+
+    @cached_property
+    def _lists(self) -> list[list[float]]:
+        """The same as lists, for one image."""
+        return [own.tolist() for own in self._columns]
+
+    @cached_property
+    def _scales(self) -> list[tuple[float, float]]:
+        """Median and spread of each supervisor, for one image."""
+        return list(zip(self.centre.tolist(), self.spread.tolist(), strict=True))
 
     @cached_property
     def _ranks(self) -> Floats:
@@ -170,6 +200,15 @@ def fit_panel(nominal: Floats, anomalies: Mapping[Kind, Floats], *, rule: Rule =
 
 def _features(limited: Floats, centre: Floats, spread: Floats) -> Floats:
     return np.arcsinh((limited - centre) / spread)
+
+
+def _rank(score: float, ordered: list[float]) -> float:
+    """How many of the ordered numbers are at most `score`, interpolated between them: what `np.interp` gives."""
+    below = bisect_right(ordered, score)
+    if below in (0, len(ordered)):
+        return float(below)
+    low, high = ordered[below - 1], ordered[below]
+    return (score - low) * (1.0 / (high - low)) + below
 
 
 def _limited(scores: Floats) -> Floats:

@@ -53,6 +53,7 @@ class Session:
         self.classifier, self.needs, self.shape = classifier, needs, shape
         # Found out once: `normalised` looks at mean and std for every image.
         self._plain = not classifier.mean.any() and bool((classifier.std == 1).all())
+        self._resize = check_fit(classifier.description.resize)
         self._opening = threading.Lock()
         self._recorder: Recorder | None = None
         self._closed = False
@@ -98,8 +99,7 @@ class Session:
         self.close()
 
     def _batch(self, images: Any) -> NDArray[np.float32]:
-        resize = check_fit(self.classifier.description.resize)
-        return as_batch(images, self.shape or self.classifier.input_shape, resize, who=self.classifier.name)
+        return as_batch(images, self.shape or self.classifier.input_shape, self._resize, who=self.classifier.name)
 
     def _open(self, shape: Shape) -> Recorder:
         """Find the layers and prepare the model."""

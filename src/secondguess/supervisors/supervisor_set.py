@@ -33,6 +33,9 @@ class SupervisorSet:
         self.supervisors = tuple(supervisors)
         self.labels = _labels(self.supervisors)
         self.needs = Needs.union(self.supervisors)
+        ready = all(one.is_fitted or not one.requires_fit for one in self.supervisors)
+        known = {one.fitted_classes_ for one in self.supervisors if one.requires_fit and one.is_fitted}
+        self._classes = (known.pop() if known else None) if ready and len(known) < 2 else -1  # -1: nothing fits
 
     def __len__(self) -> int:
         return len(self.supervisors)
@@ -44,9 +47,25 @@ class SupervisorSet:
         """
         chosen = self.supervisors if which is None else [self.supervisors[index] for index in which]
         scores = np.empty((len(observation), len(chosen)))
+        # What every supervisor checks is checked once for all of them; should it fail, they say what is wrong.
+        sound = self._fits(observation)
         for column, one in enumerate(chosen):
-            scores[:, column] = one.score_few(observation)
+            scores[:, column] = one._score_few(observation) if sound else one.score_few(observation)
+        if np.isnan(scores).any():
+            wrong = chosen[int(np.isnan(scores).any(axis=0).argmax())]
+            raise ValueError(f"{wrong.name}: _score_few returned NaN for {int(np.isnan(scores).sum())} images")
         return scores
+
+    def _fits(self, observation: Observation) -> bool:
+        """Whether an observation holds all that is needed, of as many classes as the supervisors know."""
+        needs = self.needs
+        return (
+            self._classes in (None, observation.num_classes)
+            and needs.traces <= observation.traces.keys()
+            and not (needs.logits and observation.logits is None)
+            and not (needs.samples or needs.images)
+            and len(observation) > 0
+        )
 
     def fit(self, observation: Observation, labels: NDArray[np.int64] | None) -> SupervisorSet:
         """A set of freshly fitted supervisors; those that need no fitting are taken as they are."""

@@ -147,8 +147,8 @@ def _traced(recording: _Recording, shape: tuple[int, ...], device: torch.device)
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch.jit is deprecated, but nothing else starts as quickly
-            warnings.simplefilter("error", torch.jit.TracerWarning)
-            run: Run = torch.jit.trace(recording, probes[0], check_trace=False).forward
+            warnings.simplefilter("error", torch.jit.TracerWarning)  # type: ignore[attr-defined]
+            run: Run = torch.jit.trace(recording, probes[0], check_trace=False).forward  # type: ignore[no-untyped-call]
             for probe in probes:
                 for ours, theirs in zip(run(probe), recording(probe), strict=True):
                     torch.testing.assert_close(ours, theirs, rtol=TOLERANCE, atol=TOLERANCE)

@@ -30,8 +30,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.errors import UserError
-from secondguess.model.observation import Observation
-from secondguess.supervisors._traces import Layers, TraceSupervisor
+from secondguess.model.observation import Observation, Trace
+from secondguess.supervisors._traces import Layers, TraceSupervisor, side_by_side
 from secondguess.supervisors.registry import register
 from secondguess.supervisors.surprise._classes import by_group, class_rows, one_of, same_width
 from secondguess.supervisors.surprise._prepared import COARSE, Prepared, prepare
@@ -133,7 +133,7 @@ class MDSA(TraceSupervisor):
 
     name = "mdsa"
     factors_: NDArray[np.float64]
-    _ready: tuple[NDArray[np.float64], dict[int, Prepared]] | None = None
+    _ready: tuple[NDArray[np.float64], tuple[tuple[Trace, ...], dict[int, Prepared]]] | None = None
     means_: NDArray[np.float64]
     ranks_: NDArray[np.int64]
 
@@ -187,7 +187,8 @@ class MDSA(TraceSupervisor):
         return squares if self.squared or self.compat else np.sqrt(squares)
 
     def _score_few(self, observation: Observation) -> NDArray[np.float64]:
-        matrix, ready = self._matrix(observation), self._prepared()
+        traces, ready = self._prepared()
+        matrix = side_by_side(observation, traces)
         groups = _few_groups(observation, self.per_class)
         known = all(label in ready for label, _ in groups)
         if matrix.size > SMALL or matrix.shape[1] != self.means_.shape[1] or not known:
@@ -203,7 +204,7 @@ class MDSA(TraceSupervisor):
 
         from secondguess.supervisors.graph import TraceGraph
 
-        ready, per_class, squared = self._prepared(), self.per_class, self.squared or self.compat is not None
+        (traces, ready), per_class, squared = self._prepared(), self.per_class, self.squared or self.compat is not None
 
         def squares(x: torch.Tensor, label: int, constants: Mapping[str, torch.Tensor]) -> torch.Tensor:
             centred = x - constants[f"mean{label}"]
@@ -224,14 +225,15 @@ class MDSA(TraceSupervisor):
         constants: dict[str, NDArray[Any]] = {}
         for label, one in ready.items():
             constants |= {f"mean{label}": one.mean, f"fine{label}": one.fine.T, f"coarse{label}": one.coarse.T}
-        return TraceGraph(self.traces, distances, **constants)
+        return TraceGraph(traces, distances, **constants)
 
-    def _prepared(self) -> dict[int, Prepared]:
-        """Each class that varies, prepared for few images; found out when it is first needed."""
+    def _prepared(self) -> tuple[tuple[Trace, ...], dict[int, Prepared]]:
+        """The traces, and each class that varies, prepared for few images; found out when it is first needed."""
         if self._ready is None or self._ready[0] is not self.factors_:
             whitenings = unpack(self.state())
             gaussians = zip(self.classes_.tolist(), whitenings, self.shrinkages_.tolist(), strict=True)
-            self._ready = self.factors_, {label: prepare(one, share) for label, one, share in gaussians if one.rank}
+            known = {label: prepare(one, share) for label, one, share in gaussians if one.rank}
+            self._ready = self.factors_, (self.traces, known)
         return self._ready[1]
 
     def _share(self, source: Rows) -> float:
