@@ -22,7 +22,7 @@ HOUSE = Path(secondguess.__file__).parent
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "_files", "_device", "progress", "results", "environment"),
     ("contracts",),
-    ("metrics", "images", "report", "zoo"),
+    ("database", "metrics", "images", "report", "zoo"),
     ("training",),
     ("model",),
     ("stress",),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from secondguess.database import DatabaseFailed
 from secondguess.errors import UserError
 from secondguess.labelling.store import Event, Seen, Store
 
@@ -80,7 +81,7 @@ def test_the_name_of_a_file_need_not_be_text(store: Store) -> None:
 
 
 def test_an_event_about_an_unknown_image_is_not_half_stored(store: Store) -> None:
-    with pytest.raises(sqlite3.IntegrityError):
+    with pytest.raises(DatabaseFailed, match="FOREIGN KEY"):
         store.append(Event("answered", 99, "Ada", (1,)))
     assert store.events() == []
     store.append(Event("answered", 1, "Ada", (1,)), SEEN)
@@ -134,7 +135,7 @@ def test_a_second_process_is_refused(tmp_path: Path, store: Store) -> None:
         Store(store.folder)
     reader = Store(store.folder, read_only=True)  # looking is allowed
     assert reader.settings == store.settings
-    with pytest.raises(sqlite3.OperationalError, match="readonly"):
+    with pytest.raises(DatabaseFailed, match="readonly"):
         reader.append(Event("asked", 1, "Ada"), SEEN)
     reader.close()
 
@@ -173,5 +174,15 @@ def test_a_file_of_another_format_or_kind_is_refused(tmp_path: Path) -> None:
 
 
 def test_answers_are_flushed_to_the_disk(store: Store) -> None:
-    assert store._base.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-    assert store._base.execute("PRAGMA synchronous").fetchone() == (2,)  # FULL
+    assert store._base.rows("PRAGMA journal_mode") == [("wal",)]
+    assert store._base.rows("PRAGMA synchronous") == [(2,)]  # FULL
+
+
+def test_without_a_folder_events_are_kept_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    store = Store(None)
+    store.begin({"classes": ["cat"]})
+    told = store.append(Event("answered", 1, "Ada", (0,)), SEEN)
+    assert store.events() == [told] and store.settings == {"classes": ["cat"]}
+    store.close()
+    assert list(tmp_path.iterdir()) == []

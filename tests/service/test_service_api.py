@@ -15,11 +15,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
+from secondguess.database import DatabaseFailed
 from secondguess.errors import UserError
 from secondguess.images.decode import decode
 from secondguess.images.fitting import fit_image
 from secondguess.service.api import Service, service_app
-from secondguess.service.database import DatabaseFailed
 from secondguess.service.judge_worker import Subject
 from secondguess.service.limits import Limits
 from secondguess.service.records import Records

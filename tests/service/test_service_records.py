@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from secondguess.database import DatabaseFailed, Sqlite, public_name
 from secondguess.errors import MissingExtra, UserError
-from secondguess.service.database import DatabaseFailed, Sqlite, public_name
 from secondguess.service.records import Record, Records
 from service_house import CARD
 

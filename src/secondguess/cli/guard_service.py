@@ -77,9 +77,9 @@ def serve(
     """
     for module in ("fastapi", "uvicorn", "prometheus_client", "python_multipart"):
         require(module, "app")
+    from secondguess.database import public_name
     from secondguess.images.fitting import check_fit
     from secondguess.service.api import Service
-    from secondguess.service.database import public_name
     from secondguess.service.judge_worker import Subject
     from secondguess.service.limits import Limits
     from secondguess.service.records import Records

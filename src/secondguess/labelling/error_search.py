@@ -1,12 +1,11 @@
-"""`find_errors`: which images should somebody look at to find the mistakes that a model makes with confidence?
+"""A search for errors under way: it asks, a person or a program answers, and what has been found can be read.
 
-The search asks, a person or a program answers, and every answer is kept: in memory, or in a folder from which the same
-call goes on later, in code or on the labelling page.
+Every answer is kept: in memory, or in a folder from which the same call goes on later, in code or on the page.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from html import escape
 from pathlib import Path
@@ -16,104 +15,26 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from secondguess._files import make_folder, write_bytes, write_json
-from secondguess.contracts.registry import snake_case
 from secondguess.environment import versions
 from secondguess.errors import UserError
 from secondguess.labelling.export import exported
-from secondguess.labelling.session import Found, LabellingSession
+from secondguess.labelling.questions import Found
+from secondguess.labelling.session import LabellingSession
 from secondguess.labelling.store import Store
 from secondguess.metrics.discovery import discovery_ratio_interval
-from secondguess.model.agreement import relabelled
 from secondguess.model.classifier import Classifier
-from secondguess.progress import Progress, Silent
 from secondguess.results import Result
 from secondguess.search import find
-from secondguess.search.pool import MIN_CONFIDENCE, Pool, wrong
-from secondguess.search.registry import get, make
+from secondguess.search.pool import Pool, wrong
+from secondguess.search.registry import make
 
 if TYPE_CHECKING:
     from secondguess.metrics import Interval
-    from secondguess.supervisors import Supervisor
 
-__all__ = ["ErrorSearch", "find_errors"]
+__all__ = ["ErrorSearch"]
 
-DISTANCES, SCORES = "distances", "scores.npz"  # in the folder of the labels
 ANNOTATOR = "code"  # under which labels are kept that were not given on the page
 PICTURES = 8  # in a notebook
-
-
-def find_errors(
-    model: Any,
-    images: Any,
-    *,
-    search: str = "adaptive",
-    supervisors: str | Iterable[str | Supervisor] | None = None,
-    train: Any = None,
-    critical: int | str | None = None,
-    min_confidence: float = MIN_CONFIDENCE,
-    attack: str | None = "hop_skip_jump",
-    budget: int | None = None,
-    folder: str | Path | None = None,
-    seed: int = 0,
-    progress: Progress | None = None,
-    **loading: Any,
-) -> ErrorSearch:
-    """Search images without labels for confident mistakes of a model.
-
-    Args:
-        model: a `Classifier`, or anything that `Classifier.open` takes.
-        images: an `ImageSet`, a data set, an array, or the path or name of images to load.
-        search: which image comes next, by name; `secondguess.search.names()` lists them.
-        supervisors: whose scores the adaptive search learns from, by name or ready-made.
-        train: labelled images the model was trained on, which these supervisors are fitted on.
-        critical: number or name of the class whose predictions are in question; None for all classes.
-        min_confidence: only predictions with a confidence above this may be asked about; 0 admits all.
-        attack: how distances to another decision are measured, for searches that use them: `"hop_skip_jump"`,
-            `"boundary"` or `"gradient"`; None measures none, which the adaptive search can do without.
-        budget: the most questions put to the model for each image; the attack's own number if left out.
-        folder: where labels, scores and distances are kept; the same call goes on where it was. Without it they are
-            kept in memory, and there is no page.
-        seed: of everything random.
-        progress: where to report; silent by default.
-        **loading: options of `load` for images given by name; `size` and `channels` default to what the model takes.
-    """
-    progress = progress or Silent()
-    kind = get(search)  # an unknown name is refused at once
-    name = search if ":" in search else kind.name
-    attack = None if attack is None else snake_case(attack)
-    supervisors = supervisors if supervisors is None or isinstance(supervisors, str) else list(supervisors)
-    needs_distances = kind.needs_distances and attack is not None
-    classifier = Classifier.open(model)
-    options = classifier.loading | {key: value for key, value in loading.items() if value is not None}
-    found = find.open_images(images, classifier, options)
-    asked = find.advisers(classifier, kind.name, supervisors, train)
-    training = find.fitting_images(asked, train, found.shape, options)
-    classifier = find.named(classifier, found, training)
-    training = None if training is None else relabelled(training, classifier.class_names)
-    store = Store(None if folder is None else Path(folder))
-    try:
-        pool = find.look_at(classifier, found, critical, min_confidence, seed, progress)
-        about: dict[str, Any] = {"model": classifier.fingerprint, "images": found.content_fingerprint}
-        about |= {"search": name, "seed": seed, "critical": critical, "min_confidence": min_confidence}
-        about |= {"classes": list(pool.observation.class_names)}
-        about |= {"attack": attack, "budget": budget} if needs_distances else {}
-        if asked:
-            fingerprint = None if training is None else training.fingerprint
-            given = [supervisors] if isinstance(supervisors, str) else supervisors or ()
-            spelt = sorted(one if isinstance(one, str) else repr(one) for one in given)
-            about |= {"supervisors": spelt, "train": fingerprint}
-        store.agree(about)  # before the long work
-        kept = None if store.folder is None else store.folder / SCORES
-        pool = find.scored(pool, classifier, asked, training, seed, progress, kept=kept, about=about)
-        if needs_distances:
-            place = None if store.folder is None else store.folder / DISTANCES
-            pool = find.measured(pool, classifier, str(attack), budget, seed, progress, kept=place)
-        made = ErrorSearch(classifier, name, pool, store, about)
-        store.begin(about)
-    except BaseException:
-        store.close()
-        raise
-    return made
 
 
 class ErrorSearch(Result):

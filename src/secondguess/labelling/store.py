@@ -1,8 +1,8 @@
 """What people said, kept so that nothing is ever lost: one SQLite file, one row an event.
 
-Rows are only ever added. An answer is on disk before `append` returns (write-ahead log, `synchronous=FULL`), a killed
-process leaves a file that opens as if it had been closed, and the state of a session is what its events say, read from
-the first to the last. An event may carry the key of the request that caused it: the same key twice is one event, so a
+Rows are only ever added. An answer is on disk before `append` returns, a killed process leaves a file that opens as if
+it had been closed (see `secondguess.database`), and the state of a session is what its events say, read from the first
+to the last. An event may carry the key of the request that caused it: the same key twice is one event, so a
 browser that does not know whether it was heard can say it again.
 
 One process at a time may write to a folder. The lock is an open transaction on a second, empty SQLite file, which the
@@ -13,15 +13,14 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
 from secondguess._files import make_folder
+from secondguess.database import Sqlite
 from secondguess.errors import UserError
 
 __all__ = ["Event", "Kind", "Seen", "Store"]
@@ -29,16 +28,15 @@ __all__ = ["Event", "Kind", "Seen", "Store"]
 Kind = Literal["asked", "answered", "skipped", "undone"]
 VERSION = 1
 FILE, LOCK = "labels.sqlite", "labels.lock"
-SCHEMA = f"""
-BEGIN IMMEDIATE;
-CREATE TABLE settings (key TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE images (
+SCHEMA = (
+    "CREATE TABLE settings (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
+    """CREATE TABLE images (
   image INTEGER PRIMARY KEY,      -- its position in the set of images
   id TEXT NOT NULL,               -- its file name, say
   predicted INTEGER NOT NULL,     -- the class that the model said
   confidence REAL NOT NULL
-);
-CREATE TABLE events (
+)""",
+    """CREATE TABLE events (
   number INTEGER PRIMARY KEY,     -- events happened in this order
   kind TEXT NOT NULL CHECK (kind IN ('asked', 'answered', 'skipped', 'undone')),
   image INTEGER NOT NULL REFERENCES images (image),
@@ -46,10 +44,9 @@ CREATE TABLE events (
   time TEXT NOT NULL,             -- UTC, ISO 8601
   classes TEXT,                   -- of an answer, a JSON list: one class, several if ambiguous, none if invalid
   key TEXT UNIQUE                 -- of the request, so that it counts once
-);
-PRAGMA user_version = {VERSION};
-COMMIT;
-"""
+)""",
+    f"PRAGMA user_version = {VERSION}",
+)
 
 
 @dataclass(frozen=True)
@@ -94,15 +91,15 @@ class Store:
 
     def __init__(self, folder: Path | None, *, read_only: bool = False) -> None:
         self.folder = folder
-        self.path = ":memory:" if folder is None else folder / FILE
-        if read_only and not Path(self.path).is_file():
+        self.path = None if folder is None else folder / FILE
+        if read_only and not (self.path is not None and self.path.is_file()):
             raise UserError(
                 f"There are no labels in {folder}: {FILE} is missing; name the folder of a labelling session."
             )
-        self._turn = threading.RLock()  # one thread of this process at a time
         self._lock = None if read_only or folder is None else _locked(make_folder(folder))
         try:
-            self._base = self._open(read_only)
+            self._base = Sqlite(self.path, read_only=read_only, holds="labels")
+            self._check_format(read_only)
         except BaseException:
             self._release()
             raise
@@ -115,8 +112,7 @@ class Store:
     @property
     def settings(self) -> dict[str, Any]:
         """What the session was begun with; empty before `begin`."""
-        with self._turn:
-            rows = self._base.execute("SELECT key, value FROM settings").fetchall()
+        rows = self._base.rows("SELECT key, value FROM settings")
         return {key: json.loads(value) for key, value in rows}
 
     def agree(self, settings: Mapping[str, Any]) -> None:
@@ -138,8 +134,8 @@ class Store:
         self.agree(settings)
         if not self.settings:
             rows = [(key, json.dumps(value)) for key, value in settings.items()]
-            with self._transaction():
-                self._base.executemany("INSERT INTO settings VALUES (?, ?)", rows)
+            with self._base.transaction():
+                self._base.run_many("INSERT INTO settings VALUES (?, ?)", rows)
 
     def append(self, event: Event, seen: Seen | None = None) -> Event:
         """Add an event; it is on disk when this returns.
@@ -153,17 +149,18 @@ class Store:
         """
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         classes = None if event.classes is None else json.dumps(list(event.classes))
-        with self._transaction():
+        with self._base.transaction():
             if event.key is not None and (old := self.find(event.key)) is not None:
                 return old
             if seen is not None:
                 row = (event.image, _storable(seen.id), seen.predicted, seen.confidence)
-                self._base.execute("INSERT OR IGNORE INTO images VALUES (?, ?, ?, ?)", row)
-            number = self._base.execute(
+                self._base.run("INSERT OR IGNORE INTO images VALUES (?, ?, ?, ?)", row)
+            self._base.run(
                 "INSERT INTO events (kind, image, annotator, time, classes, key) VALUES (?, ?, ?, ?, ?, ?)",
                 (event.kind, event.image, event.annotator, now, classes, event.key),
-            ).lastrowid
-        return Event(event.kind, event.image, event.annotator, event.classes, now, event.key, int(number or 0))
+            )
+            ((number,),) = self._base.rows("SELECT last_insert_rowid()")
+        return Event(event.kind, event.image, event.annotator, event.classes, now, event.key, int(number))
 
     def find(self, key: str) -> Event | None:
         """The event of the request with this key."""
@@ -175,56 +172,32 @@ class Store:
 
     def seen(self) -> dict[int, Seen]:
         """What is remembered of every image that was asked about."""
-        with self._turn:
-            rows = self._base.execute("SELECT image, id, predicted, confidence FROM images ORDER BY image").fetchall()
+        rows = self._base.rows("SELECT image, id, predicted, confidence FROM images ORDER BY image")
         return {image: Seen(name, predicted, confidence) for image, name, predicted, confidence in rows}
 
     def _events(self, where: str = "", values: Sequence[object] = ()) -> list[Event]:
         query = f"SELECT kind, image, annotator, classes, time, key, number FROM events {where} ORDER BY number"
-        with self._turn:
-            rows = self._base.execute(query, values).fetchall()
+        rows = self._base.rows(query, values)
         return [
             Event(kind, image, annotator, None if classes is None else tuple(json.loads(classes)), time, key, number)
             for kind, image, annotator, classes, time, key, number in rows
         ]
 
-    def _open(self, read_only: bool) -> sqlite3.Connection:
-        # Threads of the server take turns under the session's own lock.
-        base = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+    def _check_format(self, read_only: bool) -> None:
         try:
-            if read_only:
-                base.execute("PRAGMA query_only = ON")
-            else:
-                base.execute("PRAGMA journal_mode = WAL")
-                base.execute("PRAGMA synchronous = FULL")
-                base.execute("PRAGMA foreign_keys = ON")
-            (version,) = base.execute("PRAGMA user_version").fetchone()
+            ((version,),) = self._base.rows("PRAGMA user_version")
             if version == 0 and not read_only:
-                base.executescript(SCHEMA)
+                with self._base.transaction():
+                    for statement in SCHEMA:
+                        self._base.run(statement)
             elif version != VERSION:
                 raise UserError(
                     f"{self.path} has format {version}, but this version of secondguess reads format {VERSION}; "
                     "use the version that wrote it, or name another folder."
                 )
-        except sqlite3.DatabaseError as error:
-            base.close()
-            raise UserError(f"{self.path} is not a file of labels ({error}); name another folder.") from error
         except BaseException:
-            base.close()
+            self._base.close()
             raise
-        return base
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        """All of the block or nothing of it."""
-        with self._turn:
-            self._base.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-                self._base.execute("COMMIT")
-            except BaseException:
-                self._base.rollback()
-                raise
 
     def _release(self) -> None:
         if self._lock is not None:

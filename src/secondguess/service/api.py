@@ -24,10 +24,10 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from secondguess import __version__
+from secondguess.database import DatabaseFailed
 from secondguess.images.fitting import Fit
 from secondguess.images.sources import Floats
 from secondguess.service.batching import Batcher, Busy
-from secondguess.service.database import DatabaseFailed
 from secondguess.service.judge_worker import Job, JudgeWorker, Subject
 from secondguess.service.limits import BodyReader, Limits, Refused
 from secondguess.service.metrics import CONTENT_TYPE, Metrics

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from secondguess.database import DatabaseFailed, open_database, public_name
 from secondguess.errors import UserError
-from secondguess.service.database import DatabaseFailed, open_database, public_name
 
 __all__ = ["Chapter", "Outcomes", "Record", "Records"]
 

@@ -8,8 +8,8 @@ from typing import Any
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 
+from secondguess.database import DatabaseFailed
 from secondguess.errors import UserError
-from secondguess.service.database import DatabaseFailed
 from secondguess.watch.stream import Watch
 
 __all__ = ["watch_app"]

@@ -1,4 +1,4 @@
-"""SQLite or PostgreSQL behind the same few calls, with what was committed on disk in either.
+"""What must not be lost, in SQLite or PostgreSQL behind the same few calls: what was committed is on disk in either.
 
 SQLite: a write-ahead log with `synchronous=FULL`, so a commit has reached the disk when it returns, and a killed
 process leaves a file that opens as if it had been closed. PostgreSQL: its own promise, `synchronous_commit` as the
@@ -24,6 +24,7 @@ __all__ = ["Database", "DatabaseFailed", "Postgres", "Sqlite", "open_database", 
 
 URLS = ("postgresql://", "postgres://")
 PATIENCE = 10.0  # seconds that a writer waits for another one
+DURABLE = ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON")  # a kill loses nothing
 LOCK = 0x5EC06E55  # any number, the same in every process that writes records
 
 
@@ -122,8 +123,9 @@ class Sqlite(Database):
     """A file.
 
     Args:
-        path: of the file, which is made where there is none.
+        path: of the file, which is made where there is none; None keeps everything in memory.
         read_only: look at what is there, while another process writes.
+        holds: what the file is full of, in the words of an error.
     """
 
     words: ClassVar = {"identity": "INTEGER PRIMARY KEY", "bytes": "BLOB"}
@@ -131,25 +133,25 @@ class Sqlite(Database):
     begin = ("BEGIN IMMEDIATE",)
     errors = (sqlite3.Error,)
 
-    def __init__(self, path: Path, *, read_only: bool = False) -> None:
-        self._path, self._read_only = path, read_only
+    def __init__(self, path: Path | None, *, read_only: bool = False, holds: str = "records") -> None:
+        self._path, self._read_only, self._holds = path, read_only, holds
         super().__init__()
 
     def _connect(self) -> sqlite3.Connection:
-        if not self._read_only:
+        if self._path is not None and not self._read_only:
             make_folder(self._path.parent)
+        where = ":memory:" if self._path is None else self._path
         try:
-            base = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, timeout=PATIENCE)
+            base = sqlite3.connect(where, isolation_level=None, check_same_thread=False, timeout=PATIENCE)
             try:
-                pragmas = ("query_only = ON",) if self._read_only else ("journal_mode = WAL", "synchronous = FULL")
-                for pragma in pragmas:
+                for pragma in ("query_only = ON",) if self._read_only else DURABLE:
                     base.execute(f"PRAGMA {pragma}")
                 base.execute("SELECT name FROM sqlite_master LIMIT 1").fetchall()
             except BaseException:
                 base.close()
                 raise
         except sqlite3.Error as error:
-            raise UserError(f"{self._path} is not a file of records ({error}); name another one.") from error
+            raise UserError(f"{self._path} is not a file of {self._holds} ({error}); name another one.") from error
         return base
 
 

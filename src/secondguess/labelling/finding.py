@@ -1,0 +1,98 @@
+"""`find_errors`: which images should somebody look at to find the mistakes that a model makes with confidence?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from secondguess.contracts.registry import snake_case
+from secondguess.labelling.error_search import ErrorSearch
+from secondguess.labelling.store import Store
+from secondguess.model.agreement import relabelled
+from secondguess.model.classifier import Classifier
+from secondguess.progress import Progress, Silent
+from secondguess.search import find
+from secondguess.search.pool import MIN_CONFIDENCE
+from secondguess.search.registry import get
+
+if TYPE_CHECKING:
+    from secondguess.images import ImageSet
+    from secondguess.supervisors import Supervisor
+
+__all__ = ["find_errors"]
+
+DISTANCES, SCORES = "distances", "scores.npz"  # in the folder of the labels
+
+
+def find_errors(
+    model: Any,
+    images: Any,
+    *,
+    search: str = "adaptive",
+    supervisors: str | Iterable[str | Supervisor] | None = None,
+    train: Any = None,
+    critical: int | str | None = None,
+    min_confidence: float = MIN_CONFIDENCE,
+    attack: str | None = "hop_skip_jump",
+    budget: int | None = None,
+    folder: str | Path | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+    **loading: Any,
+) -> ErrorSearch:
+    """Search images without labels for confident mistakes of a model.
+
+    Args:
+        model: a `Classifier`, or anything that `Classifier.open` takes.
+        images: an `ImageSet`, a data set, an array, or the path or name of images to load.
+        search: which image comes next, by name; `secondguess.search.names()` lists them.
+        supervisors: whose scores the adaptive search learns from, by name or ready-made.
+        train: labelled images the model was trained on, which these supervisors are fitted on.
+        critical: number or name of the class whose predictions are in question; None for all classes.
+        min_confidence: only predictions with a confidence above this may be asked about; 0 admits all.
+        attack: how distances to another decision are measured, for searches that use them: `"hop_skip_jump"`,
+            `"boundary"` or `"gradient"`; None measures none, which the adaptive search can do without.
+        budget: the most questions put to the model for each image; the attack's own number if left out.
+        folder: where labels, scores and distances are kept; the same call goes on where it was. Without it they are
+            kept in memory, and there is no page.
+        seed: of everything random.
+        progress: where to report; silent by default.
+        **loading: options of `load` for images given by name; `size` and `channels` default to what the model takes.
+    """
+    progress, kind = progress or Silent(), get(search)  # an unknown name is refused at once
+    attack = None if attack is None or not kind.needs_distances else snake_case(attack)
+    advice = supervisors if supervisors is None or isinstance(supervisors, str) else list(supervisors)
+    classifier = Classifier.open(model)
+    options = classifier.loading | {key: value for key, value in loading.items() if value is not None}
+    found = find.open_images(images, classifier, options)
+    asked = find.advisers(classifier, kind.name, advice, train)
+    training = find.fitting_images(asked, train, found.shape, options)
+    classifier = find.named(classifier, found, training)
+    training = None if training is None else relabelled(training, classifier.class_names)
+    store = Store(None if folder is None else Path(folder))
+    try:
+        pool = find.look_at(classifier, found, critical, min_confidence, seed, progress)
+        about: dict[str, Any] = {"model": classifier.fingerprint, "images": found.content_fingerprint}
+        about |= {"search": search if ":" in search else kind.name, "seed": seed, "critical": critical}
+        about |= {"min_confidence": min_confidence, "classes": list(pool.observation.class_names)}
+        about |= {} if attack is None else {"attack": attack, "budget": budget}
+        about |= _spelt(advice, training) if asked else {}
+        store.agree(about)  # before the long work
+        scores, distances = (None if store.folder is None else store.folder / name for name in (SCORES, DISTANCES))
+        pool = find.scored(pool, classifier, asked, training, seed, progress, kept=scores, about=about)
+        if attack is not None:
+            pool = find.measured(pool, classifier, attack, budget, seed, progress, kept=distances)
+        made = ErrorSearch(classifier, about["search"], pool, store, about)
+        store.begin(about)
+    except BaseException:
+        store.close()
+        raise
+    return made
+
+
+def _spelt(supervisors: str | Sequence[str | Supervisor] | None, training: ImageSet | None) -> dict[str, Any]:
+    """Supervisors and what they are fitted on, by which a session is recognised."""
+    given = [supervisors] if isinstance(supervisors, str) else supervisors or ()
+    spelt = sorted(one if isinstance(one, str) else repr(one) for one in given)
+    return {"supervisors": spelt, "train": None if training is None else training.fingerprint}
