@@ -1,7 +1,8 @@
 """Count the rooms of two commits and write the table of docs/architecture.md.
 
-    python docs/make_architecture.py --count BEFORE AFTER     # counts lines of two commits, writes results/house/rooms.json
-    python docs/make_architecture.py                          # writes the record's table into the page
+    python docs/make_architecture.py --count BEFORE AFTER
+
+counts the lines of two commits and writes the record; without words the record's table is written into the page.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ def test_debug_shows_the_traceback(run):
 
 
 def test_bench_observe_prints_the_overhead(run):
-    words = ["bench", "observe", "--images", "64", "--repeats", "2", "--device", "cpu"]
+    words = ["bench", "observe", "--count", "64", "--repeats", "2", "--device", "cpu"]
     rows = run(*words, "--json").json()["rows"]
     assert rows[0]["work"] == "bare forward pass"
     assert rows[0]["ratio"] == 1.0
@@ -136,7 +136,7 @@ def test_bench_observe_prints_the_overhead(run):
 
 
 def test_bench_fleet_compares_with_the_loop(run):
-    words = ["bench", "fleet", "--members", "2", "--images", "40", "--architecture", "icos_a", "--device", "cpu"]
+    words = ["bench", "fleet", "--members", "2", "--count", "40", "--architecture", "icos_a", "--device", "cpu"]
     rows = run(*words, "--json").json()["rows"]
     assert [row["mode"] for row in rows] == ["loop", "stacked", "auto"]
     assert all(row["speed_up"] == pytest.approx(rows[0]["seconds"] / row["seconds"]) for row in rows)

@@ -270,7 +270,7 @@ def test_bench_ambiguess_compares_alone_and_together(run):
 def test_bench_corruptions_times_each_of_them(run):
     from secondguess.stress import CORRUPTIONS
 
-    words = ["bench", "corruptions", "--images", "4", "--repeats", "1"]
+    words = ["bench", "corruptions", "--count", "4", "--repeats", "1"]
     rows = run(*words, "--json").json()["rows"]
     assert {row["work"] for row in rows} >= set(CORRUPTIONS)
     assert all(row["per_1000"] > 0 and row["ratio"] > 0 for row in rows)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import Any
 
-from secondguess.environment import versions
 from secondguess.progress import Progress, Silent
 
-__all__ = ["run"]
+__all__ = ["lines", "run"]
 
 PAIR = (3, 8)
 
@@ -55,6 +55,13 @@ def run(
         "device": str(target),
         "final_filter_share": made.card["final_filter_share"],
         "accepted": made.card["autoencoders"]["accepted"],
-        "versions": versions(),
         "rows": rows,
     }
+
+
+def lines(result: dict[str, Any]) -> Iterator[str]:
+    """The result for a terminal."""
+    yield f"pair 3-8 of {result['data']}: {result['images']:,} images, {result['epochs']} epochs, {result['device']}"
+    for row in result["rows"]:
+        yield f"  {row['work']:<12} {row['autoencoders']:>3} autoencoders   {row['seconds_each']:8.2f} s each"
+    yield f"  {result['final_filter_share']:.1%} of the drawn points survive the final filter"

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from secondguess.environment import versions
 from secondguess.progress import Progress, Silent
 
-__all__ = ["run"]
+__all__ = ["lines", "run"]
 
 MIX_IMAGES = 10_000  # the size of the published mixes
 
@@ -53,4 +52,10 @@ def run(*, images: int = 1000, repeats: int = 3, progress: Progress | None = Non
         seconds = float(np.median(times[name]))
         each = seconds / count
         rows.append({"work": name, "images": count, "seconds": seconds, "per_1000": 1000 * each, "ratio": each / floor})
-    return {"images": images, "repeats": repeats, "shape": [1, 28, 28], "versions": versions(), "rows": rows}
+    return {"images": images, "repeats": repeats, "shape": [1, 28, 28], "rows": rows}
+
+
+def lines(result: dict[str, Any]) -> Iterator[str]:
+    """The result for a terminal."""
+    for row in result["rows"]:
+        yield f"  {row['work']:<22} {row['per_1000']:8.3f} s per 1,000 images   {row['ratio']:7.1f} x identity"

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from secondguess.environment import versions
 from secondguess.progress import Progress, Silent
 
-__all__ = ["run"]
+__all__ = ["lines", "run"]
 
 SHAPE = (1, 28, 28)
 
@@ -73,6 +73,13 @@ def run(
         "images": images,
         "epochs": epochs,
         "device": str(target),
-        "versions": versions(),
         "rows": rows,
     }
+
+
+def lines(result: dict[str, Any]) -> Iterator[str]:
+    """The result for a terminal."""
+    yield f"{result['members']} x {result['architecture']}, {result['images']:,} images, {result['device']}"
+    for row in result["rows"]:
+        way = f"{row['mode']}, replayed" if row["replay"] else row["mode"]
+        yield f"  {way:<17} {row['seconds']:8.2f} s   {row['speed_up']:5.2f} x the loop"

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from secondguess.environment import versions
 from secondguess.progress import Progress, Silent
 
-__all__ = ["run"]
+__all__ = ["lines", "run"]
 
 SHAPE = (1, 28, 28)
 
@@ -81,10 +80,19 @@ def run(
         "filters": filters,
         "batch_size": batch_size,
         "device": torch.cuda.get_device_name(target) if target.type == "cuda" else str(target),
-        "versions": versions(),
         "stages": stages,
         "estimator": estimator,
     }
+
+
+def lines(result: dict[str, Any]) -> Iterator[str]:
+    """The result for a terminal."""
+    about = f"{result['members']} members, {result['filters']} filters, batch {result['batch_size']}"
+    yield f"{about}, {result['device']}"
+    for row in result["stages"]:
+        yield f"  {row['work']:<32} {1e3 * row['seconds']:8.2f} ms an iteration   {row['ratio']:5.2f} x stage 1"
+    for row in result["estimator"]:
+        yield f"  {row['work']:<32} {1e3 * row['fleet']:8.2f} ms a step        {row['speed_up']:5.1f} x the loop"
 
 
 def _iteration_seconds(architecture: Any, recipe: Any, ambiguity: Any, iterations: int, device: Any) -> float:

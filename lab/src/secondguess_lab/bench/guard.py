@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from secondguess.guard.guard import Guard
 
-__all__ = ["run"]
+__all__ = ["lines", "run"]
 
 Images = NDArray[np.float32]
 Judge = Callable[[Images], Any]
@@ -83,6 +83,22 @@ def run(
         "exported": others,
         "service": held,
     }
+
+
+def lines(result: dict[str, Any]) -> Iterator[str]:
+    """The result for a terminal."""
+    yield f"{' + '.join(result['supervisors'])} over {result['model']}, {result['cores']} cores"
+    for how, rows in (("guarded", result["overhead"]), ("exported", result["exported"] or [])):
+        for row in rows:
+            yield (
+                f"  batch {row['batch']:<4} bare {row['bare_ms']:8.3f} ms   {how:<8} {row['guard_ms']:8.3f} ms   "
+                f"overhead {row['overhead']:+.1%} (median {row['median_overhead']:+.1%}; target {row['target']:.0%})"
+            )
+    if (held := result["service"]) is not None:
+        yield (
+            f"  service    {held['requests']:,} requests at {held['rate']:g} a second   {held['errors']} errors   "
+            f"p50 {held['p50']:.1f} ms   p99 {held['p99']:.1f} ms (target {held['target_p99']:g})"
+        )
 
 
 def _prepared(folder: Path, progress: Progress) -> tuple[Guard, nn.Module, Images]:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from secondguess.environment import versions
 from secondguess.progress import Progress, Silent
 
-__all__ = ["run"]
+__all__ = ["lines", "run"]
 
 ARCHITECTURE, SHAPE = "simple_cnn", (1, 28, 28)
 
@@ -77,6 +76,13 @@ def run(
         "images": images,
         "batch_size": batch_size,
         "device": str(target),
-        "versions": versions(),
         "rows": rows,
     }
+
+
+def lines(result: dict[str, Any]) -> Iterator[str]:
+    """The result for a terminal."""
+    yield f"{result['model']}, {result['images']:,} images, batch {result['batch_size']}, {result['device']}"
+    for row in result["rows"]:
+        cost = f"{row['ratio']:5.2f} x bare   overhead {row['overhead']:+.1%} (median {row['median_overhead']:+.1%})"
+        yield f"  {row['work']:<34} {row['seconds']:7.3f} s   {cost}"

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from secondguess.environment import versions
 from secondguess.progress import Progress, Silent
 
-__all__ = ["run"]
+__all__ = ["lines", "run"]
 
 ARCHITECTURE, SHAPE = "simple_cnn", (1, 28, 28)
 
@@ -101,9 +100,17 @@ def run(
         "budget": budget,
         "batch_size": batch_size,
         "device": str(target),
-        "versions": versions(),
         "rows": rows,
     }
+
+
+def lines(result: dict[str, Any]) -> Iterator[str]:
+    """The result for a terminal."""
+    about = f"{result['images']:,} images, {result['budget']} queries each, batch {result['batch_size']}"
+    yield f"{result['model']}, {about}, {result['device']}"
+    for row in result["rows"]:
+        cost = f"{row['ratio']:6.2f} x bare   overhead {row['overhead']:+.1%}"
+        yield f"  {row['work']:<20} {row['queries']:>9,} queries   {row['microseconds']:8.1f} µs each   {cost}"
 
 
 def _balance(model: Any, probabilities: Any) -> None:

@@ -32,13 +32,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess.environment import versions
 from secondguess.errors import MissingExtra, UserError, require
 from secondguess.model.observation import Observation, Trace
 from secondguess.progress import Advance, Progress, Silent
 from secondguess_lab.bench._memory import peak_memory
 
-__all__ = ["run", "synthetic"]
+__all__ = ["lines", "run", "synthetic"]
 
 CLASSES = 10
 TILE = (1024, 2048)
@@ -119,8 +118,20 @@ def run(
         "growth": _growth(traces, queries, dimensions, device, repeats, told) if growth else [],
         "peer": peer_state,
         "peer_installed": peer is not None,
-        "versions": versions(),
     }
+
+
+def lines(result: dict[str, Any]) -> Iterator[str]:
+    """The result for a terminal."""
+    for row in result["rows"]:
+        peer = "      -" if row["peer_ratio"] is None else f"{row['peer_ratio']:7,.0f}"
+        yield (
+            f"  {row['work']:<20} d {row['dimension']:>5}   {row['seconds']:8.3f} s   {row['floor_ratio']:6.2f} x floor"
+            f"   dnn-tip {peer} x ours   {row['peak_mib']:5.0f} MiB"
+        )
+    for row in result["growth"]:
+        sizes = f"{row['traces']:>7,} traces   {row['queries']:>7,} queries   d {row['dimension']:>5}"
+        yield f"  dsa, {row['varied']:<10} {sizes}   {row['seconds']:8.3f} s"
 
 
 @dataclass
