@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -111,6 +113,37 @@ def test_from_a_model_to_judgements(
     assert "calibrated 2 times" in run("guard", "show", "guard").out
 
 
+def test_the_folder_is_all_that_is_needed(
+    run: Any, fit: Callable[..., Any], house: Path, model: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("onnxscript")
+    assert fit("--classes", "zero,one,two,three,four,five,six,seven,eight,nine").code == 0
+    named = run("guard", "judge", "guard", house / "0.png", *model, "--json").json()["judgements"]
+    (tmp_path / "elsewhere").mkdir()
+    shutil.move(tmp_path / "guard", tmp_path / "moved")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    moved = tmp_path / "moved"
+    judged = run("guard", "judge", moved, house / "0.png", "--json").json()["judgements"]
+    assert [one["p_value"] for one in judged] == [one["p_value"] for one in named]
+    assert judged[0]["class_name"] in ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+    assert run("guard", "recalibrate", moved, house / "fresh.npz").code == 0
+    assert run("guard", "export", moved, "--out", "exported").code == 0
+    other = run("guard", "judge", moved, house / "0.png", "--model", "zoo:lenet")
+    assert other.code == 2 and "is another one; fit a guard on it" in other.err
+    assert len(list(moved.glob("weights-*.safetensors"))) == 1, "a copy, which the second save has left in its place"
+
+
+def test_the_printed_command_works_as_printed(
+    run: Any, fit: Callable[..., Any], start: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    fitted = fit("--out", "my guard")
+    (words,) = re.findall(r"serve it: secondguess (.*)$", fitted.out, flags=re.MULTILINE)
+    assert shlex.split(words) == ["guard", "serve", "my guard"]
+    served = start(*shlex.split(words), "--port", "0")
+    assert httpx.get(f"{served['address']}/healthz").status_code == 200
+    assert run("guard", "watch", "my guard", "--validation", "nowhere").code == 2
+
+
 def test_images_are_resized_as_when_the_guard_was_fitted(
     run: Any, fit: Callable[..., Any], house: Path, model: list[str], tmp_path: Path
 ) -> None:
@@ -179,7 +212,7 @@ def test_what_cannot_be_used_is_one_sentence(
                                                  "--action", "invalid", "--out", "g", "--quiet"),
         "add --exposed if that is meant": ("guard", "serve", "guard", *model, "--host", "0.0.0.0"),
         "There is no file of records nope.sqlite": ("guard", "watch", "nope.sqlite"),
-        "give both, or neither": ("guard", "watch", "guard", "--validation", house / "nominal.npz"),
+        "say which with --model, or give --guard": ("guard", "watch", "r.db", "--validation", house / "nominal.npz"),
         "The limit 'body' is 0": ("guard", "serve", "guard", *model, "--max-body", "0"),
         "'zoom' is not known": ("guard", "serve", "guard", *model, "--resize", "zoom"),
     }  # fmt: skip
@@ -199,7 +232,7 @@ def start(house: Path, tmp_path: Path) -> Iterator[Callable[..., dict[str, Any]]
         process = subprocess.Popen(
             [sys.executable, "-m", "secondguess", *map(str, words), "--json"],
             cwd=tmp_path,
-            env=os.environ | {"PYTHONPATH": str(house), "OMP_NUM_THREADS": "1"},
+            env=os.environ | {"PYTHONPATH": os.pathsep.join([str(house), *sys.path]), "OMP_NUM_THREADS": "1"},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,11 +12,10 @@ import typer
 from secondguess.cli import guard_service
 from secondguess.cli.groups import grouped
 from secondguess.cli.guard_options import (
-    RESIZED_BY,
     Folder,
+    GuardModel,
     GuardOptions,
     Resize,
-    note_resizing,
     open_guard,
     resizing,
 )
@@ -62,7 +62,7 @@ def fit(
     """Learn what is nominal and what anomalies look like, and calibrate the threshold of alarms.
 
     `--validation` are nominal images, hundreds or better thousands; without them a third of `--train` is held out. The
-    folder holds all that is needed at run time; training images are not.
+    folder holds all that is needed at run time, the model included; training images are not.
 
     **Examples**
 
@@ -79,13 +79,12 @@ def fit(
     nominal = None if validation is None else load_images(validation, **how)
     classifier, images, nominal = agree(classifier, images, nominal)
     made.fit(classifier, images, nominal, seed=seed, progress=common.progress)
-    note_resizing(made, how["fit"])
     made.save(out)
     if common.json:
         print_json({"guard": str(out), "report": made.report.to_dict(), "record": made.record})
         return
     say(str(made.report))
-    say(f"The guard is in {out}; serve it: secondguess guard serve {out} --model {model.model}")
+    say(f"The guard is in {out}; serve it: secondguess guard serve {shlex.quote(str(out))}")
 
 
 @app.command("export")
@@ -93,7 +92,7 @@ def fit(
 def export(
     *,
     guard: Folder,
-    model: ModelOptions,
+    model: GuardModel,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for model and scores as ONNX.")],
     common: Common,
 ) -> None:
@@ -103,7 +102,7 @@ def export(
 
     **Example**
 
-    `secondguess guard export guard/ --model zoo:simple_cnn --weights m.safetensors --out exported/`
+    `secondguess guard export guard/ --out exported/`
     """
     from secondguess.guard.onnx_export import export_onnx
 
@@ -122,7 +121,7 @@ def judge(
     images: Annotated[
         list[str], typer.Argument(metavar="IMAGES...", help="Image files, folders or .npz files.", show_default=False)
     ],
-    model: ModelOptions,
+    model: GuardModel,
     resize: Resize = None,
     common: Common,
 ) -> None:
@@ -130,9 +129,9 @@ def judge(
 
     **Examples**
 
-    `secondguess guard judge guard/ --model m.onnx one.png two.png`
+    `secondguess guard judge guard/ one.png two.png`
 
-    `secondguess guard judge guard/ --model m.onnx incoming/ --json`
+    `secondguess guard judge guard/ incoming/ --json`
     """
     loaded = open_guard(guard, model)
     rows: list[dict[str, Any]] = []
@@ -153,7 +152,7 @@ def recalibrate(
     *,
     guard: Folder,
     nominal: Annotated[str, typer.Argument(metavar="IMAGES", help="Fresh nominal images.", show_default=False)],
-    model: ModelOptions,
+    model: GuardModel,
     resize: Resize = None,
     skip_bad: SkipBad = False,
     common: Common,
@@ -162,7 +161,7 @@ def recalibrate(
 
     **Example**
 
-    `secondguess guard recalibrate guard/ camera2/ --model m.onnx`
+    `secondguess guard recalibrate guard/ camera2/`
     """
     from secondguess.images import load_images
 
@@ -195,7 +194,7 @@ def show(*, guard: Folder, common: Common) -> None:
         return
     names = [Path(name).name.rpartition("-")[0] or Path(name).stem for name in card["supervisors"]]
     say(f"A guard for {card['model']['name']} (fingerprint {str(card['model']['fingerprint'])[:8]})")
-    resized = f" ({card['record'][RESIZED_BY]})" if RESIZED_BY in card["record"] else ""
+    resized = f" ({card['record']['resized_by']})" if "resized_by" in card["record"] else ""
     say(f"  images        {' x '.join(map(str, card['shape']))}{resized}, {len(card['class_names'])} classes")
     say(f"  supervisors   {', '.join(names)}")
     times = len(card["record"]["calibrations"])

@@ -1,8 +1,4 @@
-"""What the commands of `secondguess guard` share: the guard to fit, the one in a folder, how images are loaded for it.
-
-A guard notes how the images that it was fitted on were resized, and those that come later are resized alike: stretched
-where they were cropped before, nominal images would look unusual.
-"""
+"""What the commands of `secondguess guard` share: the guard to fit, the one in a folder, how images are resized."""
 
 from __future__ import annotations
 
@@ -12,16 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from secondguess.cli.options import ModelOptions, listed, open_classifier, plain
+from secondguess.cli.options import MODEL, OptionalModel, listed, plain
 from secondguess.errors import UserError
 
 if TYPE_CHECKING:
     from secondguess.guard.guard import Guard
     from secondguess.images.fitting import Fit
 
-__all__ = ["RESIZED_BY", "Folder", "GuardOptions", "Resize", "note_resizing", "open_guard", "resizing"]
-
-RESIZED_BY = "resized_by"  # in the record of a guard that was fitted by command
+__all__ = ["Folder", "GuardModel", "GuardOptions", "Resize", "open_guard", "resizing"]
 
 Folder = Annotated[Path, typer.Argument(metavar="GUARD", help="The folder of a guard.", show_default=False)]
 Resize = Annotated[
@@ -96,20 +90,25 @@ def _actions(given: list[str]) -> dict[str, str]:
     return {kind: action for kind, _, action in (word.partition("=") for word in given)}
 
 
-def open_guard(folder: Path, model: ModelOptions) -> Guard:
-    """The guard in a folder, if it is the model's."""
+@dataclass(frozen=True, kw_only=True)
+class GuardModel(OptionalModel):
+    """The model of a guard: that in its folder, unless another one is named."""
+
+    model: Annotated[
+        str | None,
+        typer.Option("--model", help=f"{MODEL} [default: the one in the guard's folder]", rich_help_panel="Model"),
+    ] = None
+
+
+def open_guard(folder: Path, model: GuardModel) -> Guard:
+    """The guard in a folder, for the model there or for the one that is named."""
     from secondguess.guard import Guard
 
-    return Guard.load(folder, open_classifier(model))
-
-
-def note_resizing(guard: Guard, fit: str) -> None:
-    """Let a fitted guard remember how its images were resized."""
-    guard.record[RESIZED_BY] = fit
+    return Guard.load(folder, model.model, **model.changes())
 
 
 def resizing(guard: Guard, given: str | None) -> Fit:
-    """How images for a guard are resized: as asked for, else as it remembers; stretched if it remembers nothing."""
+    """How images for a guard are resized: as asked for, else as those that it was fitted on."""
     from secondguess.images.fitting import check_fit
 
-    return check_fit(given or guard.record.get(RESIZED_BY, "stretch"))
+    return check_fit(given or guard.resized_by)

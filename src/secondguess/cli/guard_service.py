@@ -9,14 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from secondguess.cli.groups import grouped
-from secondguess.cli.guard_options import Folder, Resize, open_guard, resizing
+from secondguess.cli.guard_options import Folder, GuardModel, Resize, open_guard, resizing
 from secondguess.cli.options import (
     VALIDATION,
     Common,
     LoadingOptions,
-    ModelOptions,
-    OptionalModel,
-    open_classifier,
     print_json,
     say,
 )
@@ -34,7 +31,7 @@ RECORDS = "records.sqlite"  # in the folder of the guard
 def serve(
     *,
     guard: Folder,
-    model: ModelOptions,
+    model: GuardModel,
     host: Annotated[str, typer.Option(help="Where to listen.", rich_help_panel="Service")] = "127.0.0.1",
     exposed: Annotated[
         bool, typer.Option("--exposed", help="Allow another host than this machine.", rich_help_panel="Service")
@@ -71,9 +68,9 @@ def serve(
 
     **Examples**
 
-    `secondguess guard serve guard/ --model m.onnx`
+    `secondguess guard serve guard/`
 
-    `secondguess guard serve guard/ --model m.onnx --records postgresql://me@db/records --token-file token.txt`
+    `secondguess guard serve guard/ --records postgresql://me@db/records --token-file token.txt`
     """
     for module in ("fastapi", "uvicorn", "prometheus_client", "python_multipart"):
         require(module, "app")
@@ -126,9 +123,10 @@ def watch(
         ),
     ],
     guard: Annotated[
-        Path | None, typer.Option(help="The folder of the guard, to show what it is known to miss.")
+        Path | None,
+        typer.Option(help="The guard's folder, to show what it is known to miss. [default: RECORDS, if a folder]"),
     ] = None,
-    model: OptionalModel,
+    model: GuardModel,
     validation: Annotated[str | None, VALIDATION] = None,
     loading: LoadingOptions,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Where to listen; 0: any free port.")] = 0,
@@ -141,7 +139,7 @@ def watch(
 
     `secondguess guard watch guard/records.sqlite --guard guard/`
 
-    `secondguess guard watch guard/ --model m.onnx --validation photos/val`: with an estimate of the accuracy
+    `secondguess guard watch guard/ --validation photos/val`: with an estimate of the accuracy
     """
     for module in ("fastapi", "uvicorn"):
         require(module, "app")
@@ -152,6 +150,8 @@ def watch(
     from secondguess.web.server import listen
     from secondguess.web.server import serve as serve_page
 
+    if guard is None and Path(records).is_dir():
+        guard = Path(records)
     where = str(Path(records) / RECORDS) if Path(records).is_dir() else records
     missed = None
     if guard is not None:
@@ -160,9 +160,7 @@ def watch(
         missed = list(read_card(guard)["report"]["missed"])
     estimate = None
     if validation is not None:
-        if model.model is None:
-            raise UserError("The accuracy is estimated with --validation and --model; give both, or neither.")
-        estimate = _estimator(open_classifier(model, loading), validation, loading)
+        estimate = _estimator(_model(model, guard, loading), validation, loading)
     opened = Records(where, read_only=True)
     keys = Keys.new()
 
@@ -179,6 +177,16 @@ def watch(
         serve_page(page, keys, listen(port), announce=announce, browser=browser)
     finally:
         opened.close()
+
+
+def _model(model: GuardModel, folder: Path | None, loading: LoadingOptions) -> Classifier:
+    """The model that is served: the one that is named, or that of the guard in a folder."""
+    from secondguess.guard.stored_model import stored_model
+    from secondguess.model.classifier import Classifier
+
+    if model.model is None and folder is None:
+        raise UserError("The accuracy is estimated with the model; say which with --model, or give --guard FOLDER.")
+    return Classifier.open(model.model or stored_model(folder or "."), **model.changes(), **loading.changes())
 
 
 def _estimator(classifier: Classifier, validation: str, loading: LoadingOptions) -> Any:

@@ -3,10 +3,11 @@
     guard.json                        settings, model, calibration record, report, and the names of the other files
     supervisors/LABEL-DIGEST.safetensors   one for each supervisor
     panel-DIGEST.safetensors          the arrays of panel, cascade and calibration
+    model.toml                        what the model is, and its files; see `stored_model`
 
 Files are named after their content and written first; `guard.json`, which names them, is replaced last and atomically,
 and only then what it no longer names is removed. A kill at any moment thus leaves the old guard or the new one. Loading
-checks every digest.
+checks every digest. `model.toml` is replaced just before `guard.json`; a guard that finds another model there says so.
 
 A guard belongs to one model. It is recognised by its fingerprint, or, where that has changed though the model has not
 (another version of torch, the same weights in another file), by its answers to a few fixed noise images: the guard
@@ -39,6 +40,7 @@ from secondguess.guard.cascade import Cascade
 from secondguess.guard.panel import Panel
 from secondguess.guard.pipeline import DecisionPipeline, Decisions, Settings
 from secondguess.guard.report import GuardReport
+from secondguess.guard.stored_model import store_model
 from secondguess.guard.thresholds import Calibration
 from secondguess.supervisors import SupervisorSet
 from secondguess.supervisors.base import Supervisor
@@ -117,8 +119,9 @@ def write_guard(guard: StoredGuard, folder: str | Path) -> Path:
         "record": guard.record,
         "report": guard.report.to_dict(),
     }
+    model_files = store_model(classifier, guard.shape, folder)
     write_json(folder / CARD, card)
-    _sweep(folder, {card["arrays"], *files})  # type: ignore[arg-type]
+    _sweep(folder, {card["arrays"], *files, *model_files})  # type: ignore[arg-type]
     return folder
 
 
@@ -275,7 +278,8 @@ def _checked(folder: Path, name: str) -> Path:
 
 def _sweep(folder: Path, named: set[str]) -> None:
     """Remove what an older guard has left."""
-    for path in (*folder.glob("panel*.safetensors"), *folder.glob("supervisors/*.safetensors")):
+    patterns = ("panel*.safetensors", "supervisors/*.safetensors", "model-*", "weights-*.safetensors")
+    for path in (path for pattern in patterns for path in folder.glob(pattern)):
         if path.relative_to(folder).as_posix() not in named:
             path.unlink(missing_ok=True)
 

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from secondguess.errors import UserError
 from secondguess.guard.actions import Action, Actions
-from secondguess.guard.artefact import StoredGuard, read_guard, write_guard
+from secondguess.guard.artefact import StoredGuard, read_card, read_guard, write_guard
 from secondguess.guard.fitting import calibrate, fit_pipeline, split_images
 from secondguess.guard.judgements import Judgements
 from secondguess.guard.panel import Rule
 from secondguess.guard.pipeline import DecisionPipeline, Settings
 from secondguess.guard.recommended import RECOMMENDED, recommended
 from secondguess.guard.report import GuardReport
+from secondguess.guard.stored_model import stored_model
 from secondguess.guard.stress_split import StressSplit, make_stress_split
 from secondguess.guard.thresholds import smallest_sample
 from secondguess.guard.verdicts import Kind
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 __all__ = ["Guard"]
 
 LINES = 10  # of a summary
+
+RESIZED_BY = "resized_by"  # in the record
 
 
 class Guard(Result):
@@ -141,6 +144,7 @@ class Guard(Result):
         )
         self.record = {
             "seed": seed,
+            RESIZED_BY: classifier.description.resize,
             "fitted_on": _card(parts.train),
             "panel_on": _card(parts.learn),
             "stress": {} if split is None else {kind: len(one) for kind, one in split.learn.items()},
@@ -159,6 +163,15 @@ class Guard(Result):
         if self._pipeline is None:
             raise UserError("This guard has not learnt anything yet; call fit(model, train, calibration) first.")
         return self._pipeline
+
+    @property
+    def resized_by(self) -> Any:
+        """How the images that it was fitted on were resized: `stretch`, `crop` or `pad`.
+
+        Those that come later should be resized alike: stretched where they were cropped before, nominal images look
+        unusual.
+        """
+        return self.record.get(RESIZED_BY, "stretch")
 
     @property
     def needs(self) -> Needs:
@@ -228,14 +241,18 @@ class Guard(Result):
         )
 
     @classmethod
-    def load(cls, folder: str | Path, model: Any) -> Guard:
+    def load(cls, folder: str | Path, model: Any = None, **changes: Any) -> Guard:
         """Read a guard for the model it was fitted on; see `artefact`.
 
         Args:
             folder: that `save` has written.
-            model: a classifier, or anything that `Classifier.open` takes.
+            model: a classifier, or anything that `Classifier.open` takes; by default the one described in the folder.
+            changes: further arguments of `Classifier.open`, such as `device`.
         """
-        stored = read_guard(folder, Classifier.open(model))
+        if model is None:
+            read_card(folder)  # a folder without a guard is named as such
+            model = stored_model(folder)
+        stored = read_guard(folder, Classifier.open(model, **changes))
         supervisors, actions = stored.pipeline.supervisors.supervisors, stored.pipeline.actions.chosen
         guard = cls(list(supervisors), actions=actions, **asdict(stored.settings))
         guard.record, guard.report = stored.record, stored.report

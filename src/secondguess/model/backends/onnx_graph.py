@@ -38,6 +38,7 @@ class OnnxBackend(Backend):
         output: the name of the class scores.
         channels_last: whether inputs are in (n, H, W, C) order.
         fixed_batch: how many images a pass takes, if the graph says so.
+        files: the file and those that hold its weights.
     """
 
     kind = "An ONNX model"
@@ -62,8 +63,8 @@ class OnnxBackend(Backend):
         self.channels_last, self.input_shape = _layout(self.path, self._input.shape)
         batch = self._input.shape[0]
         self.fixed_batch = batch if isinstance(batch, int) and batch > 0 else None
-        files = [self.path, *sorted(self._external)]
-        self._identity = digest(self._runtime.__version__, *(file.read_bytes() for file in files))
+        self.files = (self.path, *sorted(self._external))
+        self._identity = digest(self._runtime.__version__, *(file.read_bytes() for file in self.files))
 
     @property
     def gives(self) -> frozenset[str]:
