@@ -1,7 +1,8 @@
 """Telling a person that work goes on, and how long it will still take. Always on standard error.
 
-Code that works long takes a `Progress` and asks it for a task, `with progress.task("observing", total) as advance`,
-then calls `advance(done, total)` as often as it likes.
+Code that works long takes a `Progress` and asks it for a task, `with progress.task("Observing", total) as advance`,
+then calls `advance(done, total)` as often as it likes. Who calls such code may give the task another label with
+`Titled(progress, label)`. `Callback(function)` is for those who want to be called.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from typing import Protocol, TextIO
 
-__all__ = ["Advance", "Bars", "Lines", "Progress", "Silent", "for_terminal"]
+__all__ = ["Advance", "Bars", "Callback", "Lines", "Progress", "Silent", "Titled", "for_terminal"]
 
 Advance = Callable[[int, int], None]
 
@@ -31,6 +33,30 @@ class Silent:
     def task(self, label: str, total: int) -> Iterator[Advance]:
         """Ignore what is reported."""
         yield lambda done, total: None
+
+
+@dataclass(frozen=True)
+class Titled:
+    """Another progress, whose next tasks have a label of one's own."""
+
+    progress: Progress
+    label: str
+
+    def task(self, label: str, total: int) -> AbstractContextManager[Advance]:
+        """Begin the task under the other label."""
+        return self.progress.task(self.label, total)
+
+
+@dataclass(frozen=True)
+class Callback:
+    """Calls a function with the steps done and the steps in all, of whatever task."""
+
+    function: Advance
+
+    @contextmanager
+    def task(self, label: str, total: int) -> Iterator[Advance]:
+        """Hand the function over."""
+        yield self.function
 
 
 class Bars:

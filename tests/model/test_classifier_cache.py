@@ -15,6 +15,7 @@ import pytest
 from torch import nn
 
 from secondguess import Classifier, Needs, Trace, UserError
+from secondguess.progress import Callback
 
 NEEDS = Needs(logits=True, traces=[Trace("pool"), Trace("hidden")], samples=2)
 
@@ -62,7 +63,7 @@ def test_the_second_look_is_free_and_equal(
     counter = Counter(model)
     steps: list[tuple[int, int]] = []
     classifier = Classifier(model, cache=tmp_path, batch_size=3)
-    assert counter.of(lambda: classifier.observe(images, NEEDS, progress=lambda *s: steps.append(s))) == 0
+    assert counter.of(lambda: classifier.observe(images, NEEDS, progress=Callback(lambda *s: steps.append(s)))) == 0
     assert steps == [(19, 19)]
     again = classifier.observe(images, NEEDS)
     same(first, again)
@@ -282,7 +283,7 @@ def test_an_interrupted_pass_leaves_nothing(tmp_path: Path, cnn: nn.Module, imag
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        Classifier(cnn, cache=tmp_path, batch_size=4).observe(images, NEEDS, progress=interrupt)
+        Classifier(cnn, cache=tmp_path, batch_size=4).observe(images, NEEDS, progress=Callback(interrupt))
     assert list(tmp_path.iterdir()) == []
     Classifier(cnn, cache=tmp_path).observe(images, NEEDS)
 
@@ -292,6 +293,7 @@ import os, signal, sys
 import numpy as np
 import tiny_models
 from secondguess import Classifier, Needs, Trace
+from secondguess.progress import Callback
 
 images = np.random.default_rng(5).random((19, 1, 8, 8), dtype=np.float32)
 
@@ -301,7 +303,7 @@ def report(done, total):
 
 classifier = Classifier(tiny_models.seeded(tiny_models.TinyCNN), cache=sys.argv[1], batch_size=4)
 for _ in range(1 if sys.argv[2] == "kill" else 30):
-    seen = classifier.observe(images, Needs(traces=[Trace("pool")]), progress=report)
+    seen = classifier.observe(images, Needs(traces=[Trace("pool")]), progress=Callback(report))
     assert np.isfinite(seen.trace("pool")).all()
     if sys.argv[2] == "race":
         for path in sorted(classifier.cache.path.glob("*/entry.json")):
@@ -310,7 +312,7 @@ for _ in range(1 if sys.argv[2] == "kill" else 30):
 
 
 def start(folder: Path, how: str) -> subprocess.Popen[bytes]:
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])}
     command = [sys.executable, "-W", "error", "-c", PROGRAM, str(folder), how]
     return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
 

@@ -7,6 +7,7 @@ from torch import nn
 
 import tiny_models
 from secondguess import Classifier, ImageSet, Needs, Trace, UserError
+from secondguess.progress import Callback
 
 
 def by_hand(model: nn.Module, images: np.ndarray) -> dict[str, np.ndarray]:
@@ -184,10 +185,13 @@ def test_a_trace_that_was_not_asked_for_is_named(cnn: nn.Module, images: np.ndar
 
 def test_progress_counts_images_up_to_the_end(cnn: nn.Module, images: np.ndarray) -> None:
     reported: list[tuple[int, int]] = []
-    Classifier(cnn, batch_size=8).observe(images, progress=lambda done, total: reported.append((done, total)))
+    told = Callback(lambda *step: reported.append(step))
+    Classifier(cnn, batch_size=8).observe(images, progress=told)
     assert reported == [(8, 19), (16, 19), (19, 19)]
     reported.clear()
-    Classifier(cnn, batch_size=8).observe(images, Needs(samples=3), progress=lambda *step: reported.append(step))
+    Classifier(cnn, batch_size=8).observe(
+        images, Needs(samples=3), progress=Callback(lambda *step: reported.append(step))
+    )
     assert reported[-1] == (19 * 4, 19 * 4)
     assert [done for done, _ in reported] == sorted(done for done, _ in reported)
 

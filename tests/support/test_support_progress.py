@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from secondguess import progress as _progress
-from secondguess.progress import Bars, Lines, Silent, for_terminal
+from secondguess.progress import Bars, Callback, Lines, Silent, Titled, for_terminal
 
 
 class Clock:
@@ -84,3 +84,18 @@ def test_what_suits_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
     assert lines.stream is sys.stderr
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     assert isinstance(for_terminal(), Bars)
+
+
+def test_a_task_gets_the_callers_label(capsys: pytest.CaptureFixture[str]) -> None:
+    with Titled(Lines(), "Scoring").task("Looking at images", 3) as advance:
+        advance(3, 3)
+    said = capsys.readouterr().err
+    assert said.startswith("Scoring ...\n") and "Looking" not in said
+
+
+def test_a_function_is_called_with_the_steps() -> None:
+    steps: list[tuple[int, int]] = []
+    with Callback(lambda done, total: steps.append((done, total))).task("anything", 2) as advance:
+        advance(1, 2)
+        advance(2, 2)
+    assert steps == [(1, 2), (2, 2)]

@@ -11,6 +11,7 @@ from torch import nn
 from secondguess import zoo
 from secondguess.errors import UserError
 from secondguess.images import ImageSet
+from secondguess.progress import Callback
 from secondguess.training import train
 from secondguess.training._examples import epoch_batches
 
@@ -84,16 +85,17 @@ def test_interrupted_and_resumed_is_bit_identical(models, blobs, tmp_path: Path,
     uninterrupted = models["dropout"](0)
     expected = train(uninterrupted, *blobs, **settings)
 
-    def interrupt(done: int, epochs: int, row: dict[str, float]) -> None:
+    def interrupt(done: int, epochs: int) -> None:
         if done in (2, 3):
             raise KeyboardInterrupt
 
     for _ in range(2):  # once after epoch 2, then once more after epoch 3
         with pytest.raises(KeyboardInterrupt):
-            train(models["dropout"](0), *blobs, checkpoint=tmp_path, progress=interrupt, **settings)
+            train(models["dropout"](0), *blobs, checkpoint=tmp_path, progress=Callback(interrupt), **settings)
     resumed = models["dropout"](0)
     seen: list[int] = []
-    history = train(resumed, *blobs, checkpoint=tmp_path, progress=lambda done, *_: seen.append(done), **settings)
+    told = Callback(lambda done, _: seen.append(done))
+    history = train(resumed, *blobs, checkpoint=tmp_path, progress=told, **settings)
     assert seen == [4, 5]
     assert history == expected
     assert same(weights(resumed), weights(uninterrupted))

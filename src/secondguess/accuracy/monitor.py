@@ -102,7 +102,7 @@ class AccuracyMonitor:
         classifier, training, checking = agree(classifier, training, checking)
         known = InputRules.load(rules, classifier.class_names) if isinstance(rules, (str, Path)) else rules
         data = LabelledData.of(training, checking, max_train=max_train, seed=seed).with_columns_of(known)
-        trained, validated = (_observed(classifier, one, progress) for one in (data.training, data.validation))
+        trained, validated = (classifier.observe(one, progress=progress) for one in (data.training, data.validation))
         with progress.task("Learning and trying estimators", 3) as advance:
             with warnings.catch_warnings(record=True) as heard:
                 warnings.simplefilter("always", UserWarning)
@@ -179,7 +179,8 @@ class AccuracyMonitor:
             return arriving.observation()
         shape = self.training.require_images("An estimate").shape
         opened = as_image_set(images, shape, **self.loading)
-        return _observed(self.classifier, relabelled(opened, self.classifier.class_names), progress)
+        images = relabelled(opened, self.classifier.class_names)
+        return self.classifier.observe(images, progress=progress)
 
     def _arriving(self, folder: Path, *, skip_bad: bool) -> WatchedFolder:
         like = self.training.require_images("Watching a folder")
@@ -249,11 +250,6 @@ def _ambiguous(training: ImageSet, count: int, seed: int) -> ImageSet | None:
         return PixelBlend().generate(training, count, seed=seed).images
     except UserError:
         return None
-
-
-def _observed(classifier: Classifier, images: ImageSet, progress: Progress) -> Observation:
-    with progress.task(f"Looking at {images.name}", len(images)) as advance:
-        return classifier.observe(images, progress=advance)
 
 
 def _card(images: ImageSet) -> dict[str, Any]:

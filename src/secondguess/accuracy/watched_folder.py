@@ -25,11 +25,11 @@ from secondguess.images.encoded import FileSource
 from secondguess.images.image_set import ImageSet
 from secondguess.images.sources import ArraySource
 from secondguess.model.observation import Observation
+from secondguess.progress import Progress, Titled
 
 if TYPE_CHECKING:
     from secondguess.images.fitting import Fit
     from secondguess.model.classifier import Classifier
-    from secondguess.progress import Progress
 
 __all__ = ["WatchedFolder", "holds_images"]
 
@@ -76,8 +76,8 @@ class WatchedFolder:
         seen: dict[File, NDArray[np.float64]] = {}
         if new:
             images = self._images(new)
-            with progress.task("Looking at new images", len(new)) as advance:
-                probabilities = self._classifier.observe(images, progress=advance).probabilities
+            told = Titled(progress, "Looking at new images")
+            probabilities = self._classifier.observe(images, progress=told).probabilities
             seen = dict(zip(new, probabilities, strict=True))
         self._seen = {file: row for file, row in self._seen.items() if file not in gone} | seen
         return bool(new or gone)

@@ -26,7 +26,7 @@ from secondguess.images import ImageSet
 from secondguess.metrics import Interval
 from secondguess.model.classifier import Classifier
 from secondguess.model.observation import Needs, Observation
-from secondguess.progress import Progress, Silent
+from secondguess.progress import Progress, Silent, Titled
 from secondguess.stress import StressSet
 from secondguess.supervisors import Supervisor
 
@@ -164,9 +164,9 @@ class Context:
 
     def observe(self, images: ImageSet, label: str, needs: Needs | None = None) -> Observation:
         """What the classifier says of images, with everything that the supervisors need, or with `needs`."""
-        with self.progress.task(f"Observing {label}", len(images)) as advance:
-            wanted = self._needs(self.supervisors) if needs is None else needs
-            return self.classifier.observe(images, wanted, seed=self.seed, progress=advance)
+        wanted = self._needs(self.supervisors) if needs is None else needs
+        told = Titled(self.progress, f"Observing {label}")
+        return self.classifier.observe(images, wanted, seed=self.seed, progress=told)
 
     def number(self, measured: Interval | float, images: ImageSet | None = None) -> Number:
         """A number measured on `images` (the test images if left out)."""

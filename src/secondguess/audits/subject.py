@@ -12,7 +12,7 @@ from typing import Any
 from secondguess.errors import UserError
 from secondguess.images import Dataset, ImageSet, load, load_images
 from secondguess.model.classifier import Classifier
-from secondguess.progress import Progress, Silent
+from secondguess.progress import Progress, Silent, Titled
 
 __all__ = ["Images", "Subject", "train_subject"]
 
@@ -98,17 +98,16 @@ def train_subject(
     settings = zoo.get(architecture).recipe.as_kwargs()
     if epochs is not None:
         settings["epochs"] = epochs
-    with (progress or Silent()).task(f"Training {architecture}", settings["epochs"]) as advance:
-        training.train(
-            model,
-            dataset.train.images,
-            dataset.train.labels,
-            **settings,
-            seed=seed,
-            device=device,
-            checkpoint=folder / f"{architecture}-{_key(dataset, settings, seed)}",
-            progress=lambda done, total, _row: advance(done, total),
-        )
+    training.train(
+        model,
+        dataset.train.images,
+        dataset.train.labels,
+        **settings,
+        seed=seed,
+        device=device,
+        checkpoint=folder / f"{architecture}-{_key(dataset, settings, seed)}",
+        progress=Titled(progress or Silent(), f"Training {architecture}"),
+    )
     return Classifier(model, class_names=dataset.class_names, name=architecture, device=device)
 
 

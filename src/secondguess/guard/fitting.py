@@ -26,7 +26,7 @@ from secondguess.guard.report import GuardReport, Seen, summarise
 from secondguess.guard.stress_split import StressSplit
 from secondguess.guard.thresholds import Calibration, Threshold, smallest_sample
 from secondguess.guard.verdicts import OF_STRESS, decide
-from secondguess.progress import Progress
+from secondguess.progress import Progress, Titled
 from secondguess.supervisors import SupervisorSet
 
 if TYPE_CHECKING:
@@ -137,8 +137,7 @@ def _learn(
     progress: Progress,
 ) -> tuple[SupervisorSet, Panel, Cascade | None]:
     needs = supervisors.needs
-    with progress.task("Observing the training images", len(parts.train)) as advance:
-        seen = classifier.observe(parts.train, needs, progress=advance)
+    seen = classifier.observe(parts.train, needs, progress=Titled(progress, "Observing the training images"))
     fitted = supervisors.fit(seen, parts.train.labels if parts.train.is_labelled else None)
     nominal = classifier.observe(parts.learn, needs)
     scores = fitted.score(nominal)

@@ -34,7 +34,7 @@ from secondguess.hubris.table import HubrisTable, Matched, ModelRow
 from secondguess.images import ImageSet
 from secondguess.metrics import bootstrap, compare_hubris, wilson
 from secondguess.model.classifier import Classifier
-from secondguess.progress import Progress, Silent
+from secondguess.progress import Progress, Silent, Titled
 
 __all__ = ["benchmark", "measure"]
 
@@ -150,8 +150,8 @@ def measure(
 
 
 def _probabilities(classifier: Classifier, images: ImageSet, progress: Progress | None) -> Floats:
-    with (progress or Silent()).task(f"{classifier.name} observes {images.name}", len(images)) as advance:
-        return classifier.observe(images, progress=advance).probabilities
+    told = Titled(progress or Silent(), f"{classifier.name} observes {images.name}")
+    return classifier.observe(images, progress=told).probabilities
 
 
 def _task(companion: CompanionSet, real: Floats, labels: NDArray[np.int64]) -> tuple[Floats, NDArray[np.int64]]:

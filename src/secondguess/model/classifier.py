@@ -7,7 +7,7 @@ probabilities. `observe()` makes one pass over a set of images and returns an `O
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ from secondguess.model.description_fields import OutputKind
 from secondguess.model.observation import PENULTIMATE, Needs, Observation, Trace
 from secondguess.model.outputs import Convention, as_matrix, detect, to_probabilities
 from secondguess.model.recording import Item, Sinks, sample_chunk
+from secondguess.progress import Advance, Progress, Silent
 
 if TYPE_CHECKING:
     from secondguess.images import ImageSet, ImageSource
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from secondguess.model.session import Session
 
 __all__ = ["Classifier"]
-
-Progress = Callable[[int, int], None]
 
 CANARIES = 30  # real images whose answer is part of what a cached array depends on
 ADVICE = {
@@ -218,7 +217,7 @@ class Classifier:
             needs: what to record; probabilities alone if left out.
             seed: of the dropout samples. Sample s of an image depends on the seed, s and the image's place in the set,
                 not on the batch size nor on how many samples are asked for.
-            progress: called with (images done, images in all) after every batch.
+            progress: where to report the images done.
         """
         from secondguess.images import ImageSet
 
@@ -229,10 +228,14 @@ class Classifier:
         keys = self._keys(source, items)
         found = {item: self.cache.get(keys[item]) for item in items} if self.cache else {}
         seen = {item: array for item, array in found.items() if array is not None}
-        if missing := [item for item in items if item not in seen]:
-            seen |= self._record(source, missing, keys, progress)
-        elif progress:
-            progress(len(source), len(source))
+        missing = [item for item in items if item not in seen]
+        steps = len(source) * _passes(missing)
+        label = f"Looking at {images.name if isinstance(images, ImageSet) else 'images'}"
+        with (progress or Silent()).task(label, steps) as advance:
+            if missing:
+                seen |= self._record(source, missing, keys, advance)
+            else:
+                advance(steps, steps)
         self._seen_shape = (source.shape[0], source.shape[1], source.shape[2])
         return self._observation(images if isinstance(images, ImageSet) else source, seen)
 
@@ -326,30 +329,27 @@ class Classifier:
         source: ImageSource,
         items: Sequence[Item],
         keys: Mapping[Item, dict[str, Any]],
-        progress: Progress | None,
+        advance: Advance,
     ) -> dict[Item, NDArray[Any]]:
         """One deterministic pass, and one with dropout if samples are wanted; what fails leaves nothing behind."""
         sinks = Sinks(self.cache, keys, len(source), self.memory_limit)
         plain = [item for item in items if item.what != "samples"]
         sampled = [item for item in items if item.what == "samples"]
-        steps = len(source) * (bool(plain) + sum(item.count for item in sampled))
-        done = 0
+        steps, done = len(source) * _passes(items), 0
         try:
             for start in range(0, len(source) if plain else 0, self.batch_size):
                 rows = slice(start, min(start + self.batch_size, len(source)))
                 for item, values in self._observe_batch(source[rows], plain).items():
                     sinks.write(item, rows, values)
                 done += rows.stop - rows.start
-                if progress:
-                    progress(done, steps)
+                advance(done, steps)
             for item in sampled:
                 chunk = sample_chunk(source.shape)
                 for start in range(0, len(source), chunk):
                     rows = slice(start, min(start + chunk, len(source)))
                     sinks.write(item, rows, self._sample(source[rows], item, start))
                     done += (rows.stop - rows.start) * item.count
-                    if progress:
-                        progress(done, steps)
+                    advance(done, steps)
             return sinks.keep()
         except BaseException:
             sinks.drop()
@@ -437,3 +437,9 @@ def _per_channel(value: float | Sequence[float], name: str) -> NDArray[np.float3
 
 def _name_of(model: Any) -> str:
     return getattr(model, "__name__", None) or type(model).__name__
+
+
+def _passes(items: Sequence[Item]) -> int:
+    """How often each image goes through the model: once, and once for every sample; as once if all is known."""
+    plain = any(item.what != "samples" for item in items)
+    return plain + sum(item.count for item in items if item.what == "samples") or 1

@@ -7,7 +7,6 @@ of people are kept by position, and must still belong to the same images when a 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from secondguess.errors import UserError
 from secondguess.model.observation import Needs, Observation
+from secondguess.progress import Progress
 
 if TYPE_CHECKING:
     from secondguess.images import ImageSet
@@ -32,7 +32,7 @@ def look(
     needs: Needs,
     *,
     seed: int = 0,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> tuple[Observation, NDArray[np.bool_]]:
     """Look at n images and pass over those that the classifier has no answer to.
 

@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from secondguess._files import atomic_path
 from secondguess.errors import UserError
 from secondguess.images import Dataset, ImageSet, as_image_set, load
+from secondguess.progress import Progress, Titled
 from secondguess.search.pool import Pool
 
 if TYPE_CHECKING:
     from secondguess.model.classifier import Classifier
-    from secondguess.progress import Progress
     from secondguess.supervisors import Supervisor
 
 __all__ = ["advisers", "fitting_images", "look_at", "measured", "named", "open_images", "remarks", "scored"]
@@ -109,10 +109,10 @@ def look_at(
     progress: Progress,
 ) -> Pool:
     """What the classifier says of the images, and which of them may be asked about: at least one."""
-    with progress.task(f"Looking at {images.name}", len(images)) as advance, warnings.catch_warnings():
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # images without an answer are counted among the remarks
         pool = Pool.of(
-            classifier, images, critical=critical, min_confidence=min_confidence, seed=seed, progress=advance
+            classifier, images, critical=critical, min_confidence=min_confidence, seed=seed, progress=progress
         )
     if pool.size == 0:
         what = "any class" if critical is None else critical
@@ -219,15 +219,15 @@ def _scored(
     if training is not None:
         learners = [one for one in asked if one.requires_fit and not one.is_fitted]
         needs = Needs.union(learners)
-        with progress.task(f"Looking at {training.name}", len(training)) as advance:
-            seen = classifier.observe(training, needs, seed=seed, progress=advance)
+        seen = classifier.observe(training, needs, seed=seed, progress=progress)
         for one in learners:
             with progress.task(f"Fitting {one.name}", 1) as advance:
                 one.fit(seen, training.labels)
                 advance(1, 1)
-    with progress.task(f"Scoring {pool.images.name}", len(pool)) as advance, warnings.catch_warnings():
+    told = Titled(progress, f"Scoring {pool.images.name}")
+    with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The model had no usable answer")  # counted at the first look
-        found = Pool.of(classifier, pool.images, supervisors=asked, features=pool.features, seed=seed, progress=advance)
+        found = Pool.of(classifier, pool.images, supervisors=asked, features=pool.features, seed=seed, progress=told)
     return replace(pool, scores=found.scores)
 
 

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from secondguess.errors import UserError
 from secondguess.model.observation import PENULTIMATE, Needs, Observation, Trace
+from secondguess.progress import Progress
 from secondguess.search._looking import look
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class Pool:
         supervisors: Sequence[Supervisor] = (),
         features: Literal["pixels", "penultimate"] | ArrayLike = "pixels",
         seed: int = 0,
-        progress: Callable[[int, int], None] | None = None,
+        progress: Progress | None = None,
     ) -> Pool:
         """Look at the images once and gather what a search needs.
 
@@ -107,7 +108,7 @@ class Pool:
             features: `"pixels"` as in the papers, `"penultimate"` for the activations that the last layer is fed, or
                 an array (n, d) of one's own.
             seed: of what the supervisors draw, and of the images that pixel features are learnt from.
-            progress: called with (images done, images in all) while the classifier looks.
+            progress: where to report the images that the classifier has looked at.
         """
         if not 0 <= min_confidence < 1:
             raise UserError(

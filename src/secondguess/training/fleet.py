@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from secondguess._device import isolated_rng, pick_device
 from secondguess._files import make_folder, write_bytes, write_json
 from secondguess.errors import UserError
+from secondguess.progress import Progress, Silent
 from secondguess.training._examples import (
     Examples,
     Images,
@@ -39,7 +40,6 @@ from secondguess.training._examples import (
 from secondguess.training._optimiser import Decay, Optimisation, OptimiserName
 from secondguess.training._run import Run, deterministic, laid_out
 from secondguess.training._stacked import Stack, normalises
-from secondguess.training.train import Progress
 
 __all__ = ["Fleet", "train_fleet"]
 
@@ -187,7 +187,7 @@ def train_fleet(
             every kernel. False for layers that choose something in Python anew on every step, such as the order
             of blocks by Python's random numbers, or read numbers back from the device; torch's own layers do
             neither.
-        progress: called after every epoch with (member epochs done, count * epochs, {"loss": their mean}).
+        progress: where to report the epochs of all members.
 
     Returns:
         The members in order, on the processor.
@@ -214,10 +214,10 @@ def train_fleet(
                 raise whole.subset(parts[member]).diverged(epoch + 1, lr, who=f"member {member}")
         losses[epoch, group] = values
         done += len(group)
-        if progress is not None:
-            progress(done, count * epochs, {"loss": float(np.mean(values))})
+        advance(done, count * epochs)
 
-    with isolated_rng(where), deterministic():
+    task = (progress or Silent()).task(f"Training {count} models", count * epochs)
+    with task as advance, isolated_rng(where), deterministic():
         models = [make_model(member_seed) for member_seed in seeds]
         _check_alike(models)
         whole.check_against(models[0].to(where))

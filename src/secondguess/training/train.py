@@ -7,7 +7,6 @@ taken up again ends with the weights of one that was not.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,14 +18,14 @@ from torch import nn
 
 from secondguess._device import isolated_rng, pick_device
 from secondguess.errors import UserError
+from secondguess.progress import Progress, Silent
 from secondguess.training._checkpoint import Checkpoint
 from secondguess.training._examples import Examples, Images, check_schedule, derive_seed
 from secondguess.training._optimiser import Decay, Optimisation, OptimiserName
 from secondguess.training._run import Monitor, Run, deterministic, laid_out
 
-__all__ = ["Progress", "TrainingHistory", "train"]
+__all__ = ["TrainingHistory", "train"]
 
-Progress = Callable[[int, int, dict[str, float]], None]
 Validation = float | tuple[Images, NDArray[Any]]
 
 
@@ -108,7 +107,7 @@ def train(
             training goes on from there and ends with the same weights; asking for more epochs than before is
             allowed.
         resume: False ignores a state in that folder and replaces it.
-        progress: called after every epoch, once it is saved, with (epochs done, epochs, the epoch's row).
+        progress: where to report the epochs done, each once it is saved.
 
     Returns:
         The history, including epochs that were done before an interruption.
@@ -134,12 +133,12 @@ def train(
             store = Checkpoint(Path(checkpoint), run.settings())
             if resume:
                 run.take_up(store.load(model, run.optimiser), epochs)
-        while len(run.rows) < epochs and not run.out_of(patience):
-            row = run.epoch()
-            if store is not None:
-                store.save(run.rows, model, run.optimiser, run.best_epoch, run.best)
-            if progress is not None:
-                progress(len(run.rows), epochs, dict(row))
+        with (progress or Silent()).task("Training", epochs) as advance:
+            while len(run.rows) < epochs and not run.out_of(patience):
+                run.epoch()
+                if store is not None:
+                    store.save(run.rows, model, run.optimiser, run.best_epoch, run.best)
+                advance(len(run.rows), epochs)
         if run.best is not None:
             model.load_state_dict(run.best)
     return TrainingHistory(tuple(run.rows), run.best_epoch or len(run.rows), len(run.rows) < epochs)

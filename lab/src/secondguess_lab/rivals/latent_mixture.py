@@ -34,7 +34,7 @@ from secondguess import zoo
 from secondguess._device import pick_device
 from secondguess.errors import UserError
 from secondguess.images import ImageSet
-from secondguess.progress import Progress, Silent
+from secondguess.progress import Progress, Silent, Titled
 from secondguess.stress.ambiguous.base import AmbiguousGenerator, AmbiguousImages
 from secondguess.stress.ambiguous.comparison import figures, likeliest_pair
 from secondguess.training import Fleet, train_fleet
@@ -153,19 +153,18 @@ class LatentMixture(AmbiguousGenerator):
                 device=device,
                 after_epoch=advance,
             )
-        with progress.task("Training the ensemble", self.members * self.member_epochs) as advance:
-            ensemble = train_fleet(
-                lambda member_seed: _network(train, member_seed),
-                self.members,
-                known.images,
-                known.labels,
-                epochs=self.member_epochs,
-                batch_size=self.batch_size,
-                eps=1e-8,
-                seed=seed,
-                device=device,
-                progress=lambda done, total, _: advance(done, total),
-            )
+        ensemble = train_fleet(
+            lambda member_seed: _network(train, member_seed),
+            self.members,
+            known.images,
+            known.labels,
+            epochs=self.member_epochs,
+            batch_size=self.batch_size,
+            eps=1e-8,
+            seed=seed,
+            device=device,
+            progress=Titled(progress, "Training the ensemble"),
+        )
         return TrainedMixture(
             vae, Calibration.fit(vae, known.images, stretch=self.stretch, seed=seed), ensemble, device
         )

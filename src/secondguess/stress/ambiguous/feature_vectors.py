@@ -19,7 +19,7 @@ from secondguess.errors import UserError, require
 from secondguess.images import ImageSet
 from secondguess.model.classifier import Classifier
 from secondguess.model.observation import PENULTIMATE, Needs, Trace
-from secondguess.progress import Progress, Silent
+from secondguess.progress import Progress, Silent, Titled
 
 __all__ = ["features", "train_extractor"]
 
@@ -64,8 +64,8 @@ def features(
             raise UserError(f"There is no extractor {extractor!r}; there is 'classifier' and 'inception'.")
     if isinstance(extractor, Classifier):
         trace = Trace(PENULTIMATE, "flatten")
-        with (progress or Silent()).task("Looking for features", len(images)) as advance:
-            seen = extractor.observe(images, Needs(traces=frozenset({trace})), progress=advance)
+        told = Titled(progress or Silent(), "Looking for features")
+        seen = extractor.observe(images, Needs(traces=frozenset({trace})), progress=told)
         return np.asarray(seen.traces[trace], dtype=np.float64)
     rows = [np.asarray(extractor(part), dtype=np.float64) for part, _ in images.batches(BLOCK)]
     if any(part.ndim != 2 for part in rows) or sum(map(len, rows)) != len(images):
@@ -103,16 +103,15 @@ def train_extractor(
     known = train if len(rows) == len(train) else train.take(rows)
     name = "lenet" if min(train.shape[1:]) >= SMALLEST else "fully_connected"
     model = zoo.make(name, num_classes=train.num_classes, input_shape=train.shape, seed=seed)
-    with (progress or Silent()).task("Training an extractor of features", epochs) as advance:
-        fit(
-            model,
-            known.images,
-            known.labels,
-            epochs=epochs,
-            seed=seed,
-            device=device,
-            progress=lambda done, total, _row: advance(done, total),
-        )
+    fit(
+        model,
+        known.images,
+        known.labels,
+        epochs=epochs,
+        seed=seed,
+        device=device,
+        progress=Titled(progress or Silent(), "Training an extractor of features"),
+    )
     return Classifier(
         model, class_names=train.class_names, name="feature extractor", device=device, output_kind="logits"
     )
