@@ -161,7 +161,7 @@ def test_images_are_resized_as_when_the_guard_was_fitted(
     assert run("guard", "recalibrate", "guard", house / "fresh.npz", *model).code == 0
     assert judged() == judged("--resize", "crop"), "a guard that was calibrated anew remembers"
     wrong = run("guard", "judge", "guard", wide, *model, "--resize", "fold")
-    assert wrong.code == 2 and "The way of fitting 'fold' is not known" in wrong.err
+    assert wrong.code == 2 and "The way of resizing 'fold' is not known" in wrong.err
     card = tmp_path / "guard/guard.json"
     card.write_text(card.read_text().replace('"resized_by": "crop"', '"seed_of_yore": 0'))
     assert judged() == judged("--resize", "stretch"), "an older guard says nothing"

@@ -97,7 +97,7 @@ def test_an_embedded_name_wins_over_a_folder_and_says_so(tmp_path: Path, monkeyp
         ({"size": 0}, "size 0 was asked for"),
         ({"size": (3, 4, 5)}, "give one number or"),
         ({"channels": 2}, "2 channels were asked for"),
-        ({"fit": "squash"}, "'squash' is not known"),
+        ({"resize": "squash"}, "'squash' is not known"),
         ({"split": "dev"}, "no split 'dev'; choose one of test, train"),
     ],
 )

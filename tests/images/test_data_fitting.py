@@ -40,12 +40,12 @@ def test_grey_and_colour_change_into_each_other_as_in_pillow(rng: np.random.Gene
 def test_crop_keeps_the_centre_and_pad_adds_black(rng: np.random.Generator) -> None:
     image_set = colour(rng, 20, 30)
     pixels = image_set.materialise()
-    np.testing.assert_array_equal(conform(image_set, (3, 20, 20), fit="crop").materialise(), pixels[..., 5:25])
-    padded = conform(image_set, (3, 30, 30), fit="pad").materialise()
+    np.testing.assert_array_equal(conform(image_set, (3, 20, 20), resize="crop").materialise(), pixels[..., 5:25])
+    padded = conform(image_set, (3, 30, 30), resize="pad").materialise()
     np.testing.assert_array_equal(padded[:, :, 5:25], pixels)
     assert not padded[:, :, :5].any()
     assert not padded[:, :, 25:].any()
-    shrunk = conform(image_set, (3, 10, 10), fit="pad").materialise()
+    shrunk = conform(image_set, (3, 10, 10), resize="pad").materialise()
     np.testing.assert_array_equal(shrunk[:, :, 1:8], conform(image_set, (3, 7, 10)).materialise())
     assert not shrunk[:, :, [0, 8, 9]].any()
 
@@ -55,7 +55,7 @@ def test_crop_keeps_the_centre_and_pad_adds_black(rng: np.random.Generator) -> N
 def test_results_stay_in_range_and_do_not_depend_on_the_batch(
     rng: np.random.Generator, fit: str, shape: tuple[int, int, int]
 ) -> None:
-    image_set = conform(colour(rng), shape, fit=fit)  # type: ignore[arg-type]
+    image_set = conform(colour(rng), shape, resize=fit)  # type: ignore[arg-type]
     everything = image_set.materialise()
     assert everything.shape == (5, *shape)
     assert everything.dtype == np.float32
@@ -73,7 +73,7 @@ def test_a_constant_image_stays_constant() -> None:
 
 def test_impossible_wishes_are_refused(rng: np.random.Generator) -> None:
     with pytest.raises(UserError, match="fitting 'squash' is not known; use one of stretch, crop, pad"):
-        conform(colour(rng), (3, 4, 4), fit="squash")  # type: ignore[arg-type]
+        conform(colour(rng), (3, 4, 4), resize="squash")  # type: ignore[arg-type]
     with pytest.raises(UserError, match="must be at least 1"):
         conform(colour(rng), (3, 0, 4))
     four = ImageSet.from_arrays(np.zeros((2, 4, 8, 8), np.uint8), layout="NCHW")

@@ -107,7 +107,7 @@ def test_different_sizes_are_brought_to_the_most_common_one(tmp_path: Path, writ
         np.testing.assert_allclose(channel, np.asarray(shrunk) / 255, atol=1.01 / 255)
     np.testing.assert_array_equal(images.images[2], nchw(pixels[2]))
     assert load_images(tmp_path, channels=1).shape == (1, 4, 5)
-    sized = load_images(tmp_path, size=(3, 2), fit="pad")
+    sized = load_images(tmp_path, size=(3, 2), resize="pad")
     assert sized.shape == (3, 3, 2)
     assert sized.notes == ()
 
@@ -117,8 +117,8 @@ def test_loading_with_a_size_equals_conforming_afterwards(tmp_path: Path, write_
         write_image(tmp_path / f"{number}.png", (12, 9, 3))
     whole = load_images(tmp_path)
     for fit in ("stretch", "crop", "pad"):
-        at_once = load_images(tmp_path, size=5, channels=1, fit=fit)  # type: ignore[arg-type]
-        after = conform(whole, (1, 5, 5), fit=fit)  # type: ignore[arg-type]
+        at_once = load_images(tmp_path, size=5, channels=1, resize=fit)  # type: ignore[arg-type]
+        after = conform(whole, (1, 5, 5), resize=fit)  # type: ignore[arg-type]
         np.testing.assert_array_equal(at_once.materialise(), after.materialise())
 
 

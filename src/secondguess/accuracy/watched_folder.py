@@ -28,7 +28,7 @@ from secondguess.model.observation import Observation
 from secondguess.progress import Progress, Titled
 
 if TYPE_CHECKING:
-    from secondguess.images.fitting import Fit
+    from secondguess.images.fitting import Resizing
     from secondguess.model.classifier import Classifier
 
 __all__ = ["WatchedFolder", "holds_images"]
@@ -44,18 +44,24 @@ class WatchedFolder:
         folder: all images in it and below, hidden ones left out.
         classifier: looks at them.
         like: what they are brought to the shape of, and whose classes they have.
-        fit: how, see `secondguess.images.fitting`.
+        resize: how, see `secondguess.images.fitting`.
         skip_bad: whether files that cannot be read are left out and named in `unreadable`.
     """
 
     def __init__(
-        self, folder: Path, classifier: Classifier, like: ImageSet, *, fit: Fit = "stretch", skip_bad: bool = False
+        self,
+        folder: Path,
+        classifier: Classifier,
+        like: ImageSet,
+        *,
+        resize: Resizing = "stretch",
+        skip_bad: bool = False,
     ) -> None:
         if not folder.is_dir():
             raise UserError(f"There is no folder {folder} for images to arrive in.")
         self.folder = folder
         self.unreadable: tuple[str, ...] = ()
-        self._classifier, self._like, self._fit, self._skip_bad = classifier, like, fit, skip_bad
+        self._classifier, self._like, self._resize, self._skip_bad = classifier, like, resize, skip_bad
         self._seen: dict[File, NDArray[np.float64]] = {}
 
     def __len__(self) -> int:
@@ -85,7 +91,7 @@ class WatchedFolder:
     def forget_unreadable(self) -> None:
         """Forget the images that can no longer be read, so that the next look tries them again."""
         files = list(self._seen)
-        for row in FileSource([path for path, _, _ in files], self._like.shape, self._fit).unreadable():
+        for row in FileSource([path for path, _, _ in files], self._like.shape, self._resize).unreadable():
             del self._seen[files[row]]
 
     def observation(self) -> Observation:
@@ -103,7 +109,7 @@ class WatchedFolder:
         self.unreadable = ()
         if not files or not self._skip_bad:
             return list(files)
-        source = FileSource([path for path, _, _ in files], self._like.shape, self._fit)
+        source = FileSource([path for path, _, _ in files], self._like.shape, self._resize)
         bad = source.unreadable()
         self.unreadable = tuple(bad.values())
         return [file for row, file in enumerate(files) if row not in bad]
@@ -111,7 +117,7 @@ class WatchedFolder:
     def _images(self, files: Sequence[File]) -> ImageSet:
         paths = [path for path, _, _ in files]
         return ImageSet(
-            images=FileSource(paths, self._like.shape, self._fit),
+            images=FileSource(paths, self._like.shape, self._resize),
             labels=np.full(len(paths), -1, dtype=np.int64),
             class_names=self._like.class_names,
             name=str(self.folder),

@@ -36,7 +36,7 @@ from secondguess.errors import UserError
 
 if TYPE_CHECKING:
     from secondguess.images import ImageSource
-    from secondguess.images.fitting import Fit
+    from secondguess.images.fitting import Resizing
 
 __all__ = ["app"]
 
@@ -167,7 +167,7 @@ def recalibrate(
 
     loaded = open_guard(guard, model)
     channels, *sides = loaded.shape
-    loading: dict[str, Any] = {"size": tuple(sides), "channels": channels, "fit": resizing(loaded, resize)}
+    loading: dict[str, Any] = {"size": tuple(sides), "channels": channels, "resize": resizing(loaded, resize)}
     images = load_images(nominal, **loading, skip_bad=skip_bad)
     loaded.recalibrate(images).save(guard)
     if common.json:
@@ -206,7 +206,7 @@ app.command("serve")(guard_service.serve)
 app.command("watch")(guard_service.watch)
 
 
-def _named(places: list[str], shape: tuple[int, int, int], fit: Fit) -> list[tuple[list[str], ImageSource]]:
+def _named(places: list[str], shape: tuple[int, int, int], resize: Resizing) -> list[tuple[list[str], ImageSource]]:
     """What is to be judged: the names of images, and where they are read from."""
     from secondguess.images import load_images
     from secondguess.images.decode import EXTENSIONS
@@ -218,10 +218,10 @@ def _named(places: list[str], shape: tuple[int, int, int], fit: Fit) -> list[tup
         raise UserError(f"There is no image {missing}.")
     found: list[tuple[list[str], ImageSource]] = []
     if files:
-        found.append(([str(path) for path in files], FileSource(files, shape, fit)))
+        found.append(([str(path) for path in files], FileSource(files, shape, resize)))
     for place in places:
         if place not in map(str, files):
-            images = load_images(place, size=tuple(sides), channels=channels, fit=fit)  # type: ignore[arg-type]
+            images = load_images(place, size=tuple(sides), channels=channels, resize=resize)  # type: ignore[arg-type]
             names = images.ids or tuple(f"{place}[{row}]" for row in range(len(images)))
             found.append((list(names), images.images))
     return found

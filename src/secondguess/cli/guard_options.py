@@ -13,7 +13,7 @@ from secondguess.errors import UserError
 
 if TYPE_CHECKING:
     from secondguess.guard.guard import Guard
-    from secondguess.images.fitting import Fit
+    from secondguess.images.fitting import Resizing
 
 __all__ = ["Folder", "GuardModel", "GuardOptions", "Resize", "open_guard", "resizing"]
 
@@ -107,8 +107,8 @@ def open_guard(folder: Path, model: GuardModel) -> Guard:
     return Guard.load(folder, model.model, **model.changes())
 
 
-def resizing(guard: Guard, given: str | None) -> Fit:
+def resizing(guard: Guard, given: str | None) -> Resizing:
     """How images for a guard are resized: as asked for, else as those that it was fitted on."""
-    from secondguess.images.fitting import check_fit
+    from secondguess.images.fitting import check_resize
 
-    return check_fit(given or guard.resized_by)
+    return check_resize(given or guard.resized_by)

@@ -75,7 +75,7 @@ def serve(
     for module in ("fastapi", "uvicorn", "prometheus_client", "python_multipart"):
         require(module, "app")
     from secondguess.database import public_name
-    from secondguess.images.fitting import check_fit
+    from secondguess.images.fitting import check_resize
     from secondguess.service.api import Service
     from secondguess.service.judge_worker import Subject
     from secondguess.service.limits import Limits
@@ -83,7 +83,7 @@ def serve(
     from secondguess.service.server import bind, read_token, run
 
     if resize is not None:
-        check_fit(resize)
+        check_resize(resize)
     body = int(max_body * 1e6)
     limits = Limits(body=body, bodies=max(body, Limits.bodies), pixels=max_pixels, images=max_images)
     token = read_token(token_file)
@@ -92,7 +92,7 @@ def serve(
     listening = bind(host, port, exposed=exposed)
     try:
         loaded = open_guard(guard, model)
-        service = Service(Subject.of(loaded), Records(kept), token, fit=resizing(loaded, resize), **options)
+        service = Service(Subject.of(loaded), Records(kept), token, resize=resizing(loaded, resize), **options)
     except BaseException:
         listening.close()
         raise

@@ -171,10 +171,8 @@ class LoadingOptions(InputOptions):
 
     def arguments(self, classifier: Classifier | None = None) -> dict[str, Any]:
         """The arguments of `load`: as the options say, else as the model wants its images."""
-        changes = self.changes()
-        if "resize" in changes:
-            changes["fit"] = changes.pop("resize")
-        return (classifier.loading if classifier is not None else {}) | changes | {"skip_bad": self.skip_bad}
+        known = classifier.loading if classifier is not None else {}
+        return known | self.changes() | {"skip_bad": self.skip_bad}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,14 +24,14 @@ from numpy.typing import NDArray
 
 from secondguess.errors import UserError
 from secondguess.images.decode import decode, from_picture, is_picture
-from secondguess.images.fitting import Fit, check_fit, fit_image
+from secondguess.images.fitting import Resizing, check_resize, fit_image
 from secondguess.images.image_set import ImageSet
 from secondguess.images.sources import ArraySource, Floats, ImageSource, Shape, channel_axis, check_range
 
 __all__ = ["as_batch", "as_source", "read"]
 
 
-def read(image: Any, shape: Shape | None = None, resize: Fit = "stretch", *, name: str = "") -> Floats:
+def read(image: Any, shape: Shape | None = None, resize: Resizing = "stretch", *, name: str = "") -> Floats:
     """Read one picture as float32 (C, H, W) in [0, 1].
 
     Args:
@@ -45,10 +45,12 @@ def read(image: Any, shape: Shape | None = None, resize: Fit = "stretch", *, nam
     """
     name = name or (os.fspath(image) if isinstance(image, str | os.PathLike) else "the picture given")
     pixels = from_picture(image, name) if is_picture(image) else decode(image, name)
-    return pixels if shape is None else fit_image(pixels, shape, check_fit(resize))
+    return pixels if shape is None else fit_image(pixels, shape, check_resize(resize))
 
 
-def as_batch(images: Any, shape: Shape | None = None, resize: Fit = "stretch", *, who: str = "The model") -> Floats:
+def as_batch(
+    images: Any, shape: Shape | None = None, resize: Resizing = "stretch", *, who: str = "The model"
+) -> Floats:
     """One image or several as float32 (n, C, H, W) in [0, 1]; the module's description has the rules.
 
     Args:
@@ -65,7 +67,7 @@ def as_batch(images: Any, shape: Shape | None = None, resize: Fit = "stretch", *
 
 
 def as_source(
-    images: Any, shape: Shape | None = None, resize: Fit = "stretch", *, who: str = "The model"
+    images: Any, shape: Shape | None = None, resize: Resizing = "stretch", *, who: str = "The model"
 ) -> ImageSource:
     """The same images as a source, which reads a few at a time: arrays are neither copied nor converted as a whole.
 
@@ -79,7 +81,7 @@ def as_source(
     return source
 
 
-def _source(images: Any, shape: Shape | None, resize: Fit, who: str) -> ImageSource:
+def _source(images: Any, shape: Shape | None, resize: Resizing, who: str) -> ImageSource:
     if isinstance(images, ImageSet):
         return images.images
     if isinstance(images, ImageSource):
@@ -92,7 +94,7 @@ def _source(images: Any, shape: Shape | None, resize: Fit, who: str) -> ImageSou
     return ArraySource(_in_order(array, shape, who) if shape else _by_rule(array), "NCHW")
 
 
-def _one(image: Any, shape: Shape | None, resize: Fit, who: str) -> Floats:
+def _one(image: Any, shape: Shape | None, resize: Resizing, who: str) -> Floats:
     """An element of a list: one image, or a batch with four axes."""
     if isinstance(image, str | bytes | os.PathLike | Mapping | ImageSet | ImageSource) or is_picture(image):
         return as_batch(image, shape, resize, who=who)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from secondguess.errors import UserError
 from secondguess.images.decode import BadImage, Header, decode, look
-from secondguess.images.fitting import Fit, check_fit, fit_image
+from secondguess.images.fitting import Resizing, check_resize, fit_image
 from secondguess.images.image_set import ImageSet
 from secondguess.images.sources import Floats, Shape, Source
 
@@ -30,17 +30,17 @@ class Options:
     Attributes:
         size: (height, width), one number for a square, or None for the most common size.
         channels: 1, 3, or None for grey only where all images looked at are grey.
-        fit: how an image of other proportions is fitted, see `secondguess.images.fitting`.
+        resize: how an image of other proportions is fitted, see `secondguess.images.fitting`.
         skip_bad: decode every image while loading and leave out those that cannot be read.
     """
 
     size: int | tuple[int, int] | None = None
     channels: int | None = None
-    fit: Fit = "stretch"
+    resize: Resizing = "stretch"
     skip_bad: bool = False
 
     def __post_init__(self) -> None:
-        check_fit(self.fit)
+        check_resize(self.resize)
         if self.channels not in (None, 1, 3):
             raise UserError(f"{self.channels} channels were asked for; use 1 (grey), 3 (colour) or neither.")
         if self.size is not None and (len(self.sides or ()) != 2 or min(self.sides or (0,)) < 1):
@@ -57,12 +57,12 @@ class EncodedSource(Source):
 
     Args:
         shape: the (C, H, W) that every image is given.
-        fit: how, see `secondguess.images.fitting`.
+        resize: how, see `secondguess.images.fitting`.
     """
 
-    def __init__(self, shape: Shape, fit: Fit) -> None:
+    def __init__(self, shape: Shape, resize: Resizing) -> None:
         self.shape = shape
-        self._fit = fit
+        self._resize = resize
 
     @abstractmethod
     def cells(self, rows: NDArray[np.int64]) -> Iterator[tuple[Any, str]]:
@@ -72,7 +72,7 @@ class EncodedSource(Source):
         positions = np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else rows
         out = np.empty((len(positions), *self.shape), dtype=np.float32)
         for target, (cell, name) in zip(out, self.cells(positions), strict=True):
-            target[:] = fit_image(decode(cell, name), self.shape, self._fit)
+            target[:] = fit_image(decode(cell, name), self.shape, self._resize)
         return out
 
     def unreadable(self) -> dict[int, str]:
@@ -94,11 +94,11 @@ class FileSource(EncodedSource):
     Args:
         files: the n paths.
         shape: the (C, H, W) that every image is given.
-        fit: how, see `secondguess.images.fitting`.
+        resize: how, see `secondguess.images.fitting`.
     """
 
-    def __init__(self, files: Sequence[Path], shape: Shape, fit: Fit = "stretch") -> None:
-        super().__init__(shape, fit)
+    def __init__(self, files: Sequence[Path], shape: Shape, resize: Resizing = "stretch") -> None:
+        super().__init__(shape, resize)
         self._files = tuple(files)
 
     def __len__(self) -> int:
@@ -134,7 +134,7 @@ def choose_shape(cells: Iterable[tuple[Any, str]], options: Options) -> tuple[Sh
     if options.sides is None and len(sizes) > 1:
         notes = (
             f"The images differ in size ({len(sizes)} sizes among {len(headers)} looked at): all are "
-            f"brought to the most common one, {height}x{width} pixels (height x width), by {options.fit}.",
+            f"brought to the most common one, {height}x{width} pixels (height x width), by {options.resize}.",
         )
     return (channels, height, width), notes
 

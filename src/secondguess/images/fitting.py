@@ -17,32 +17,32 @@ from secondguess.errors import UserError
 from secondguess.images.image_set import ImageSet
 from secondguess.images.sources import Floats, ImageSource, Shape, Source
 
-__all__ = ["ConformedSource", "Fit", "check_fit", "conform", "fit_image"]
+__all__ = ["ConformedSource", "Resizing", "check_resize", "conform", "fit_image"]
 
-Fit = Literal["stretch", "crop", "pad"]
+Resizing = Literal["stretch", "crop", "pad"]
 LUMA = np.array([0.299, 0.587, 0.114], dtype=np.float32)
 
 
-def conform(image_set: ImageSet, shape: Shape, *, fit: Fit = "stretch") -> ImageSet:
+def conform(image_set: ImageSet, shape: Shape, *, resize: Resizing = "stretch") -> ImageSet:
     """Make every image of a set fit a model's input; the set itself where it already does.
 
     Args:
         image_set: the set.
         shape: the (C, H, W) wanted.
-        fit: "stretch" changes the proportions, "crop" keeps the centre, "pad" adds black borders.
+        resize: "stretch" changes the proportions, "crop" keeps the centre, "pad" adds black borders.
     """
-    check_fit(fit)
+    check_resize(resize)
     shape = (int(shape[0]), int(shape[1]), int(shape[2]))
     if shape == image_set.shape:
         return image_set
-    return replace(image_set, images=ConformedSource(image_set.images, shape, fit))
+    return replace(image_set, images=ConformedSource(image_set.images, shape, resize))
 
 
-def check_fit(fit: str) -> Fit:
+def check_resize(resize: str) -> Resizing:
     """The way of fitting, if there is such a one."""
-    if fit not in get_args(Fit):
-        raise UserError(f"The way of fitting {fit!r} is not known; use one of {', '.join(get_args(Fit))}.")
-    return cast("Fit", fit)
+    if resize not in get_args(Resizing):
+        raise UserError(f"The way of resizing {resize!r} is not known; use one of {', '.join(get_args(Resizing))}.")
+    return cast("Resizing", resize)
 
 
 class ConformedSource(Source):
@@ -51,13 +51,13 @@ class ConformedSource(Source):
     Args:
         source: where the images come from.
         shape: the (C, H, W) wanted; C may differ from the source's only between 1 and 3.
-        fit: see `conform`.
+        resize: see `conform`.
     """
 
-    def __init__(self, source: ImageSource, shape: Shape, fit: Fit) -> None:
+    def __init__(self, source: ImageSource, shape: Shape, resize: Resizing) -> None:
         _check_shapes(source.shape, shape)
         self._source = source
-        self._fit = fit
+        self._resize = resize
         self.shape = shape
 
     def __len__(self) -> int:
@@ -68,29 +68,29 @@ class ConformedSource(Source):
         images = self._source[rows]
         out = np.empty((len(images), *self.shape), dtype=np.float32)
         for target, image in zip(out, images, strict=True):
-            target[:] = fit_image(image, self.shape, self._fit)
+            target[:] = fit_image(image, self.shape, self._resize)
         return out
 
 
-def fit_image(image: Floats, shape: Shape, fit: Fit) -> Floats:
+def fit_image(image: Floats, shape: Shape, resize: Resizing) -> Floats:
     """Fit one image (c, h, w) into (C, H, W); one that has the right size already is not resampled."""
     channels, height, width = shape
     if image.shape[0] == 3 and channels == 1:
         image = np.einsum("chw,c->hw", image, LUMA)[None]
     if image.shape[1:] != (height, width):
-        image = np.stack([_resize(plane, height, width, fit) for plane in image])
+        image = np.stack([_resize(plane, height, width, resize) for plane in image])
     if image.shape[0] == 1 and channels == 3:
         image = np.repeat(image, 3, axis=0)
     return np.clip(image, 0, 1)
 
 
-def _resize(plane: Floats, height: int, width: int, fit: Fit) -> Floats:
+def _resize(plane: Floats, height: int, width: int, resize: Resizing) -> Floats:
     h, w = plane.shape
     picture = Image.fromarray(np.ascontiguousarray(plane))
     bilinear = Image.Resampling.BILINEAR
-    if fit == "stretch":
+    if resize == "stretch":
         return np.asarray(picture.resize((width, height), bilinear))
-    if fit == "crop":
+    if resize == "crop":
         scale = max(height / h, width / w)
         half_w, half_h = min(w, width / scale) / 2, min(h, height / scale) / 2
         box = (w / 2 - half_w, h / 2 - half_h, w / 2 + half_w, h / 2 + half_h)

@@ -55,7 +55,7 @@ def _image_set(
     if listing.others:
         notes = (*notes, f"{listing.others} files that are not {', '.join(EXTENSIONS)} images were ignored.")
     image_set = ImageSet(
-        images=FileSource(listing.files, shape, options.fit),
+        images=FileSource(listing.files, shape, options.resize),
         labels=np.array(listing.labels, dtype=np.int64),
         class_names=listing.class_names,
         name=root.name if split == "all" else f"{root.name}/{split}",

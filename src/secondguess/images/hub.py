@@ -16,7 +16,7 @@ from secondguess.errors import UserError, require
 from secondguess.images import tabular
 from secondguess.images.dataset import canonical_split
 from secondguess.images.encoded import LOOK, EncodedSource, Options, choose_shape, evenly, without_bad
-from secondguess.images.fitting import Fit
+from secondguess.images.fitting import Resizing
 from secondguess.images.image_set import ImageSet
 from secondguess.images.sources import Shape
 
@@ -31,11 +31,13 @@ class HubSource(EncodedSource):
         column: the image column.
         name: what to call the data set in an error.
         shape: the (C, H, W) that every image is given.
-        fit: how, see `secondguess.images.fitting`.
+        resize: how, see `secondguess.images.fitting`.
     """
 
-    def __init__(self, dataset: Any, column: str, name: str, shape: Shape = (1, 1, 1), fit: Fit = "stretch") -> None:
-        super().__init__(shape, fit)
+    def __init__(
+        self, dataset: Any, column: str, name: str, shape: Shape = (1, 1, 1), resize: Resizing = "stretch"
+    ) -> None:
+        super().__init__(shape, resize)
         dataset = dataset.with_format(None).select_columns([column])
         library = require("datasets", "hub")
         if isinstance(dataset.features[column], library.Image):
@@ -85,7 +87,7 @@ def from_datasets(splits: Mapping[str, Any], name: str, options: Options | None 
     small = tabular.small_columns(schema, column)
     tables = {key: split.select_columns(small).with_format("arrow")[:] for key, split in splits.items()}
     class_names = tabular.names_for(tables.values(), features)
-    sources = {key: HubSource(split, column, name, fit=options.fit) for key, split in splits.items()}
+    sources = {key: HubSource(split, column, name, resize=options.resize) for key, split in splits.items()}
     looked_at = (cell for source in sources.values() for cell in source.cells(evenly(len(source), LOOK // 4)))
     shape, notes = choose_shape(looked_at, options)
     parts = {}

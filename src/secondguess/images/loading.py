@@ -14,7 +14,7 @@ from secondguess.images.batches import as_source
 from secondguess.images.dataset import Dataset, assemble
 from secondguess.images.embedded import EMBEDDED
 from secondguess.images.encoded import Options
-from secondguess.images.fitting import Fit, conform
+from secondguess.images.fitting import Resizing, conform
 from secondguess.images.folders import read_folder
 from secondguess.images.hub import read_hub
 from secondguess.images.idx import has_idx, read_idx
@@ -42,7 +42,7 @@ def load(
     *,
     size: int | tuple[int, int] | None = None,
     channels: Literal[1, 3] | None = None,
-    fit: Fit = "stretch",
+    resize: Resizing = "stretch",
     skip_bad: bool = False,
     split: str | None = None,
 ) -> Dataset:
@@ -56,12 +56,12 @@ def load(
             where they differ.
         channels: 1 for grey, 3 for colour; by default as they are, grey only if all images looked at are
             grey.
-        fit: how an image of other proportions is fitted: "stretch", "crop" or "pad".
+        resize: how an image of other proportions is fitted: "stretch", "crop" or "pad".
         skip_bad: leave out image files that cannot be read instead of stopping at the first; they are named
             in `Dataset.skipped`.
         split: the split to test on; by default test, else validation, else the only one.
     """
-    options = Options(size, channels, fit, skip_bad)
+    options = Options(size, channels, resize, skip_bad)
     name, parts = _read(name_or_path, options)
     parts = {key: _with_options(part, options) for key, part in parts.items()}
     return assemble(name, parts, split)
@@ -72,7 +72,7 @@ def load_images(
     *,
     size: int | tuple[int, int] | None = None,
     channels: Literal[1, 3] | None = None,
-    fit: Fit = "stretch",
+    resize: Resizing = "stretch",
     skip_bad: bool = False,
     split: str | None = None,
 ) -> ImageSet:
@@ -80,7 +80,7 @@ def load_images(
 
     The arguments are those of `load`.
     """
-    return load(name_or_path, size=size, channels=channels, fit=fit, skip_bad=skip_bad, split=split).test
+    return load(name_or_path, size=size, channels=channels, resize=resize, skip_bad=skip_bad, split=split).test
 
 
 def as_image_set(images: Any, shape: Shape | None = None, **loading: Any) -> ImageSet:
@@ -104,7 +104,7 @@ def as_image_set(images: Any, shape: Shape | None = None, **loading: Any) -> Ima
 def _with_options(part: ImageSet, options: Options) -> ImageSet:
     channels, height, width = part.shape
     height, width = options.sides or (height, width)
-    return conform(part, (options.channels or channels, height, width), fit=options.fit)
+    return conform(part, (options.channels or channels, height, width), resize=options.resize)
 
 
 def _read(name_or_path: str | os.PathLike[str], options: Options) -> tuple[str, dict[str, ImageSet]]:

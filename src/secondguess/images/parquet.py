@@ -22,7 +22,7 @@ from secondguess.errors import UserError, require
 from secondguess.images import tabular
 from secondguess.images.dataset import canonical_split
 from secondguess.images.encoded import LOOK, EncodedSource, Options, choose_shape, without_bad
-from secondguess.images.fitting import Fit
+from secondguess.images.fitting import Resizing
 from secondguess.images.image_set import ImageSet
 from secondguess.images.sources import Shape
 
@@ -38,11 +38,13 @@ class ParquetSource(EncodedSource):
         files: the files, in order.
         column: the image column.
         shape: the (C, H, W) that every image is given.
-        fit: how, see `secondguess.images.fitting`.
+        resize: how, see `secondguess.images.fitting`.
     """
 
-    def __init__(self, files: Sequence[Path], column: str, shape: Shape = (1, 1, 1), fit: Fit = "stretch") -> None:
-        super().__init__(shape, fit)
+    def __init__(
+        self, files: Sequence[Path], column: str, shape: Shape = (1, 1, 1), resize: Resizing = "stretch"
+    ) -> None:
+        super().__init__(shape, resize)
         self._column = column
         self._groups: list[tuple[Path, int]] = []
         sizes = []
@@ -106,7 +108,7 @@ def read_parquet(path: Path, options: Options) -> dict[str, ImageSet]:
     column = tabular.image_column(schema, features, str(first))
     tables = {key: _small_table(files, tabular.small_columns(schema, column)) for key, files in groups.items()}
     class_names = tabular.names_for(tables.values(), features)
-    sources = {key: ParquetSource(files, column, fit=options.fit) for key, files in groups.items()}
+    sources = {key: ParquetSource(files, column, resize=options.resize) for key, files in groups.items()}
     looked_at = (cell for source in sources.values() for cell in source.cells(source.first_rows()))
     shape, notes = choose_shape(looked_at, options)
     parts = {}

@@ -144,12 +144,12 @@ class Classifier:
 
     @property
     def loading(self) -> dict[str, Any]:
-        """How images are loaded for this model: the arguments `size`, `channels` and `fit` of `secondguess.load`."""
+        """How images are loaded for this model: the arguments `size`, `channels` and `resize` of `secondguess.load`."""
         known, shape = self.description, self.input_shape
         return {
             "size": known.size or (shape and shape[1:]),
             "channels": known.channels or (shape and shape[0]),
-            "fit": known.resize,
+            "resize": known.resize,
         }
 
     def __repr__(self) -> str:
@@ -364,9 +364,9 @@ class Classifier:
     def source(self, images: Any) -> ImageSource:
         """The images as a source, in any form that `observe` takes, if the model takes their shape."""
         from secondguess.images import as_source
-        from secondguess.images.fitting import check_fit
+        from secondguess.images.fitting import check_resize
 
-        return as_source(images, self.input_shape, check_fit(self.description.resize), who=self.name)
+        return as_source(images, self.input_shape, check_resize(self.description.resize), who=self.name)
 
     def _resolve(self, trace: Trace, shape: tuple[int, ...]) -> str:
         """The name under which the backend knows the layer of a trace."""

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from secondguess.errors import UserError
 from secondguess.images.batches import as_batch
-from secondguess.images.fitting import check_fit
+from secondguess.images.fitting import check_resize
 from secondguess.images.sources import ArraySource
 from secondguess.model.observation import Needs, Observation, Trace
 
@@ -53,7 +53,7 @@ class Session:
         self.classifier, self.needs, self.shape = classifier, needs, shape
         # Found out once: `normalised` looks at mean and std for every image.
         self._plain = not classifier.mean.any() and bool((classifier.std == 1).all())
-        self._resize = check_fit(classifier.description.resize)
+        self._resize = check_resize(classifier.description.resize)
         self._opening = threading.Lock()
         self._recorder: Recorder | None = None
         self._closed = False

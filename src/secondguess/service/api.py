@@ -25,7 +25,7 @@ from starlette.requests import ClientDisconnect
 
 from secondguess import __version__
 from secondguess.database import DatabaseFailed
-from secondguess.images.fitting import Fit
+from secondguess.images.fitting import Resizing
 from secondguess.images.sources import Floats
 from secondguess.service.batching import Batcher, Busy
 from secondguess.service.judge_worker import Job, JudgeWorker, Subject
@@ -53,7 +53,7 @@ class Service:
         token: without which nobody is served.
         limits: of requests.
         thumbnails: whether a small picture of every image with an alarm is kept.
-        fit: how pictures of other proportions are brought to the model's shape.
+        resize: how pictures of other proportions are brought to the model's shape.
         wait: seconds that a request waits for others to be judged together with.
     """
 
@@ -65,10 +65,10 @@ class Service:
         *,
         limits: Limits | None = None,
         thumbnails: bool = False,
-        fit: Fit = "stretch",
+        resize: Resizing = "stretch",
         wait: float = WAIT,
     ) -> None:
-        self.subject, self.records, self.token, self.fit = subject, records, token, fit
+        self.subject, self.records, self.token, self.resize = subject, records, token, resize
         self.limits = limits or Limits()
         self.door = BodyReader(self.limits)
         self.metrics = Metrics(subject.rate, lambda: float(self.batcher.images))
@@ -119,7 +119,7 @@ class Service:
             raise Refused(
                 415, f"The content type {kind[:80]!r} is not understood; send image/..., multipart/form-data or JSON."
             )
-        return await loop.run_in_executor(self._decoders, from_pictures, pictures, shape, self.fit, self.limits)
+        return await loop.run_in_executor(self._decoders, from_pictures, pictures, shape, self.resize, self.limits)
 
 
 def service_app(service: Service) -> FastAPI:

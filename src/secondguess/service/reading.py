@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from secondguess.errors import UserError
 from secondguess.images import as_batch, read
 from secondguess.images.decode import BadImage, look
-from secondguess.images.fitting import Fit
+from secondguess.images.fitting import Resizing
 from secondguess.images.sources import Floats, Shape
 from secondguess.service.limits import Limits, Refused
 
@@ -59,11 +59,11 @@ async def uploaded(headers: Headers, body: bytes, limits: Limits) -> list[bytes]
         await form.close()
 
 
-def from_pictures(files: Sequence[bytes], shape: Shape, fit: Fit, limits: Limits) -> Floats:
+def from_pictures(files: Sequence[bytes], shape: Shape, resize: Resizing, limits: Limits) -> Floats:
     """Picture files as the model takes them."""
     if len(files) > limits.images:
         raise _too_many(limits)
-    return np.stack([_from_picture(file, place, shape, fit, limits) for place, file in enumerate(files, start=1)])
+    return np.stack([_from_picture(file, place, shape, resize, limits) for place, file in enumerate(files, start=1)])
 
 
 def from_json(body: bytes, shape: Shape, limits: Limits) -> Floats:
@@ -117,7 +117,7 @@ def _numbers(value: Any) -> NDArray[np.float64]:
     return array.astype(np.float64)
 
 
-def _from_picture(file: bytes, place: int, shape: Shape, fit: Fit, limits: Limits) -> Floats:
+def _from_picture(file: bytes, place: int, shape: Shape, resize: Resizing, limits: Limits) -> Floats:
     name = f"image {place}"
     try:
         header = look(file, name)
@@ -127,7 +127,7 @@ def _from_picture(file: bytes, place: int, shape: Shape, fit: Fit, limits: Limit
                 f"Image {place} has {header.width} x {header.height} pixels, but at most {limits.pixels:,} are allowed "
                 f"and {limits.side:,} on a side; make it smaller.",
             )
-        return read(file, shape, fit, name=name)
+        return read(file, shape, resize, name=name)
     except BadImage:
         raise Refused(422, f"Image {place} cannot be read; send a {FORMATS} file that is whole.") from None
     except UserError as error:
