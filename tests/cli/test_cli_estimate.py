@@ -333,7 +333,7 @@ def test_a_watch_reports_what_came_while_another_image_broke(tmp_path, house, cl
 
     class StandIn:
         training = Observation(np.eye(10), images=load_images(house / "val.npz").head(10))
-        loading: ClassVar = {"fit": "stretch"}
+        loading: ClassVar = {"resize": "stretch"}
         _arriving = AccuracyMonitor._arriving
 
         def estimate(self, seen: Observation) -> tuple[str, ...]:

@@ -141,7 +141,7 @@ def test_a_model_by_import_beside_the_file_from_anywhere(
     same = Classifier(model, mean=0.5, std=0.25)
     np.testing.assert_allclose(opened.predict(images), same.predict(images), rtol=1e-6)
     assert opened.class_names == ("a", "b", "c") and opened.input_shape == (1, 8, 8)
-    assert opened.loading == {"size": (8, 8), "channels": 1, "fit": "stretch"}
+    assert opened.loading == {"size": (8, 8), "channels": 1, "resize": "stretch"}
     assert opened.name == "described_models:make"
     other = Classifier.open("home/model.toml", mean=0, classes=["x", "y", "z"], batch_size=3)
     assert other.class_names == ("x", "y", "z") and other.description.std == (0.25,) and other.batch_size == 3

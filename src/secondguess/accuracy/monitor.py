@@ -184,7 +184,7 @@ class AccuracyMonitor:
 
     def _arriving(self, folder: Path, *, skip_bad: bool) -> WatchedFolder:
         like = self.training.require_images("Watching a folder")
-        return WatchedFolder(folder, self.classifier, like, fit=self.loading["fit"], skip_bad=skip_bad)
+        return WatchedFolder(folder, self.classifier, like, resize=self.loading["resize"], skip_bad=skip_bad)
 
     def _judged(self, operation: Observation) -> Iterator[JudgedWrong]:
         """The predictions judged wrong, in the order of the images."""

@@ -148,7 +148,7 @@ def _labelled(classifier: Classifier, data: Any, loading: dict[str, Any], most: 
     if not isinstance(images, ImageSet):
         images = load_images(images, **classifier.loading | loading)
     if classifier.input_shape is not None:
-        images = conform(images, classifier.input_shape, fit=classifier.description.resize)  # type: ignore[arg-type]
+        images = conform(images, classifier.input_shape, resize=classifier.description.resize)  # type: ignore[arg-type]
     known = np.flatnonzero(images.labels >= 0)
     if len(known) == 0:
         raise UserError(f"{images.name} has no labels; a model is checked on labelled images.")
