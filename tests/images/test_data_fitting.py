@@ -72,7 +72,7 @@ def test_a_constant_image_stays_constant() -> None:
 
 
 def test_impossible_wishes_are_refused(rng: np.random.Generator) -> None:
-    with pytest.raises(UserError, match="fitting 'squash' is not known; use one of stretch, crop, pad"):
+    with pytest.raises(UserError, match="resizing 'squash' is not known; use one of stretch, crop, pad"):
         conform(colour(rng), (3, 4, 4), resize="squash")  # type: ignore[arg-type]
     with pytest.raises(UserError, match="must be at least 1"):
         conform(colour(rng), (3, 0, 4))
