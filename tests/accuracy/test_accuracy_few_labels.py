@@ -164,7 +164,7 @@ def test_bad_input() -> None:
     labelling = FewLabels(simple_random(EXPECTED), predictions)
     assert (labelling.estimate().low, labelling.estimate().high) == (0.0, 1.0)
     images = labelling.ask(3)
-    with pytest.raises(UserError, match="Labels of 2 images were told, but not of those that ask"):
+    with pytest.raises(UserError, match="Labels of 2 images were given, but not of those that ask"):
         labelling.tell(images[1:], predictions[:2])
     with pytest.raises(UserError, match="every image that was asked for needs its label"):
         labelling.tell(images, np.array([0, -1, 0]))

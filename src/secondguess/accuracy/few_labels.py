@@ -52,7 +52,7 @@ class LabelPlan:
 
 
 class FewLabels:
-    """Ask for images, tell their labels, and read the estimate whenever it pleases.
+    """Ask for images, tell their labels, and read the estimate at any time.
 
     Args:
         design: how images are chosen.
@@ -75,7 +75,7 @@ class FewLabels:
 
     @property
     def labelled(self) -> int:
-        """How many labels have been told."""
+        """How many labels have been given."""
         return len(self._values)
 
     def ask(self, n: int) -> NDArray[np.int64]:
@@ -94,7 +94,7 @@ class FewLabels:
         asked = [index for index, _ in self._pending[: len(indices)]]
         if asked != np.asarray(indices).tolist() or len(indices) != len(labels):
             raise UserError(
-                f"Labels of {len(indices)} images were told, but not of those that ask() gave, in its order; "
+                f"Labels of {len(indices)} images were given, but not of those that ask() gave, in its order; "
                 "label all of them, one label each."
             )
         if (np.asarray(labels) < 0).any():
@@ -104,7 +104,7 @@ class FewLabels:
             self._learn(index, chance, int(self.predictions[index] != label))
 
     def estimate(self) -> Estimate:
-        """The accuracy, from the labels told so far."""
+        """The accuracy, from the labels given so far."""
         error = float(np.mean(self._values)) if self._values else float(self.design.expected.mean())
         low, high = self._sequence.low, self._sequence.high
         return Estimate(

@@ -1,12 +1,12 @@
 """A labelling session: which image a person sees next, what was said, and what has been found. No HTTP in here.
 
-The session is what its events say: every action is one event in the store, and a session that is opened again reads
-them from the first to the last. What a search chooses depends on the answers it was told, in their order, and on
-nothing else, so a fresh search that is told the answers that stand is where the old one was; that is how an answer is
-undone, too, as no search can be made to forget.
+The state of a session follows from its events: every action is one event in the store, and a session that is opened
+again reads them from the first to the last. What a search chooses depends on the answers it was given, in their order,
+and on nothing else, so a new search with the answers that stand continues where the old one was. An answer is undone in
+the same way, since no search can forget.
 
-An image is settled when as many annotators as `overlap` says have answered or skipped it. Then the search is told the
-mean of their answers, or to skip it where all of them did.
+An image is settled when as many annotators as `overlap` says have answered or skipped it. The search is then given the
+mean of their answers, or skips the image where all of them did.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class LabellingSession:
             self._apply(
                 self._store.append(Event("skipped" if answer is None else "answered", image, annotator, answer))
             )
-            if again:  # a search cannot forget what it was told
+            if again:  # a search cannot forget
                 self.search = self._begun_anew()
             else:
                 self._pass_on(image)
@@ -239,7 +239,7 @@ class LabellingSession:
             _tell(self.search, image, self._settled[image])
 
     def _begun_anew(self) -> Search:
-        """A search of the same kind that has been told all that stands, and nothing else."""
+        """A search of the same kind that knows the answers that stand, and nothing else."""
         fresh = self.search.clone().fit(self.search.pool)
         self._catch_up(fresh)
         return fresh

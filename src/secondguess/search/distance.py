@@ -129,7 +129,7 @@ def measure_distances(
         starts: images to start from, besides the set itself; needed where all images of the set have one decision.
         checkpoint: a folder in which the state is kept now and then; the same call takes the work up where it was.
         progress: where to report to.
-        batch_size: images a forward pass; the classifier's own if left out.
+        batch_size: images per forward pass; the classifier's own if left out.
 
     Raises:
         UserError: if the budget is too small, the folder holds another measurement, or the model answers none of the

@@ -37,12 +37,12 @@ __all__ = ["Explanation", "explain", "explain_pair", "figure", "prototype", "sup
 Floats = NDArray[np.float64]
 Image = NDArray[np.float32]
 
-SEGMENTS = 40  # superpixels an image has, unless it is too small
+SEGMENTS = 40  # superpixels per image, unless it is too small
 SMALLEST = 12  # pixels that a superpixel has at least, on average
 SAMPLES = 500
 WIDTH, RIDGE = 0.25, 1.0  # σ and λ
 NEARNESS = 1.0  # of position against colour: a neighbouring superpixel is as far as black from white
-FOR, AGAINST = (0.09, 0.62, 0.55), (0.88, 0.42, 0.12)  # teal and orange: told apart with any colour vision
+FOR, AGAINST = (0.09, 0.62, 0.55), (0.88, 0.42, 0.12)  # teal and orange: distinct with any colour vision
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,7 @@
 """Searches on a pool whose labels are known: what would each have found?
 
 The protocol of Bennette et al.: again and again a random part of the pool is all there is, every search asks for one
-image after the other, is told its label, and is measured after every answer. The parts overlap, so the bands show how
+image after the other, is given its label, and is measured after every answer. The parts overlap, so the bands show how
 sensitive a search is to the pool it meets and not how sure the result is: for that, repeat with several models.
 
 Departures: ratios are also pooled over the repetitions, as their mean is heavy-tailed after a few queries; the lift

@@ -6,7 +6,7 @@ A torch model is asked where it is, under `inference_mode`, without a detour ove
 An answer that is no answer, such as NaN, is `UNUSABLE` and counted; it is not another decision, so that no
 counterexample rests on it. A batch at which the model raises an error is asked again in halves until the images at
 fault stand alone. Each of them counts as unusable if the model still answers another image; if it answers nothing any
-more, the error is raised. What is asked again is charged once: nobody pays for an image at fault.
+more, the error is raised. What is asked again is charged once: no image pays for another one at fault.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class Decisions:
         classifier: the model under attack.
         count: the number n of images that can be charged.
         budget: the most queries an image may cost, or None.
-        batch_size: images a forward pass.
+        batch_size: images per forward pass.
 
     Attributes:
         device: where images must be; the model's own.
         spent: (n,) int64 queries made for each image, on `device`.
         unusable: (n,) int64 how many of them had no answer that can be used.
-        batch_size: images a forward pass.
+        batch_size: images per forward pass.
     """
 
     def __init__(self, classifier: Classifier, count: int, *, budget: int | None, batch_size: int) -> None:

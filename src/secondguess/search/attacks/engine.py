@@ -44,7 +44,7 @@ class Engine:
         Args:
             classes: (n,) what the model says of them, already paid for.
             starts: where to begin.
-            advance: told how many queries were made, and how many there will be, about.
+            advance: called with the queries made so far and about how many there will be.
         """
         walk = self.results.under_way(self.decide)
         for rows in self._blocks():
