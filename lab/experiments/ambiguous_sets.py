@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from secondguess import load
-from secondguess.engine import Source
+from secondguess.engine import TaskData
 from secondguess.images import save_npz
 from secondguess.metrics.ambiguity import mean_entropy
 from secondguess_lab.record import provenance, say, write
@@ -54,7 +54,7 @@ def main(words=None, smaller=None):
     arguments = parser.parse_args(words)
     generation = GENERATION | (smaller or {})
     data = load(arguments.data)
-    source = Source(str(Path(arguments.data).resolve()), data.fingerprint)
+    source = TaskData(str(Path(arguments.data).resolve()), data.fingerprint)
     for generator in arguments.generators:
         folder, about = keeping_folder(arguments.out, generator), {}
         if not arguments.describe:

@@ -35,12 +35,12 @@ from secondguess.images import load_images, save_npz
 from secondguess.progress import Lines
 from secondguess.stress.ambiguous import AmbiGuess
 from secondguess.stress.ambiguous.companion import assemble_companion
-from secondguess.stress.ambiguous.gan_step import Recipe
+from secondguess.stress.ambiguous.gan_step import GanRecipe
 from secondguess.stress.ambiguous.gan_training import sample_sheet
 from secondguess_lab.bench.gan import run as bench
 from secondguess_lab.record import provenance, say, write
 from secondguess_lab.studies.tasks.companion_measures import unit
-from secondguess_lab.studies.tasks.hubris import Companions, Plan
+from secondguess_lab.studies.tasks.hubris import CompanionPlan, Companions
 
 FAMILIES = ("simple_cnn", "lenet", "fully_connected", "surprise_cnn", "icos_a", "icos_e")
 FEWEST = 50  # images of AmbiGuess that are worth asking about
@@ -131,10 +131,10 @@ def plan_of(arguments):
         "guarded_variances", "acceptable", "collapse", "count", "families", "models", "model_epochs", "device",
     )  # fmt: skip
     first, second = arguments.classes
-    return Plan(
+    return CompanionPlan(
         (first, second),
         epochs=(arguments.epochs1, arguments.epochs2),
-        recipe=Recipe(
+        recipe=GanRecipe(
             batch_size=arguments.batch_size,
             lr=arguments.lr,
             precision=arguments.precision,

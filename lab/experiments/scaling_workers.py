@@ -26,7 +26,7 @@ import distributed
 import numpy as np
 from scaling_tasks import nothing
 
-from secondguess.engine import Ledger, Source, Task, run
+from secondguess.engine import Ledger, Task, TaskData, run
 from secondguess.engine.task import perform
 from secondguess.images import load
 from secondguess_lab.studies.tasks.surprise import detect
@@ -70,7 +70,7 @@ def _data(folder):
     parts = {"train": digits.train.head(TRAINING, seed=0), "test": digits.test.head(TEST, seed=0)}
     images = {f"x_{name}": np.rint(part.materialise()[:, 0] * 255).astype(np.uint8) for name, part in parts.items()}
     np.savez(path, **images, **{f"y_{name}": part.labels for name, part in parts.items()})
-    return Source(str(path), load(path).fingerprint)
+    return TaskData(str(path), load(path).fingerprint)
 
 
 def _measured(kind, count, source, folder):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from secondguess import _files
-from secondguess.engine import Ledger, Source, Task, TaskFailed, WorkerLost, open_engine, run, task
+from secondguess.engine import Ledger, Task, TaskData, TaskFailed, WorkerLost, open_engine, run, task
 from secondguess.engine.engines import Processes
 from secondguess.engine.ledger import _digest
 from secondguess.errors import UserError
@@ -68,7 +68,7 @@ def test_a_changed_parameter_seed_or_data_is_computed_and_not_reused(tmp_path):
 
 def test_data_count_by_their_fingerprint_and_not_by_their_place():
     def key(place, fingerprint):
-        return Task(grid_tasks.logged, {"log": Source(place, fingerprint)}).key
+        return Task(grid_tasks.logged, {"log": TaskData(place, fingerprint)}).key
 
     assert key("a.npz", "1") == key("b.npz", "1")
     assert key("a.npz", "1") != key("a.npz", "2")

@@ -23,7 +23,7 @@ from secondguess.labelling.session import LabellingSession
 from secondguess.labelling.store import Store
 from secondguess.report.pictures import data_uri
 from secondguess.search.chance import RandomSearch
-from secondguess.web.access import Guarded, Keys
+from secondguess.web.access import CheckedApp, Keys
 from secondguess.web.pictures import Album
 from secondguess.web.server import listen
 
@@ -179,7 +179,7 @@ def local(folder: Path, names: tuple[str, ...], **options: Any) -> Iterator[str]
     page = LabelPage(session, store, keys, album, explain=explain)
     listening = listen()
     port = listening.getsockname()[1]
-    config = uvicorn.Config(Guarded(label_app(page), keys, port), log_level="warning", lifespan="off", ws="none")
+    config = uvicorn.Config(CheckedApp(label_app(page), keys, port), log_level="warning", lifespan="off", ws="none")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, args=([listening],))
     thread.start()

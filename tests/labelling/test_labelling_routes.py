@@ -17,7 +17,7 @@ from secondguess.labelling.routes import LabelPage, label_app
 from secondguess.labelling.session import LabellingSession
 from secondguess.labelling.store import Store
 from secondguess.search.pool import Pool
-from secondguess.web.access import Guarded, Keys
+from secondguess.web.access import CheckedApp, Keys
 from secondguess.web.pictures import Album, png
 
 PORT = 8124
@@ -31,7 +31,7 @@ def make_client(open_session: Callable[..., LabellingSession], store: Store, key
     def made(explain: Any = None, **options: Any) -> TestClient:
         session = open_session(**options)
         page = LabelPage(session, store, keys, Album(session.search.pool.images.images), "Ada", explain)
-        client = TestClient(Guarded(label_app(page), keys, PORT), base_url=HOME, raise_server_exceptions=False)
+        client = TestClient(CheckedApp(label_app(page), keys, PORT), base_url=HOME, raise_server_exceptions=False)
         client.get("/", params={"token": keys.token})
         client.headers.update({"origin": HOME, "x-csrf-token": keys.csrf})
         return client

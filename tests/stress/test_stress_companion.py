@@ -14,13 +14,13 @@ from secondguess.stress.ambiguous import ambigan as ambigan_module
 from secondguess.stress.ambiguous.ambigan import estimator_for
 from secondguess.stress.ambiguous.companion import Reality, Rejection, draw_companion
 from secondguess.stress.ambiguous.gan_losses import Target
-from secondguess.stress.ambiguous.gan_networks import Architecture
+from secondguess.stress.ambiguous.gan_networks import GanArchitecture
 from secondguess.stress.ambiguous.gan_selection import Candidate, choose, pareto_front, search
-from secondguess.stress.ambiguous.gan_step import Recipe
+from secondguess.stress.ambiguous.gan_step import GanRecipe
 from secondguess.stress.ambiguous.gan_training import Collapsed, Watch
 from secondguess.stress.ambiguous.making import _features, _forget
 
-TINY = Architecture(latent=6, filters=4, blocks=2)
+TINY = GanArchitecture(latent=6, filters=4, blocks=2)
 
 
 def shapes(count: int = 240, classes: int = 2) -> ImageSet:
@@ -40,7 +40,7 @@ def make(classes=(2, 0), **options) -> AmbiGAN:
     settings = {
         "epochs": (3, 2),
         "architecture": TINY,
-        "recipe": Recipe(batch_size=16, lr=2e-3),
+        "recipe": GanRecipe(batch_size=16, lr=2e-3),
         "estimator": fleet,
         "watch": Watch(collapse=0),
         "device": "cpu",

@@ -8,8 +8,8 @@ import torch
 
 from secondguess.stress.ambiguous.estimator_members import FoldedMembers, MemberNetworks
 from secondguess.stress.ambiguous.gan_losses import Combine, Target
-from secondguess.stress.ambiguous.gan_networks import Architecture
-from secondguess.stress.ambiguous.gan_step import Ambiguity, Recipe
+from secondguess.stress.ambiguous.gan_networks import GanArchitecture
+from secondguess.stress.ambiguous.gan_step import Ambiguity, GanRecipe
 from secondguess.stress.ambiguous.gan_training import RealImages, Watch, fresh, train_stage
 from secondguess.zoo.small import ambiguity_members
 
@@ -27,8 +27,8 @@ def trained(combine="alternate", **recipe):
     device = torch.device("cuda", 0)
     pixels = torch.from_numpy(np.random.default_rng(0).uniform(-1, 1, (64, *SHAPE)).astype(np.float32)).to(device)
     data = RealImages(pixels, torch.arange(64, device=device), "noise")
-    recipe = Recipe(batch_size=8, **recipe)
-    start = fresh(SHAPE, Architecture(8, 8, 2), recipe, seed=0)
+    recipe = GanRecipe(batch_size=8, **recipe)
+    start = fresh(SHAPE, GanArchitecture(8, 8, 2), recipe, seed=0)
     options = {"target": Target(2, (0.5, 0.5)), "watch": Watch(collapse=0)}
     first = train_stage(start, data, recipe, 2, **options)
     ambiguity = Ambiguity(judge_on("cuda"), combine=combine)

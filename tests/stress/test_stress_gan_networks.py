@@ -8,15 +8,15 @@ from torch import nn
 
 from secondguess import UserError
 from secondguess.stress.ambiguous.gan_networks import (
-    Architecture,
     Discriminator,
     Gan,
+    GanArchitecture,
     Generator,
     SpectralConv2d,
     to_unit,
 )
 
-TINY = Architecture(latent=6, filters=4, blocks=2)
+TINY = GanArchitecture(latent=6, filters=4, blocks=2)
 
 
 def random(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -29,7 +29,7 @@ def random(*shape: int, seed: int = 0) -> torch.Tensor:
 )
 def test_the_papers_networks_have_the_papers_sizes(shape, generator, discriminator):
     with torch.device("meta"):
-        sizes = Architecture.for_shape(shape)
+        sizes = GanArchitecture.for_shape(shape)
         networks = Generator(shape, sizes), Discriminator(shape, sizes)
     found = [sum(weight.numel() for weight in network.parameters()) for network in networks]
     assert found == [generator, discriminator]
@@ -37,7 +37,7 @@ def test_the_papers_networks_have_the_papers_sizes(shape, generator, discriminat
 
 def test_grey_images_of_128_pixels_only_lack_two_channels():
     with torch.device("meta"):
-        sizes = Architecture.for_shape((1, 128, 128))
+        sizes = GanArchitecture.for_shape((1, 128, 128))
         grey, colour = (Generator((channels, 128, 128), sizes) for channels in (1, 3))
     count = [sum(weight.numel() for weight in network.parameters()) for network in (grey, colour)]
     assert count[1] - count[0] == 2 * (128 * 16 + 1)
@@ -115,7 +115,7 @@ def test_the_discriminator_is_a_stack_of_convolutions():
 
 
 def test_weights_begin_as_in_a_dcgan():
-    gan = Gan((1, 12, 12), Architecture(64, 32, 2), seed=1)
+    gan = Gan((1, 12, 12), GanArchitecture(64, 32, 2), seed=1)
     assert gan.generator.projection.detach().std() == pytest.approx(0.02, rel=0.05)
     assert gan.discriminator.layers[2].weight.detach().std() == pytest.approx(0.02, rel=0.05)
     assert gan.discriminator.layers[2].bias.abs().max() > 0  # PyTorch's own
@@ -132,7 +132,7 @@ def test_the_seed_decides_and_the_callers_random_numbers_stay():
 
 def test_a_dial_changes_nothing_until_it_has_learnt():
     plain = Gan((1, 8, 8), TINY, seed=2).generator.eval()
-    dialled = Gan((1, 8, 8), Architecture(6, 4, 2, dial=True), seed=2).generator.eval()
+    dialled = Gan((1, 8, 8), GanArchitecture(6, 4, 2, dial=True), seed=2).generator.eval()
     z, r = random(3, 6), torch.tensor([[0.1], [0.5], [0.9]])
     assert torch.equal(plain(z), dialled(z, r)) and torch.equal(plain(z), dialled(z))
     with torch.no_grad():
@@ -145,7 +145,7 @@ def test_too_small_images_are_refused():
     with pytest.raises(UserError, match="7 x 20 pixels are too small"):
         Gan((1, 7, 20), TINY)
     with pytest.raises(UserError, match="give 16 or more"):
-        Gan((1, 12, 12), Architecture(6, 4, 4))
+        Gan((1, 12, 12), GanArchitecture(6, 4, 4))
 
 
 def test_a_copy_computes_the_same():

@@ -15,8 +15,8 @@ from secondguess import UserError
 from secondguess.images import ImageSet
 from secondguess.stress.ambiguous import gan_training
 from secondguess.stress.ambiguous.gan_losses import Combine, Target, ambiguity_loss, guarded
-from secondguess.stress.ambiguous.gan_networks import Architecture, Gan
-from secondguess.stress.ambiguous.gan_step import Ambiguity, Recipe, Step, adam
+from secondguess.stress.ambiguous.gan_networks import Gan, GanArchitecture
+from secondguess.stress.ambiguous.gan_step import Ambiguity, GanRecipe, Step, adam
 from secondguess.stress.ambiguous.gan_training import (
     Collapsed,
     RealImages,
@@ -31,8 +31,8 @@ from secondguess.stress.ambiguous.gasten import ClassifierJudge, small_judge
 from secondguess_lab.bench.gan import run
 
 CPU = torch.device("cpu")
-TINY = Architecture(latent=6, filters=4, blocks=2)
-RECIPE = Recipe(batch_size=8, lr=1e-3)
+TINY = GanArchitecture(latent=6, filters=4, blocks=2)
+RECIPE = GanRecipe(batch_size=8, lr=1e-3)
 HALF = Target(2, (0.5, 0.5))
 CALM = Watch(collapse=0)
 
@@ -232,7 +232,7 @@ def test_stage_2_makes_the_judges_hesitate_and_leaves_them_alone(loss, combine):
 
 
 def test_a_dial_can_be_learnt():
-    dialled = Architecture(6, 8, 2, dial=True)
+    dialled = GanArchitecture(6, 8, 2, dial=True)
     target = Target(2, None)
     start = train(begin(dialled), 2, target=target)
     assert torch.equal(start.weights["generator.dial"], begin(dialled).weights["generator.dial"])  # unused in stage 1
@@ -277,7 +277,7 @@ def test_a_collapse_stops_the_training(monkeypatch):
     with pytest.raises(Collapsed, match=r"collapsed in epoch 1: its images are .* times as different"):
         train(begin(), 3, watch=Watch(collapse=5.0))
     with pytest.raises(Collapsed, match="diverged in epoch"):
-        train(begin(), 3, recipe=Recipe(batch_size=8, lr=1e30))
+        train(begin(), 3, recipe=GanRecipe(batch_size=8, lr=1e30))
 
 
 def test_variety_is_not_expected_at_once():
@@ -306,7 +306,7 @@ def test_the_bench_names_what_it_timed():
 
 def test_too_few_images():
     with pytest.raises(UserError, match="64 images of the classes for batches of 65"):
-        train(begin(), 1, recipe=Recipe(batch_size=65))
+        train(begin(), 1, recipe=GanRecipe(batch_size=65))
 
 
 def test_one_classifier_can_judge():

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from secondguess import Classifier, Needs, Observation, Supervisor, Trace, UserError, check_supervisor, zoo
-from secondguess.supervisors._submodels import Recipe, class_logits, train_submodel
+from secondguess.supervisors._submodels import SubmodelRecipe, class_logits, train_submodel
 from secondguess.supervisors.checks import example_observation
 from secondguess.supervisors.dissector import Dissector, growing_weights, support
 
@@ -110,7 +110,7 @@ def test_legacy_ignores_the_first_sub_model_and_the_softmax() -> None:
 def test_legacy_leaves_the_last_tenth_out_without_shuffling() -> None:
     features, labels = clusters(200)
     rows = np.arange(200)
-    recipe = Recipe(epochs=3, legacy=True)
+    recipe = SubmodelRecipe(epochs=3, legacy=True)
     spoiled = labels.copy()
     spoiled[180:] = 0
     kept = train_submodel(features, labels, rows, 4, recipe)
@@ -118,7 +118,7 @@ def test_legacy_leaves_the_last_tenth_out_without_shuffling() -> None:
     np.testing.assert_array_equal(kept[0], same[0])
     spoiled[:20] = 0
     assert not np.array_equal(kept[0], train_submodel(features, spoiled, rows, 4, recipe)[0])
-    paper = Recipe(epochs=3)
+    paper = SubmodelRecipe(epochs=3)
     spoiled = labels.copy()
     spoiled[180:] = 0
     assert not np.array_equal(
@@ -133,12 +133,12 @@ def test_sub_models_are_as_good_as_logistic_regression(legacy: bool, scale: floa
 
     (features, labels), (other, truth) = clusters(2000), clusters(1000, seed=5)
     features, other = scale * features, scale * other
-    weights, biases = train_submodel(features, labels, np.arange(2000), 4, Recipe(legacy=legacy))
+    weights, biases = train_submodel(features, labels, np.arange(2000), 4, SubmodelRecipe(legacy=legacy))
     referee = LogisticRegression(max_iter=500).fit(features, labels)
     found = class_logits(other, weights, biases)
     assert (found.argmax(axis=1) == truth).mean() > referee.score(other, truth) - 0.02
     if not legacy:
-        long = Recipe(epochs=150, patience=10)
+        long = SubmodelRecipe(epochs=150, patience=10)
         found = class_logits(other, *train_submodel(features, labels, np.arange(2000), 4, long))
         q = np.exp(found - found.max(axis=1, keepdims=True))
         gap = np.abs(q / q.sum(axis=1, keepdims=True) - referee.predict_proba(other))
@@ -149,7 +149,7 @@ def test_a_step_follows_the_gradient_that_torch_derives() -> None:
     import torch
 
     features, labels = clusters(32)
-    recipe = Recipe(epochs=1, batch_size=32, seed=3, legacy=True)
+    recipe = SubmodelRecipe(epochs=1, batch_size=32, seed=3, legacy=True)
     weights, biases = train_submodel(features, labels, np.arange(32), 4, recipe)
     bound = np.sqrt(6 / (6 + 4))
     start = np.random.default_rng(3).uniform(-bound, bound, (6, 4)).astype(np.float32)
@@ -167,9 +167,9 @@ def test_a_step_follows_the_gradient_that_torch_derives() -> None:
 def test_dead_neurons_get_no_weight_and_odd_scales_no_trouble() -> None:
     features, labels = clusters(300)
     features[:, 2] = 0
-    weights, _ = train_submodel(features, labels, np.arange(300), 4, Recipe())
+    weights, _ = train_submodel(features, labels, np.arange(300), 4, SubmodelRecipe())
     np.testing.assert_array_equal(weights[2], 0)
-    silent, _ = train_submodel(np.zeros((300, 3), np.float32), labels, np.arange(300), 4, Recipe(epochs=2))
+    silent, _ = train_submodel(np.zeros((300, 3), np.float32), labels, np.arange(300), 4, SubmodelRecipe(epochs=2))
     np.testing.assert_array_equal(silent, 0)
 
 

@@ -14,7 +14,7 @@ import tiny_models
 from secondguess import Classifier, Observation, UserError, check_supervisor
 from secondguess.images import ImageSet
 from secondguess.supervisors import _members
-from secondguess.supervisors._members import Plan
+from secondguess.supervisors._members import EnsemblePlan
 from secondguess.supervisors.checks import example_observation
 from secondguess.supervisors.ensemble import (
     DeepEnsemble,
@@ -89,7 +89,7 @@ def test_members_that_are_handed_in_are_asked(kind: Any, seen: Observation) -> N
 @pytest.mark.parametrize("kind", KINDS)
 def test_trained_members_score_by_the_formula(kind: Any, seen: Observation) -> None:
     assert seen.pixels is not None
-    plan = Plan(**QUICK)
+    plan = EnsemblePlan(**QUICK)
     fleet = secondguess.training.train_fleet(
         plan.builder((1, 8, 8), 4), 3, seen.pixels, LABELS, **plan.recipe((1, 8, 8)), device="cpu"
     )
@@ -245,16 +245,16 @@ def test_old_sets_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     [((1, 8, 8), "conv2"), ((1, 28, 28), "conv2"), ((3, 32, 32), "conv2"), ((3, 64, 64), "conv4b")],
 )
 def test_auto_builds_a_network_for_images_of_that_size(shape: tuple[int, int, int], layer: str) -> None:
-    model = Plan().builder(shape, 7)(0).eval()
+    model = EnsemblePlan().builder(shape, 7)(0).eval()
     assert any(name == layer for name, _ in model.named_modules())
     assert model(torch.zeros(2, *shape)).shape == (2, 7)
 
 
 def test_members_are_trained_by_the_recipe_of_their_architecture() -> None:
-    large = Plan(epochs=3).recipe((3, 64, 64))
+    large = EnsemblePlan(epochs=3).recipe((3, 64, 64))
     assert (large["lr"], large["weight_decay"], large["decay"]) == (1e-4, 0.02, "convolutions")
     assert (large["epochs"], large["batch_size"]) == (3, 128)
-    assert Plan().recipe((1, 28, 28))["lr"] == 1e-3
+    assert EnsemblePlan().recipe((1, 28, 28))["lr"] == 1e-3
 
 
 def test_bad_input_is_refused(seen: Observation) -> None:

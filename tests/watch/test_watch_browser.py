@@ -15,7 +15,7 @@ from in_browser import MARKS, assert_readable, launched
 from secondguess.service.records import Records
 from secondguess.watch.routes import watch_app
 from secondguess.watch.stream import Watch
-from secondguess.web.access import Guarded, Keys
+from secondguess.web.access import CheckedApp, Keys
 from secondguess.web.server import listen
 
 pytestmark = MARKS
@@ -35,7 +35,7 @@ def serve() -> Iterator[Callable[[Path], str]]:
         records, keys, listening = Records(str(where), read_only=True), Keys.new(), listen(0)
         port = listening.getsockname()[1]
         watch = Watch(records, missed=["corrupted: fog (3%)"])
-        app = Guarded(watch_app(watch), keys, port)
+        app = CheckedApp(watch_app(watch), keys, port)
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()

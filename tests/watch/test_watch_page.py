@@ -18,7 +18,7 @@ from secondguess.service.records import Records
 from secondguess.watch.estimates import estimator_for, recorded_observation
 from secondguess.watch.routes import watch_app
 from secondguess.watch.stream import Watch
-from secondguess.web.access import Guarded, Keys
+from secondguess.web.access import CheckedApp, Keys
 from service_house import CARD
 
 PORT = 8127
@@ -126,7 +126,7 @@ def test_estimates_see_confidence_fall(tmp_path: Path) -> None:
 def client(where: Path, keys: Keys):  # type: ignore[no-untyped-def]
     records = Records(str(where), read_only=True)
     home = f"http://127.0.0.1:{PORT}"
-    yield TestClient(Guarded(watch_app(Watch(records)), keys, PORT), base_url=home)
+    yield TestClient(CheckedApp(watch_app(Watch(records)), keys, PORT), base_url=home)
     records.close()
 
 

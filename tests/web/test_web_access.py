@@ -8,7 +8,7 @@ import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from secondguess.web.access import Guarded, Keys
+from secondguess.web.access import CheckedApp, Keys
 
 PORT = 8123
 HOME = f"http://127.0.0.1:{PORT}"
@@ -32,7 +32,7 @@ def client(keys: Keys) -> TestClient:
         heard.append("something")
         return {"heard": len(heard)}
 
-    return TestClient(Guarded(app, keys, PORT), base_url=HOME)
+    return TestClient(CheckedApp(app, keys, PORT), base_url=HOME)
 
 
 @pytest.fixture

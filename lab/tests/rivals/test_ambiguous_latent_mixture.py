@@ -20,7 +20,7 @@ from secondguess.stress.ambiguous.realism import Realism
 from secondguess_lab.rivals import latent_mixture, latent_mixture_pool
 from secondguess_lab.rivals.latent_mixture import LatentMixture
 from secondguess_lab.rivals.latent_mixture_pool import even_in_entropy, judge, shares
-from secondguess_lab.rivals.latent_mixture_vae import Calibration, Vae, decode, encode, train_vae
+from secondguess_lab.rivals.latent_mixture_vae import GreyLevels, Vae, decode, encode, train_vae
 
 CPU = torch.device("cpu")
 QUICK = {"members": 3, "epochs": 30, "member_epochs": 10, "batch_size": 16, "device": "cpu"}
@@ -271,7 +271,7 @@ def test_the_published_stretch_follows_the_match_of_mean_and_deviation(train, tr
     known = train.take(train.labels >= 0)
     decoded = decode(trained.vae, encode(trained.vae, known.materialise()))
     matched = (decoded - decoded.mean()) / decoded.std() * known.materialise().std() + known.materialise().mean()
-    calibration = Calibration.fit(trained.vae, known.images, stretch=(1.2, -0.15))
+    calibration = GreyLevels.fit(trained.vae, known.images, stretch=(1.2, -0.15))
     expected = np.clip(1.2 * matched - 0.15, 0, 1)
     assert np.abs(calibration(decoded) / 255.0 - expected).max() < 0.51 / 255
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from secondguess.engine import Source
+from secondguess.engine import TaskData
 from secondguess.errors import UserError
 from secondguess.images import load
 from secondguess.images.save import save_npz
@@ -18,7 +18,7 @@ from secondguess_lab.studies import get, make_plan, run_study
 from secondguess_lab.studies.papers.ambiguity import ENSEMBLES, KEPT, keeping_folder, kept_sets
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
-SOURCES = {name: Source(name, "0") for name in ("mnist", "fashion_mnist")}
+SOURCES = {name: TaskData(name, "0") for name in ("mnist", "fashion_mnist")}
 
 
 @pytest.fixture(scope="module")

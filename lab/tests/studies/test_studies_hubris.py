@@ -302,7 +302,7 @@ def test_mistakes_are_said_in_one_sentence(tiny, settings, message):
 def test_a_missing_library_is_said_before_anything_is_trained(tiny, monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(UserError, match=r'transformers.*pip install "secondguess\[models\]"'):
-        hubris.Companions(load(str(tiny)), hubris.Plan((9, 8), families=("vit",)))
+        hubris.Companions(load(str(tiny)), hubris.CompanionPlan((9, 8), families=("vit",)))
 
 
 @pytest.mark.parametrize(
@@ -336,7 +336,7 @@ def made(tiny):
     small = TINY | {"alphas": [1.0], "guarded_alphas": [4.0], "recipe": {"lr": 1e-3}, "collapse": 0.0}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(hubris, "Rejection", TakeAll)
-        one = hubris.Companions(load(str(tiny)), hubris.Plan.of([9, 8], settings | small, 1))
+        one = hubris.Companions(load(str(tiny)), hubris.CompanionPlan.of([9, 8], settings | small, 1))
         return one, dict(one.parts())
 
 

@@ -10,7 +10,7 @@ import pytest
 from sklearn.isotonic import IsotonicRegression
 
 from secondguess.accuracy import AverageConfidence, ThresholdedConfidence
-from secondguess.engine import Source
+from secondguess.engine import TaskData
 from secondguess.errors import UserError
 from secondguess.images import ImageSet, load
 from secondguess.images.save import save_npz
@@ -277,7 +277,7 @@ def test_the_same_seed_gives_the_same_errors(record):
 
 def test_mistakes_in_settings_are_said():
     study = get("mixtures-accuracy")
-    sources = {name: Source(name, "0") for name in ("mnist", "fashion_mnist")}
+    sources = {name: TaskData(name, "0") for name in ("mnist", "fashion_mnist")}
     with pytest.raises(UserError, match="5 runs with 4 models were asked for"):
         study.grid(sources, study.scale | {"runs": 5})
     with pytest.raises(UserError, match=r"There is no file /nowhere/ambiguess_realistic/training\.npz"):

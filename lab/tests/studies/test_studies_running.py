@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from secondguess.engine import Source
+from secondguess.engine import TaskData
 from secondguess.errors import UserError
 from secondguess_lab.studies import get, make_plan, names
 from secondguess_lab.studies.tasks.opening import opened
@@ -194,7 +194,7 @@ def test_a_plan_that_cannot_be_read_is_said(study, tmp_path):
 
 def test_other_data_at_the_same_place_are_refused(tiny):
     with pytest.raises(UserError, match="are not those that the study was planned with; put the same data there"):
-        opened(Source(str(tiny), "another"))
+        opened(TaskData(str(tiny), "another"))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from secondguess.engine import Source
+from secondguess.engine import TaskData
 from secondguess.errors import UserError
 from secondguess.images import Dataset, ImageSet, load
 from secondguess.model.observation import Needs, Observation
@@ -347,7 +347,7 @@ def test_a_network_without_errors_is_said(cats, monkeypatch):
     own = {key: value for key, value in settings.items() if key not in ("data", "models")}
     monkeypatch.setattr(tasks, "make_pool", lambda *words, **named: (pool(), None, {}))
     with pytest.raises(UserError, match=r"The network 4 for cats_dogs makes no error above the confidence 0\.65"):
-        tasks.hunt(data=Source(str(cats), load(cats).fingerprint), name="cats_dogs", seed=4, **own)
+        tasks.hunt(data=TaskData(str(cats), load(cats).fingerprint), name="cats_dogs", seed=4, **own)
 
 
 def distances(mae):

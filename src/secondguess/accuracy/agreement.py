@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess.accuracy.base import Estimator, Rows, Settings
+from secondguess.accuracy.base import Estimator, EstimatorSettings, Rows
 from secondguess.accuracy.registry import register
 from secondguess.errors import UserError
 from secondguess.model.observation import Observation
@@ -39,7 +39,9 @@ class EnsembleAgreement(Estimator):
 
     name = "ensemble_agreement"
 
-    def __init__(self, others: Sequence[Classifier], corrected: bool = True, **settings: Unpack[Settings]) -> None:
+    def __init__(
+        self, others: Sequence[Classifier], corrected: bool = True, **settings: Unpack[EstimatorSettings]
+    ) -> None:
         super().__init__(**settings)
         if not others:
             raise UserError("Agreement needs at least one other model; none was given.")

@@ -33,14 +33,14 @@ from secondguess.metrics import Interval, wilson
 from secondguess.model.observation import Observation
 from secondguess.model.observer import Observer
 
-__all__ = ["Estimate", "Estimator", "Rows", "Settings", "Trial"]
+__all__ = ["Estimate", "Estimator", "EstimatorSettings", "Rows", "Trial"]
 
 Rows = tuple[NDArray[Any], ...]
 
 TOLERANCE = 0.02
 
 
-class Settings(TypedDict, total=False):
+class EstimatorSettings(TypedDict, total=False):
     """What every estimator can be given, by keyword."""
 
     resamples: int

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.accuracy._scaling import log_scores, softened
-from secondguess.accuracy.base import Estimator, Rows, Settings
+from secondguess.accuracy.base import Estimator, EstimatorSettings, Rows
 from secondguess.accuracy.registry import register
 from secondguess.errors import UserError
 from secondguess.metrics import wilson
@@ -65,7 +65,9 @@ class AverageConfidence(Estimator):
     name = "average_confidence"
 
     def __init__(
-        self, calibration: Literal["temperature", "isotonic"] | None = "temperature", **settings: Unpack[Settings]
+        self,
+        calibration: Literal["temperature", "isotonic"] | None = "temperature",
+        **settings: Unpack[EstimatorSettings],
     ) -> None:
         super().__init__(**settings)
         if calibration not in ("temperature", "isotonic", None):
@@ -131,7 +133,9 @@ class ThresholdedConfidence(Estimator):
 
     name = "thresholded_confidence"
 
-    def __init__(self, score: Literal["confidence", "entropy"] = "confidence", **settings: Unpack[Settings]) -> None:
+    def __init__(
+        self, score: Literal["confidence", "entropy"] = "confidence", **settings: Unpack[EstimatorSettings]
+    ) -> None:
         super().__init__(**settings)
         if score not in ("confidence", "entropy"):
             raise UserError(f"The score to threshold is 'confidence' or 'entropy', not {score!r}.")

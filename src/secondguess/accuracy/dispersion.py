@@ -36,7 +36,7 @@ __all__ = ["NuclearNorm", "nuclear_norm"]
 GRID = np.linspace(0, 1, 201)
 
 
-class Curve(NamedTuple):
+class NormCurve(NamedTuple):
     """The score (201,) of sets of accuracy 0 to 1, and the accuracy on the validation images."""
 
     scores: NDArray[np.float64]
@@ -52,15 +52,15 @@ class NuclearNorm(Estimator):
     def _see(self, seen: Observation) -> Rows:
         return seen.probabilities, seen.predictions
 
-    def _learn(self, seen: Rows, labels: NDArray[np.int64]) -> Curve:
+    def _learn(self, seen: Rows, labels: NDArray[np.int64]) -> NormCurve:
         probabilities, predictions = seen
         right = predictions == labels
         if right.all() or not right.any():  # of one kind nothing is known: the curve is a point
-            return Curve(np.full(len(GRID), nuclear_norm(probabilities)), float(right.mean()))
+            return NormCurve(np.full(len(GRID), nuclear_norm(probabilities)), float(right.mean()))
         good, bad = (_second_moment(probabilities[rows]) for rows in (right, ~right))
-        return Curve(np.array([_norm(a * good + (1 - a) * bad) for a in GRID]), float(right.mean()))
+        return NormCurve(np.array([_norm(a * good + (1 - a) * bad) for a in GRID]), float(right.mean()))
 
-    def _value(self, learnt: Curve, seen: Rows) -> float:
+    def _value(self, learnt: NormCurve, seen: Rows) -> float:
         """The curve is concave and may bend down at its end: of two answers the one nearer to validation is taken."""
         distance = learnt.scores - nuclear_norm(seen[0])
         crossings = np.flatnonzero(np.sign(distance[:-1]) * np.sign(distance[1:]) < 0)
@@ -83,7 +83,7 @@ class NuclearNorm(Estimator):
         )
         return 0.0, 1.0
 
-    def _details(self, learnt: Curve, seen: Rows) -> dict[str, float]:
+    def _details(self, learnt: NormCurve, seen: Rows) -> dict[str, float]:
         return {"nuclear_norm": nuclear_norm(seen[0])}
 
 

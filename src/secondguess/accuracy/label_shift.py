@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.accuracy._scaling import log_scores, softened
-from secondguess.accuracy.base import Estimator, Rows, Settings
+from secondguess.accuracy.base import Estimator, EstimatorSettings, Rows
 from secondguess.accuracy.registry import register
 from secondguess.errors import UserError
 from secondguess.model.observation import Observation
@@ -49,7 +49,7 @@ class LabelShift(Estimator):
 
     name = "label_shift"
 
-    def __init__(self, method: Literal["em", "bbse"] = "em", **settings: Unpack[Settings]) -> None:
+    def __init__(self, method: Literal["em", "bbse"] = "em", **settings: Unpack[EstimatorSettings]) -> None:
         super().__init__(**settings)
         if method not in ("em", "bbse"):
             raise UserError(f"Class frequencies are found by 'em' or 'bbse', not by {method!r}.")

@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple, Self, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess.accuracy.base import Estimator, Rows, Settings
+from secondguess.accuracy.base import Estimator, EstimatorSettings, Rows
 from secondguess.accuracy.oracles import Oracle, Verdicts, make
 from secondguess.accuracy.oracles.cross_reference import CrossReference
 from secondguess.accuracy.registry import register
@@ -66,7 +66,7 @@ class OraclePasses(Estimator):
         corrected: bool = False,
         undecided: Undecided = "pass",
         folds: int = 5,
-        **settings: Unpack[Settings],
+        **settings: Unpack[EstimatorSettings],
     ) -> None:
         super().__init__(**settings)
         if undecided not in ("pass", "fail", "exclude"):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Unpack
 
 from secondguess.accuracy.agreement import EnsembleAgreement
-from secondguess.accuracy.base import Estimator, Settings
+from secondguess.accuracy.base import Estimator, EstimatorSettings
 from secondguess.accuracy.confidence import (
     AverageConfidence,
     DifferenceOfConfidences,
@@ -32,7 +32,7 @@ def standard_estimators(
     others: Sequence[Classifier] = (),
     *,
     folds: int = 5,
-    **settings: Unpack[Settings],
+    **settings: Unpack[EstimatorSettings],
 ) -> list[Estimator]:
     """All estimators, none fitted.
 

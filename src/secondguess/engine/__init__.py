@@ -9,6 +9,6 @@ from __future__ import annotations
 from secondguess.engine.engines import Engine, open_engine
 from secondguess.engine.grid import run
 from secondguess.engine.ledger import Entry, Ledger
-from secondguess.engine.task import Source, Task, TaskFailed, WorkerLost
+from secondguess.engine.task import Task, TaskData, TaskFailed, WorkerLost
 
-__all__ = ["Engine", "Entry", "Ledger", "Source", "Task", "TaskFailed", "WorkerLost", "open_engine", "run"]
+__all__ = ["Engine", "Entry", "Ledger", "Task", "TaskData", "TaskFailed", "WorkerLost", "open_engine", "run"]

@@ -4,7 +4,7 @@ The key is a digest of everything that the result depends on:
 
     key = BLAKE2b(function name, parameters, seed, code version)
 
-Data count by their fingerprint and not by the place where they lie (`Source`). The code version is a digest of the
+Data count by their fingerprint and not by the place where they lie (`TaskData`). The code version is a digest of the
 sources of the package that holds the function, and the version of secondguess: when a task is edited, its old results
 are no longer found. Changes elsewhere in secondguess are seen only through its version.
 """
@@ -30,7 +30,7 @@ import numpy as np
 from secondguess import __version__
 from secondguess.errors import UserError
 
-__all__ = ["Call", "Failure", "Outcome", "Source", "Task", "TaskFailed", "WorkerLost", "code_version", "perform"]
+__all__ = ["Call", "Failure", "Outcome", "Task", "TaskData", "TaskFailed", "WorkerLost", "code_version", "perform"]
 
 
 class TaskFailed(RuntimeError):
@@ -42,7 +42,7 @@ class WorkerLost(UserError):
 
 
 @dataclass(frozen=True)
-class Source:
+class TaskData:
     """Data that a task reads.
 
     Attributes:
@@ -61,7 +61,7 @@ class Task:
     Attributes:
         function: a pure function at the top level of a module; it returns a dictionary of what JSON can hold, and of
             NumPy arrays at its first level.
-        params: what JSON can hold, and `Source` for data.
+        params: what JSON can hold, and `TaskData` for data.
         seed: given to the function.
         resources: what a worker must declare to be given the task, such as {"GPU": 1}; no part of the key.
     """
@@ -172,7 +172,7 @@ def code_version(module: str) -> str:
 
 def _canonical(value: Any, name: str) -> Any:
     """Parameters as they count in the key: data by fingerprint, NumPy's numbers as plain ones."""
-    if isinstance(value, Source):
+    if isinstance(value, TaskData):
         return {"fingerprint": value.fingerprint}
     if isinstance(value, np.generic):
         value = value.item()
@@ -184,7 +184,7 @@ def _canonical(value: Any, name: str) -> Any:
         return value
     raise UserError(
         f"The task {name} has {value!r} among its parameters; give numbers, texts, lists or dictionaries of them, or a "
-        "Source."
+        "TaskData."
     )
 
 

@@ -141,7 +141,7 @@ def measure_distances(
     from secondguess.search.attacks import open_attack
     from secondguess.search.attacks.checkpoint import Results
     from secondguess.search.attacks.decisions import Decisions
-    from secondguess.search.attacks.engine import Engine
+    from secondguess.search.attacks.engine import AttackRun
     from secondguess.search.attacks.starts import Starts
 
     chosen = open_attack(attack)
@@ -182,7 +182,7 @@ def measure_distances(
     if others is not None:
         pool = pool.joined(Starts.choose(others, known["starts"], seed))
     with (progress or Silent()).task("Measuring distances", len(source)) as advance:
-        Engine(chosen, source, decide, results, seed).run(known["images"], pool, advance)
+        AttackRun(chosen, source, decide, results, seed).run(known["images"], pool, advance)
     arrays = {name: array for name, array in results.arrays.items() if name != "done"}
     not_measured = len(known["starts"]) + int((~wanted).sum())
     return Distances(**arrays, counterexamples=results.counterexamples, start_queries=not_measured)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from secondguess.model.classifier import Classifier
     from secondguess.training import Fleet
 
-__all__ = ["DeepEnsemble", "Plan", "restored", "trained"]
+__all__ = ["DeepEnsemble", "EnsemblePlan", "restored", "trained"]
 
 Scores = NDArray[np.float64]
 
@@ -39,7 +39,7 @@ SMALL, MEDIUM = 10, 40  # pixels a side
 
 
 @dataclass(frozen=True)
-class Plan:
+class EnsemblePlan:
     """How members are trained.
 
     Attributes:
@@ -167,7 +167,7 @@ _in_use: weakref.WeakValueDictionary[Any, DeepEnsemble] = weakref.WeakValueDicti
 _latest: OrderedDict[Any, DeepEnsemble] = OrderedDict()
 
 
-def trained(plan: Plan, images: ImageSource, labels: NDArray[np.int64], num_classes: int) -> DeepEnsemble:
+def trained(plan: EnsemblePlan, images: ImageSource, labels: NDArray[np.int64], num_classes: int) -> DeepEnsemble:
     """Train an ensemble, or give back the one that was trained by the same plan on the same images and labels.
 
     Args:
@@ -189,7 +189,7 @@ def trained(plan: Plan, images: ImageSource, labels: NDArray[np.int64], num_clas
 
 
 def restored(
-    plan: Plan, shape: tuple[int, int, int], num_classes: int, weights: Mapping[str, NDArray[Any]]
+    plan: EnsemblePlan, shape: tuple[int, int, int], num_classes: int, weights: Mapping[str, NDArray[Any]]
 ) -> DeepEnsemble:
     """An ensemble from its stacked weights."""
     import torch
@@ -204,7 +204,7 @@ def restored(
     return DeepEnsemble.of_fleet(Fleet(members, np.zeros((0, plan.members))), device=plan.device)
 
 
-def _train(plan: Plan, images: ImageSource, labels: NDArray[np.int64], num_classes: int) -> DeepEnsemble:
+def _train(plan: EnsemblePlan, images: ImageSource, labels: NDArray[np.int64], num_classes: int) -> DeepEnsemble:
     from secondguess.images.sources import ViewSource
     from secondguess.training import train_fleet
 

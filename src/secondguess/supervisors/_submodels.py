@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from secondguess.errors import UserError
 
-__all__ = ["Recipe", "class_logits", "train_submodel"]
+__all__ = ["SubmodelRecipe", "class_logits", "train_submodel"]
 
 Floats = NDArray[np.float32]
 Index = NDArray[np.int64]
@@ -23,7 +23,7 @@ ENOUGH = 20  # images below which none is held out
 
 
 @dataclass(frozen=True)
-class Recipe:
+class SubmodelRecipe:
     """How sub-models are trained.
 
     Attributes:
@@ -44,7 +44,7 @@ class Recipe:
 
 
 def train_submodel(
-    activations: Floats, classes: Index, rows: Index, num_classes: int, recipe: Recipe
+    activations: Floats, classes: Index, rows: Index, num_classes: int, recipe: SubmodelRecipe
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Learn the classes of images from their activations.
 
@@ -108,7 +108,7 @@ def class_logits(activations: Floats, weights: NDArray[np.float64], biases: NDAr
     return np.concatenate([activations[i : i + rows].astype(np.float64) @ weights + biases for i in starts])
 
 
-def _split(rows: Index, recipe: Recipe) -> tuple[Index, Index]:
+def _split(rows: Index, recipe: SubmodelRecipe) -> tuple[Index, Index]:
     """The rows to learn from, and those that decide when to stop, if any."""
     if recipe.legacy:
         return rows[: max(1, int(0.9 * len(rows)))], rows[:0]

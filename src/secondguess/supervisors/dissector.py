@@ -19,8 +19,9 @@ Source: Wang, Xu, Xu, Ma, Lu: "Dissector: Input Validation for Deep Learning App
 
 `mode="paper"`: t = 1 ... L + 1, where the last "layer" is the model's own softmax. `mode="legacy"` does as the
 comparison's replication package: t = 0 ... L - 1, so that the first sub-model does not count, no softmax at the end,
-all activations (`"flatten"`), and the sub-models' training of `Recipe.legacy`. Neither paper tells that training; ours
-is the replication package's (Adam, batches of 32, at most 30 epochs, patience 2) with a held-out tenth that is random.
+all activations (`"flatten"`), and the sub-models' training of `SubmodelRecipe.legacy`. Neither paper tells that
+training; ours is the replication package's (Adam, batches of 32, at most 30 epochs, patience 2) with a held-out tenth
+that is random.
 
 Departures: weights that are all zero (`log` on one layer) count equally; the difference of two logits goes through one
 sigmoid, which is the same number as the quotient and never 0 / 0.
@@ -35,7 +36,7 @@ from numpy.typing import NDArray
 
 from secondguess.errors import UserError
 from secondguess.model.observation import Needs, Observation, Trace
-from secondguess.supervisors._submodels import Recipe, class_logits, train_submodel
+from secondguess.supervisors._submodels import SubmodelRecipe, class_logits, train_submodel
 from secondguess.supervisors._traces import Layers
 from secondguess.supervisors.base import Supervisor
 from secondguess.supervisors.registry import register
@@ -182,7 +183,7 @@ class Dissector(Supervisor):
                 f"The labels go up to {classes.max()}, but the model has {observation.num_classes} classes (0 to "
                 f"{observation.num_classes - 1}); the data and the model must agree on the classes."
             )
-        recipe = Recipe(self.epochs, self.batch_size, self.patience, self.seed, self.mode == "legacy")
+        recipe = SubmodelRecipe(self.epochs, self.batch_size, self.patience, self.seed, self.mode == "legacy")
         learnt = [
             train_submodel(observation.trace(trace), classes, rows, observation.num_classes, recipe)
             for trace in self.traces

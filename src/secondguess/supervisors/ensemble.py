@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from secondguess.errors import UserError
 from secondguess.model.observation import Needs, Observation
-from secondguess.supervisors._members import DeepEnsemble, Plan, restored, trained
+from secondguess.supervisors._members import DeepEnsemble, EnsemblePlan, restored, trained
 from secondguess.supervisors.base import Supervisor
 from secondguess.supervisors.registry import register
 
@@ -130,8 +130,8 @@ class _EnsembleSupervisor(Supervisor):
         return self._ensemble.scores(observation.pixels, observation.num_classes)[self._which].copy()
 
     @property
-    def _plan(self) -> Plan:
-        return Plan(**self.params())
+    def _plan(self) -> EnsemblePlan:
+        return EnsemblePlan(**self.params())
 
 
 @register

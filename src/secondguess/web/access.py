@@ -30,7 +30,7 @@ from urllib.parse import parse_qs
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["CSRF_HEADER", "Guarded", "Keys"]
+__all__ = ["CSRF_HEADER", "CheckedApp", "Keys"]
 
 CSRF_HEADER = "x-csrf-token"
 SAFE = ("GET", "HEAD")
@@ -101,7 +101,7 @@ class Keys:
         return f"http://127.0.0.1:{port}/?token={self.token}"
 
 
-class Guarded:
+class CheckedApp:
     """An ASGI application behind the checks; it is not reached by anything that fails one.
 
     Args:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from secondguess._files import write_json
 from secondguess.errors import UserError
-from secondguess.web.access import Guarded, Keys
+from secondguess.web.access import CheckedApp, Keys
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -63,7 +63,7 @@ def serve(
         if browser:  # in a thread, since a browser in the terminal returns only when it is closed
             threading.Thread(target=webbrowser.open, args=(link,), daemon=True).start()
 
-    run(Guarded(app, keys, port), listening, ready=ready, patience=PATIENCE, lifespan="off", proxy_headers=False)
+    run(CheckedApp(app, keys, port), listening, ready=ready, patience=PATIENCE, lifespan="off", proxy_headers=False)
 
 
 def run(app: ASGIApp, listening: socket.socket, *, ready: Callable[[], None], patience: int, **options: Any) -> None:

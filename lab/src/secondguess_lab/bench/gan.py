@@ -48,15 +48,15 @@ def run(
 
     from secondguess._device import pick_device
     from secondguess.stress.ambiguous.estimator_members import FoldedMembers, MemberNetworks
-    from secondguess.stress.ambiguous.gan_networks import Architecture
-    from secondguess.stress.ambiguous.gan_step import Ambiguity, Recipe
+    from secondguess.stress.ambiguous.gan_networks import GanArchitecture
+    from secondguess.stress.ambiguous.gan_step import Ambiguity, GanRecipe
     from secondguess.zoo.small import ambiguity_members
 
     target = pick_device(device)
     networks = MemberNetworks(ambiguity_members(32, members), SHAPE, 1, range(members)).to(target)
     judge = FoldedMembers(networks, dense=target.type == "cuda").to(target)
-    recipe = Recipe(batch_size=batch_size, graphs=graphs, repeatable=repeatable)
-    architecture = Architecture(latent, filters, 2)
+    recipe = GanRecipe(batch_size=batch_size, graphs=graphs, repeatable=repeatable)
+    architecture = GanArchitecture(latent, filters, 2)
     works = {
         "stage 1": None,
         "stage 2, sum": Ambiguity(judge, combine="sum"),

@@ -38,8 +38,8 @@ from secondguess.progress import Progress, Silent, Titled
 from secondguess.stress.ambiguous.base import AmbiguousGenerator, AmbiguousImages
 from secondguess.stress.ambiguous.comparison import figures, likeliest_pair
 from secondguess.training import Fleet, train_fleet
-from secondguess_lab.rivals.latent_mixture_pool import Opinion, Pool, even_in_entropy, judge
-from secondguess_lab.rivals.latent_mixture_vae import Calibration, Vae, decode, encode, train_vae
+from secondguess_lab.rivals.latent_mixture_pool import MixturePool, Opinion, even_in_entropy, judge
+from secondguess_lab.rivals.latent_mixture_vae import GreyLevels, Vae, decode, encode, train_vae
 
 __all__ = ["LatentMixture", "TrainedMixture"]
 
@@ -66,7 +66,7 @@ class TrainedMixture:
     """
 
     vae: Vae
-    calibration: Calibration
+    calibration: GreyLevels
     ensemble: Fleet
     device: torch.device
 
@@ -165,19 +165,17 @@ class LatentMixture(AmbiguousGenerator):
             device=device,
             progress=Titled(progress, "Training the ensemble"),
         )
-        return TrainedMixture(
-            vae, Calibration.fit(vae, known.images, stretch=self.stretch, seed=seed), ensemble, device
-        )
+        return TrainedMixture(vae, GreyLevels.fit(vae, known.images, stretch=self.stretch, seed=seed), ensemble, device)
 
     def _gather(
         self, trained: TrainedMixture, train: ImageSet, count: int, seed: int, progress: Progress
-    ) -> tuple[Pool, dict[str, int]]:
+    ) -> tuple[MixturePool, dict[str, int]]:
         """Draw until the pool is full, or give up after `PATIENCE` mixtures for each place in it."""
         wanted = min(self.pool * count, max(count, POOL_BYTES // math.prod(train.shape)))
         rows, rng = _rows(train), np.random.default_rng([seed, 0])
         sizes = [k for k in SIZES if k <= len(rows)]
         yields = {"drawn": 0, "agreed": 0, "kept": 0}
-        parts: list[Pool] = []
+        parts: list[MixturePool] = []
         with progress.task("Mixing latent means", wanted) as advance:
             while yields["kept"] < wanted and yields["drawn"] < PATIENCE * wanted:
                 for k in sizes:
@@ -192,11 +190,11 @@ class LatentMixture(AmbiguousGenerator):
                 f"The ensemble kept none of {yields['drawn']} mixtures, because it was sure of them or at odds; train "
                 "autoencoder and ensemble for longer (epochs=..., member_epochs=...) or give them more images."
             )
-        return Pool.concatenate(parts), yields
+        return MixturePool.concatenate(parts), yields
 
     def _mixtures(
         self, trained: TrainedMixture, train: ImageSet, groups: NDArray[np.int64], rng: np.random.Generator
-    ) -> Pool:
+    ) -> MixturePool:
         """Mixtures of each group (G, k) of training images, all of them."""
         k = groups.shape[1]
         weights = rng.dirichlet(np.ones(k), (len(groups), MIXTURES))
@@ -205,7 +203,7 @@ class LatentMixture(AmbiguousGenerator):
         images = trained.calibration(decode(trained.vae, z.flatten(0, 1)))
         pad = ((0, 0), (0, SIZES[-1] - k))
         sources = np.pad(np.repeat(groups, MIXTURES, axis=0), pad, constant_values=-1)
-        return Pool(images, trained.opinion(images), sources, np.pad(weights.reshape(-1, k), pad))
+        return MixturePool(images, trained.opinion(images), sources, np.pad(weights.reshape(-1, k), pad))
 
     def _groups(self, rows: list[NDArray[np.int64]], k: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """Positions (GROUPS, k) of training images, in each group one of each of k classes."""
@@ -217,7 +215,7 @@ class LatentMixture(AmbiguousGenerator):
                 group[place] = everything[position] if self.mode == "legacy" else rows[label][position]
         return groups
 
-    def _assemble(self, train: ImageSet, chosen: Pool, rng: np.random.Generator) -> ImageSet:
+    def _assemble(self, train: ImageSet, chosen: MixturePool, rng: np.random.Generator) -> ImageSet:
         soft = chosen.opinion.probabilities
         if self.labels == "draws":
             soft = rng.multinomial(DRAWS, soft) / DRAWS

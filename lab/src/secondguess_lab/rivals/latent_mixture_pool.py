@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Opinion", "Pool", "even_in_entropy", "judge", "shares"]
+__all__ = ["MixturePool", "Opinion", "even_in_entropy", "judge", "shares"]
 
 Floats = NDArray[np.float64]
 LARGEST_DISAGREEMENT = 0.05  # nats
@@ -74,7 +74,7 @@ def judge(logits: NDArray[Any]) -> Opinion:
 
 
 @dataclass(frozen=True)
-class Pool:
+class MixturePool:
     """Mixtures.
 
     Attributes:
@@ -92,12 +92,12 @@ class Pool:
     def __len__(self) -> int:
         return len(self.images)
 
-    def take(self, rows: NDArray[Any]) -> Pool:
+    def take(self, rows: NDArray[Any]) -> MixturePool:
         """Some of them, by position or by mask."""
-        return Pool(self.images[rows], self.opinion.take(rows), self.sources[rows], self.weights[rows])
+        return MixturePool(self.images[rows], self.opinion.take(rows), self.sources[rows], self.weights[rows])
 
     @classmethod
-    def concatenate(cls, parts: list[Pool]) -> Pool:
+    def concatenate(cls, parts: list[MixturePool]) -> MixturePool:
         """All of them; at least one part."""
         return cls(
             np.concatenate([part.images for part in parts]),

@@ -12,7 +12,7 @@ Departure: images in colour or larger than 32 pixels get a convolutional encoder
 
 Decoded images are paler and blurrier than real ones, so they are brought to `clamp(gain x + offset, 0, 1)`. The
 authors match mean and deviation and then stretch by hand, 1.20 u - 0.15, until the histogram is that of MNIST.
-`Calibration.fit` solves for the gain and the offset with which the *clamped* images have the mean and the deviation of
+`GreyLevels.fit` solves for the gain and the offset with which the *clamped* images have the mean and the deviation of
 real ones, which holds for any data.
 """
 
@@ -31,7 +31,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from secondguess._device import isolated_rng, seed_rng
 from secondguess.images import ImageSource
 
-__all__ = ["Calibration", "Vae", "decode", "encode", "train_vae"]
+__all__ = ["GreyLevels", "Vae", "decode", "encode", "train_vae"]
 
 Floats = NDArray[np.float32]
 LATENT = 32
@@ -147,7 +147,7 @@ def decode(vae: Vae, z: Tensor) -> Floats:
 
 
 @dataclass(frozen=True)
-class Calibration:
+class GreyLevels:
     """Grey levels of decoded images brought to those of real ones: x -> clamp(gain x + offset, 0, 1).
 
     Attributes:
@@ -161,7 +161,7 @@ class Calibration:
     @classmethod
     def fit(
         cls, vae: Vae, images: ImageSource, *, stretch: tuple[float, float] | None = None, seed: int = 0
-    ) -> Calibration:
+    ) -> GreyLevels:
         """Fit to the reconstructions of (a sample of) the images.
 
         Args:

@@ -10,16 +10,16 @@ from secondguess_lab.studies.base import Recorded, Sources, Study
 from secondguess_lab.studies.comparison import Line, compare
 from secondguess_lab.studies.records import recorded
 from secondguess_lab.studies.registry import get, names
-from secondguess_lab.studies.running import Plan, make_plan, read_plan, run_study, status
+from secondguess_lab.studies.running import StudyPlan, make_plan, read_plan, run_study, status
 from secondguess_lab.studies.tables import Cell, Table
 
 __all__ = [
     "Cell",
     "Line",
-    "Plan",
     "Recorded",
     "Sources",
     "Study",
+    "StudyPlan",
     "Table",
     "compare",
     "get",

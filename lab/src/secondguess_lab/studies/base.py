@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from secondguess.engine import Source, Task
+from secondguess.engine import Task, TaskData
 from secondguess.errors import UserError
 from secondguess_lab.studies.tables import Table
 
@@ -20,10 +20,10 @@ Settings = Mapping[str, Any]
 Result = dict[str, Any]
 
 
-class Sources(dict[str, Source]):
+class Sources(dict[str, TaskData]):
     """The data of a study by the part they play in it."""
 
-    def __missing__(self, role: str) -> Source:
+    def __missing__(self, role: str) -> TaskData:
         raise UserError(f"The study needs the data {role!r} for this; give --data {role}=PLACE.")
 
 

@@ -16,17 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from secondguess._files import write_json, write_text
-from secondguess.engine import Engine, Entry, Ledger, Source, Task, run
+from secondguess.engine import Engine, Entry, Ledger, Task, TaskData, run
 from secondguess.errors import UserError
 from secondguess.progress import Progress
 from secondguess_lab.studies.base import Sources, Study
 from secondguess_lab.studies.tables import Table
 
-__all__ = ["Plan", "Status", "make_plan", "read_plan", "run_study", "status"]
+__all__ = ["Status", "StudyPlan", "make_plan", "read_plan", "run_study", "status"]
 
 
 @dataclass(frozen=True)
-class Plan:
+class StudyPlan:
     """What a run is to do.
 
     Attributes:
@@ -40,7 +40,7 @@ class Plan:
     study: str
     scale: str
     settings: Mapping[str, Any]
-    sources: Mapping[str, Source]
+    sources: Mapping[str, TaskData]
     gpu: bool = False
 
     def tasks(self, study: Study) -> list[Task]:
@@ -73,7 +73,7 @@ def make_plan(
     data: Mapping[str, str] | None = None,
     settings: Mapping[str, Any] | None = None,
     gpu: bool = False,
-) -> Plan:
+) -> StudyPlan:
     """Decide what to run.
 
     Args:
@@ -101,16 +101,16 @@ def make_plan(
         )
     sources = {role: _source(place) for role, place in places.items()}
     scale = "quick" if quick else "paper" if chosen == dict(study.scale) else "own"
-    return Plan(study.name, scale, chosen, sources, gpu)
+    return StudyPlan(study.name, scale, chosen, sources, gpu)
 
 
-def read_plan(study: Study, out: Path) -> Plan:
+def read_plan(study: Study, out: Path) -> StudyPlan:
     """The plan of an earlier run in the folder `out`."""
     path = _plan_path(study, out)
     try:
         kept = json.loads(path.read_text("utf-8"))
-        sources = {role: Source(**source) for role, source in kept["sources"].items()}
-        return Plan(kept["study"], kept["scale"], kept["settings"], sources, kept["gpu"])
+        sources = {role: TaskData(**source) for role, source in kept["sources"].items()}
+        return StudyPlan(kept["study"], kept["scale"], kept["settings"], sources, kept["gpu"])
     except FileNotFoundError as error:
         raise UserError(f"There is no run of {study.name} in {out}; start one with: study run {study.name}.") from error
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -119,7 +119,7 @@ def read_plan(study: Study, out: Path) -> Plan:
 
 def run_study(
     study: Study,
-    plan: Plan,
+    plan: StudyPlan,
     out: Path,
     *,
     engine: Engine | str = "local",
@@ -174,7 +174,9 @@ def status(study: Study, out: Path) -> Status:
     return Status(len(tasks), len(found), sum(entry.seconds for entry in found))
 
 
-def _record(study: Study, plan: Plan, tasks: Sequence[Task], entries: Sequence[Entry], table: Table) -> dict[str, Any]:
+def _record(
+    study: Study, plan: StudyPlan, tasks: Sequence[Task], entries: Sequence[Entry], table: Table
+) -> dict[str, Any]:
     """Everything somebody needs who wants to know where a number comes from."""
     return {
         "study": study.name,
@@ -212,13 +214,13 @@ def _told_apart(some: Sequence[Task], tasks: Sequence[Task]) -> list[dict[str, A
     return [{key: task.seed if key == "seed" else task.card["params"].get(key) for key in differing} for task in some]
 
 
-def _source(place: str) -> Source:
+def _source(place: str) -> TaskData:
     from secondguess.images import load
     from secondguess.images.embedded import EMBEDDED
 
     data = load(place)
     # A worker on the same machine may run in another folder.
-    return Source(
+    return TaskData(
         place if place in EMBEDDED or place.startswith("hub:") else str(Path(place).resolve()), data.fingerprint
     )
 

@@ -17,13 +17,13 @@ from secondguess.search.attacks.noise import Noise
 from secondguess.search.attacks.starts import Starts
 from secondguess.search.attacks.walk import Walk, differ
 
-__all__ = ["Engine"]
+__all__ = ["AttackRun"]
 
 BLOCK_BYTES = 1 << 26  # of pixels: a walk holds a few tensors of this size
 BLOCK_IMAGES = 1024
 
 
-class Engine:
+class AttackRun:
     """An attack under way.
 
     Args:

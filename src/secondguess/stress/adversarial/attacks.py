@@ -27,14 +27,14 @@ from torch import nn
 
 from secondguess.errors import require
 from secondguess.model.backends.differentiable import Differentiable
-from secondguess.stress.adversarial.search import Attack, Floats, Ints
+from secondguess.stress.adversarial.search import Floats, GridAttack, Ints
 
 __all__ = ["open_attack", "require_foolbox"]
 
 LARGEST_LEAD = 50.0
 
 
-def open_attack(name: str, model: Differentiable, *, seed: int, transfer: bool, legacy: bool) -> Attack:
+def open_attack(name: str, model: Differentiable, *, seed: int, transfer: bool, legacy: bool) -> GridAttack:
     """Make an attack on a model.
 
     Args:

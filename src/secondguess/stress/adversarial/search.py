@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Attack", "Floats", "Ints", "Search", "pieces"]
+__all__ = ["Floats", "GridAttack", "Ints", "SmallestChange", "pieces"]
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 REASON_LENGTH = 200
 
 
-class Attack(Protocol):
+class GridAttack(Protocol):
     """A way to change images so that a model errs."""
 
     def prepare(self, images: Floats, labels: Ints, rows: Ints) -> Floats:
@@ -37,7 +37,7 @@ class Attack(Protocol):
         """Change each pixel by at most `epsilon`, within [0, 1]."""
 
 
-class Search:
+class SmallestChange:
     """Looks for the smallest change of m images.
 
     Args:
@@ -55,7 +55,7 @@ class Search:
     """
 
     def __init__(
-        self, attack: Attack, predict: Callable[[Floats], Ints], images: Floats, labels: Ints, rows: Ints
+        self, attack: GridAttack, predict: Callable[[Floats], Ints], images: Floats, labels: Ints, rows: Ints
     ) -> None:
         self.images = images.copy()
         self.epsilon = np.full(len(images), np.nan)

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from secondguess.contracts.registry import snake_case, unknown
 from secondguess.errors import UserError
 from secondguess.progress import Advance
-from secondguess.stress.adversarial.search import REASON_LENGTH, Floats, Ints, Search
+from secondguess.stress.adversarial.search import REASON_LENGTH, Floats, Ints, SmallestChange
 from secondguess.stress.base import Given, StressSet, changed
 from secondguess.stress.registry import register
 
@@ -164,12 +164,12 @@ class Adversarial(StressSet):
 
     def _search(
         self, name: str, judge: Classifier, surrogate: Classifier | None, nominal: ImageSet, rows: Ints, seed: int
-    ) -> Search:
+    ) -> SmallestChange:
         from secondguess.stress.adversarial.attacks import open_attack
 
         model = (surrogate or judge).differentiable()
         attack = open_attack(name, model, seed=seed, transfer=surrogate is not None, legacy=self.legacy)
-        return Search(attack, partial(_classes, judge), nominal.images[rows], nominal.labels[rows], rows)
+        return SmallestChange(attack, partial(_classes, judge), nominal.images[rows], nominal.labels[rows], rows)
 
     def _sizes(self) -> list[float]:
         """The sizes above 0; that of 0 is the image itself, which is always looked at."""

@@ -48,8 +48,8 @@ from secondguess.stress.ambiguous.companion import (
 )
 from secondguess.stress.ambiguous.estimator import AmbiguityEstimator
 from secondguess.stress.ambiguous.gan_losses import Combine, LossName, Target
-from secondguess.stress.ambiguous.gan_networks import Architecture, Gan
-from secondguess.stress.ambiguous.gan_step import Ambiguity, Recipe
+from secondguess.stress.ambiguous.gan_networks import Gan, GanArchitecture
+from secondguess.stress.ambiguous.gan_step import Ambiguity, GanRecipe
 from secondguess.stress.ambiguous.gan_training import Collapsed, RealImages, Snapshot, Watch, fresh, train_stage
 from secondguess.stress.ambiguous.gasten import ClassifierJudge, small_judge
 from secondguess.training._examples import derive_seed
@@ -95,7 +95,7 @@ class TrainedGan:
     estimator: AmbiguityEstimator
     attempts: tuple[int, int]
 
-    def generator(self, recipe: Recipe, device: str = "auto", *, stage: int = 2) -> Gan:
+    def generator(self, recipe: GanRecipe, device: str = "auto", *, stage: int = 2) -> Gan:
         """The networks after a stage, in evaluation mode on a device."""
         snapshot = self.stage1 if stage == 1 else self.stage2
         return snapshot.revive(recipe, pick_device(device))[0].eval()
@@ -138,8 +138,8 @@ class AmbiGAN(AmbiguousGenerator):
         variance: float | None = None,
         r: float | Literal["dial"] | Sequence[float] = 0.5,
         epochs: tuple[int, int] = (100, 50),
-        architecture: Architecture | None = None,
-        recipe: Recipe | None = None,
+        architecture: GanArchitecture | None = None,
+        recipe: GanRecipe | None = None,
         estimator: AmbiguityEstimator | None = None,
         classifier: nn.Module | None = None,
         rejection: Rejection | None = None,
@@ -163,7 +163,7 @@ class AmbiGAN(AmbiguousGenerator):
         self.method: Method = method
         self.combine: Combine = combine
         self.alpha, self.variance, self.r = alpha, variance, r
-        self.epochs, self.architecture, self.recipe = epochs, architecture, recipe or Recipe()
+        self.epochs, self.architecture, self.recipe = epochs, architecture, recipe or GanRecipe()
         self.estimator, self.classifier = estimator, classifier
         self.rejection, self.watch = rejection or Rejection(), watch or Watch()
         self.device = device
@@ -308,9 +308,9 @@ class AmbiGAN(AmbiguousGenerator):
 
         return choose_pairs(train, "confused")[0]
 
-    def _architecture(self, train: ImageSet, target: Target) -> Architecture:
+    def _architecture(self, train: ImageSet, target: Target) -> GanArchitecture:
         dial = target.probabilities is None
-        chosen = self.architecture or Architecture.for_shape(train.shape)
+        chosen = self.architecture or GanArchitecture.for_shape(train.shape)
         return replace(chosen, dial=dial, targets=target.inputs)
 
     def _judge(self, train: ImageSet, classes: tuple[int, ...], estimator: AmbiguityEstimator, seed: int) -> nn.Module:

@@ -31,7 +31,7 @@ from torch.nn import functional
 
 from secondguess.errors import UserError
 
-__all__ = ["Architecture", "Discriminator", "Gan", "Generator", "to_unit"]
+__all__ = ["Discriminator", "Gan", "GanArchitecture", "Generator", "to_unit"]
 
 Shape = tuple[int, int, int]
 SMALLEST = 8  # pixels a side
@@ -41,7 +41,7 @@ SLOPE, SPREAD, TINY = 0.2, 0.02, 1e-12
 
 
 @dataclass(frozen=True)
-class Architecture:
+class GanArchitecture:
     """Sizes of a GAN.
 
     Attributes:
@@ -59,7 +59,7 @@ class Architecture:
     targets: int = 1
 
     @classmethod
-    def for_shape(cls, shape: Shape, *, dial: bool = False, targets: int = 1) -> Architecture:
+    def for_shape(cls, shape: Shape, *, dial: bool = False, targets: int = 1) -> GanArchitecture:
         """The paper's sizes for images (C, H, W): those of 28 x 28, or those of 128 x 128 from 48 pixels on."""
         if max(shape[1:]) < LARGE:
             return cls(dial=dial, targets=targets)
@@ -86,7 +86,7 @@ class Generator(nn.Module):
         architecture: its sizes.
     """
 
-    def __init__(self, shape: Shape, architecture: Architecture) -> None:
+    def __init__(self, shape: Shape, architecture: GanArchitecture) -> None:
         super().__init__()
         self.latent = architecture.latent
         sizes = architecture.sizes(shape)[::-1]
@@ -119,7 +119,7 @@ class Discriminator(nn.Module):
         architecture: its sizes.
     """
 
-    def __init__(self, shape: Shape, architecture: Architecture) -> None:
+    def __init__(self, shape: Shape, architecture: GanArchitecture) -> None:
         super().__init__()
         widths = [shape[0]] + [architecture.filters * 2**step for step in range(architecture.blocks)]
         sizes = architecture.sizes(shape)
@@ -193,11 +193,11 @@ class Gan(nn.Module):
         seed: of the weights.
     """
 
-    def __init__(self, shape: Shape, architecture: Architecture | None = None, *, seed: int = 0) -> None:
+    def __init__(self, shape: Shape, architecture: GanArchitecture | None = None, *, seed: int = 0) -> None:
         super().__init__()
         from secondguess._device import isolated_rng, seed_rng
 
-        self.shape, self.architecture = shape, architecture or Architecture.for_shape(shape)
+        self.shape, self.architecture = shape, architecture or GanArchitecture.for_shape(shape)
         with isolated_rng():
             seed_rng(seed)
             self.generator = Generator(shape, self.architecture)

@@ -37,14 +37,14 @@ from torch.nn import functional
 from secondguess.stress.ambiguous.gan_losses import Combine, LossName, ambiguity_loss, confusion, guarded
 from secondguess.stress.ambiguous.gan_networks import Gan, to_unit
 
-__all__ = ["Ambiguity", "Recipe", "Step", "adam"]
+__all__ = ["Ambiguity", "GanRecipe", "Step", "adam"]
 
 WARM = 3
 MEASURED = ("discriminator", "generator", "ambiguity", "acd", "disagreement")
 
 
 @dataclass(frozen=True)
-class Recipe:
+class GanRecipe:
     """How both stages are trained.
 
     Attributes:
@@ -83,7 +83,7 @@ class Ambiguity:
     variance: float = 0.1
 
 
-def adam(gan: Gan, recipe: Recipe, device: torch.device) -> torch.optim.Adam:
+def adam(gan: Gan, recipe: GanRecipe, device: torch.device) -> torch.optim.Adam:
     """The optimiser of both networks."""
     on_cuda = device.type == "cuda"
     return torch.optim.Adam(
@@ -112,7 +112,7 @@ class Step:
         gan: Gan,
         optimiser: torch.optim.Adam,
         images: Tensor,
-        recipe: Recipe,
+        recipe: GanRecipe,
         ambiguity: Ambiguity | None,
         classes: int,
     ) -> None:

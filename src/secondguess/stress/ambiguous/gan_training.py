@@ -35,8 +35,8 @@ from secondguess.images import ImageSet
 from secondguess.progress import Progress, Silent
 from secondguess.stress.ambiguous.estimator import balanced_rows
 from secondguess.stress.ambiguous.gan_losses import Target
-from secondguess.stress.ambiguous.gan_networks import Architecture, Gan, to_unit
-from secondguess.stress.ambiguous.gan_step import Ambiguity, Recipe, Step, adam
+from secondguess.stress.ambiguous.gan_networks import Gan, GanArchitecture, to_unit
+from secondguess.stress.ambiguous.gan_step import Ambiguity, GanRecipe, Step, adam
 from secondguess.training._checkpoint import Checkpoint
 from secondguess.training._examples import derive_seed
 from secondguess.training._run import deterministic
@@ -103,14 +103,14 @@ class Snapshot:
         history: what was measured in each of them.
     """
 
-    architecture: Architecture
+    architecture: GanArchitecture
     shape: tuple[int, int, int]
     weights: dict[str, Tensor]
     moments: dict[str, Any]
     epoch: int
     history: list[Row] = field(default_factory=list)
 
-    def revive(self, recipe: Recipe, device: torch.device) -> tuple[Gan, torch.optim.Adam]:
+    def revive(self, recipe: GanRecipe, device: torch.device) -> tuple[Gan, torch.optim.Adam]:
         """The networks and their optimiser, on a device."""
         gan = _on(Gan(self.shape, self.architecture), device)
         gan.load_state_dict(self.weights)
@@ -146,7 +146,7 @@ class Watch:
 def train_stage(
     start: Snapshot,
     data: RealImages,
-    recipe: Recipe,
+    recipe: GanRecipe,
     epochs: int,
     *,
     target: Target,
@@ -265,7 +265,7 @@ def sample_sheet(images: Tensor) -> bytes:
     return buffer.getvalue()
 
 
-def fresh(shape: tuple[int, int, int], architecture: Architecture, recipe: Recipe, seed: int) -> Snapshot:
+def fresh(shape: tuple[int, int, int], architecture: GanArchitecture, recipe: GanRecipe, seed: int) -> Snapshot:
     """A GAN that has learnt nothing yet."""
     gan = Gan(shape, architecture, seed=seed)
     optimiser = adam(gan, recipe, torch.device("cpu"))
@@ -312,7 +312,7 @@ def _distances(images: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _settings(
-    start: Snapshot, data: RealImages, recipe: Recipe, target: Target, ambiguity: Ambiguity | None, seed: int
+    start: Snapshot, data: RealImages, recipe: GanRecipe, target: Target, ambiguity: Ambiguity | None, seed: int
 ) -> dict[str, Any]:
     """Everything that determines the weights after an epoch, as JSON."""
     settings: dict[str, Any] = {
@@ -345,7 +345,7 @@ def _on(gan: Gan, device: torch.device) -> Gan:
 
 
 @contextmanager
-def algorithms(recipe: Recipe) -> Iterator[None]:
+def algorithms(recipe: GanRecipe) -> Iterator[None]:
     """Repeatable algorithms, or the fastest that a trial finds."""
     if recipe.repeatable:
         with deterministic():

@@ -20,9 +20,9 @@ from secondguess.progress import Progress, Silent
 from secondguess.stress.ambiguous.ambigan import AmbiGAN, estimator_for
 from secondguess.stress.ambiguous.companion import Rejection
 from secondguess.stress.ambiguous.feature_vectors import features, train_extractor
-from secondguess.stress.ambiguous.gan_networks import Architecture
+from secondguess.stress.ambiguous.gan_networks import GanArchitecture
 from secondguess.stress.ambiguous.gan_selection import choose, pareto_front, search
-from secondguess.stress.ambiguous.gan_step import Recipe
+from secondguess.stress.ambiguous.gan_step import GanRecipe
 from secondguess.stress.ambiguous.gan_training import Watch, sample_sheet
 from secondguess.stress.ambiguous.yardstick import LEAST, Yardstick, kept_out
 from secondguess.stress.classes import class_numbers
@@ -211,7 +211,7 @@ def _generator(settings: CompanionSettings, train: ImageSet, folder: Path, seed:
     suiting = "paper" if pick_device(device).type == "cuda" else "small"
     preset = PRESETS[suiting if settings.preset == "auto" else settings.preset]
     classes = class_numbers(settings.between, train)
-    architecture = Architecture.for_shape(train.shape)
+    architecture = GanArchitecture.for_shape(train.shape)
     if filters := settings.filters or preset.filters:
         architecture = replace(architecture, filters=filters)
     if preset.filters:
@@ -225,7 +225,7 @@ def _generator(settings: CompanionSettings, train: ImageSet, folder: Path, seed:
         r=settings.r,
         epochs=settings.epochs or preset.epochs,
         architecture=architecture,
-        recipe=Recipe(batch_size=settings.batch_size, lr=settings.lr),
+        recipe=GanRecipe(batch_size=settings.batch_size, lr=settings.lr),
         estimator=estimator_for(
             settings.method,  # type: ignore[arg-type]
             classes,

@@ -7,7 +7,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from secondguess.engine import Source, Task
+from secondguess.engine import Task, TaskData
 from secondguess.errors import UserError
 from secondguess_lab.studies.base import Sources, Study, check_known
 from secondguess_lab.studies.tables import Cell, Table, cell_of
@@ -45,7 +45,7 @@ def keeping_folder(folder: Path, generator: str) -> Path:
     return folder / generator.replace(",", "").replace(" ", "_")
 
 
-def kept_sets(folder: str | None, generator: str) -> list[Source]:
+def kept_sets(folder: str | None, generator: str) -> list[TaskData]:
     """Images to train on and to test on that experiments/ambiguous_sets.py made; none if no folder is given."""
     from secondguess.images import load
 
@@ -54,7 +54,7 @@ def kept_sets(folder: str | None, generator: str) -> list[Source]:
     paths = [keeping_folder(Path(folder).resolve(), generator) / file for file in KEPT]
     if missing := [path for path in paths if not path.is_file()]:
         raise UserError(f"There is no file {missing[0]}; make it with experiments/ambiguous_sets.py, or set kept={{}}.")
-    return [Source(str(path), load(path).fingerprint) for path in paths]
+    return [TaskData(str(path), load(path).fingerprint) for path in paths]
 
 
 def _check(settings: Settings) -> None:

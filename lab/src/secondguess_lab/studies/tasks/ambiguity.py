@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from secondguess import zoo
-from secondguess.engine import Source
+from secondguess.engine import TaskData
 from secondguess.images import ImageSet
 from secondguess.metrics import ambiguity
 from secondguess.model.classifier import Classifier
@@ -52,8 +52,8 @@ DELTA_TRAINING, DELTA_TEST = 0.4, 0.25
 
 def measure_ambiguity(
     *,
-    data: Source,
-    kept: Mapping[str, Sequence[Source]],
+    data: TaskData,
+    kept: Mapping[str, Sequence[TaskData]],
     name: str,
     generators: Sequence[str],
     architecture: str,
@@ -95,7 +95,7 @@ def measure_ambiguity(
 
 
 def ambiguous_sets(
-    data: Source, generator: str, generation: Generation, seed: int, kept: Sequence[Source] = ()
+    data: TaskData, generator: str, generation: Generation, seed: int, kept: Sequence[TaskData] = ()
 ) -> tuple[ImageSet, ImageSet]:
     """Ambiguous images to train on and to test on.
 
@@ -153,19 +153,19 @@ def draw_ambiguous(
 
 
 @lru_cache(maxsize=4)
-def _drawn(data: Source, generation: Frozen, realism: bool, seed: int) -> tuple[ImageSet, ImageSet]:
+def _drawn(data: TaskData, generation: Frozen, realism: bool, seed: int) -> tuple[ImageSet, ImageSet]:
     images, autoencoders = training_images(opened(data)), _autoencoders(data, generation, seed)
     extra, test = draw_ambiguous(images, autoencoders, dict(generation), realism=realism, seed=seed)
     return extra.images, test.images
 
 
 @lru_cache(maxsize=2)
-def _autoencoders(data: Source, generation: Frozen, seed: int) -> list[TrainedFleet]:
+def _autoencoders(data: TaskData, generation: Frozen, seed: int) -> list[TrainedFleet]:
     return train_autoencoders(training_images(opened(data)), dict(generation), seed=seed)
 
 
 @lru_cache(maxsize=2)
-def _latent_mixtures(data: Source, generation: Frozen, seed: int) -> tuple[ImageSet, ImageSet]:
+def _latent_mixtures(data: TaskData, generation: Frozen, seed: int) -> tuple[ImageSet, ImageSet]:
     of, images = dict(generation), training_images(opened(data))
     generator = LatentMixture(epochs=of["mixture_epochs"], member_epochs=of["judge_epochs"])
     count = of["train"] + of["test"]
@@ -175,7 +175,7 @@ def _latent_mixtures(data: Source, generation: Frozen, seed: int) -> tuple[Image
 
 
 @lru_cache(maxsize=4)
-def trained(data: Source, architecture: str, extra: ImageSet | None, members: int, epochs: int, seed: int) -> Fleet:
+def trained(data: TaskData, architecture: str, extra: ImageSet | None, members: int, epochs: int, seed: int) -> Fleet:
     """Classifiers as `train_classifiers` trains them, remembered."""
     images = training_images(opened(data))
     return train_classifiers(images, architecture, extra, members=members, epochs=epochs, seed=seed)

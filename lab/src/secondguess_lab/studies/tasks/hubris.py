@@ -25,7 +25,7 @@ from typing import Any, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess.engine import Source
+from secondguess.engine import TaskData
 from secondguess.errors import UserError
 from secondguess.images import Dataset
 from secondguess.metrics.confusion_distance import acd
@@ -34,15 +34,15 @@ from secondguess.stress.ambiguous.ambigan import AmbiGAN, Method, TrainedGan, be
 from secondguess.stress.ambiguous.companion import Companion, Reality, Rejection, draw_companion
 from secondguess.stress.ambiguous.estimator import AmbiguityEstimator, Subsets
 from secondguess.stress.ambiguous.gan_losses import Combine, Target
-from secondguess.stress.ambiguous.gan_networks import Architecture
+from secondguess.stress.ambiguous.gan_networks import GanArchitecture
 from secondguess.stress.ambiguous.gan_selection import Candidate, choose, pareto_front, search
-from secondguess.stress.ambiguous.gan_step import Recipe
+from secondguess.stress.ambiguous.gan_step import GanRecipe
 from secondguess.stress.ambiguous.gan_training import Watch
 from secondguess_lab.studies.tasks.companion_measures import Spaces, judgement, of_classes, unit
 from secondguess_lab.studies.tasks.companion_models import ask_models, check_families
 from secondguess_lab.studies.tasks.opening import opened, training_images
 
-__all__ = ["Companions", "Plan", "Variant", "measure_companions"]
+__all__ = ["CompanionPlan", "Companions", "Variant", "measure_companions"]
 
 HALF = Target(2, (0.5, 0.5))
 BLOCKS = 2  # of the GAN for 28 x 28 pixels
@@ -83,7 +83,7 @@ class Variant:
 
 
 @dataclass(frozen=True)
-class Plan:
+class CompanionPlan:
     """What is made and how.
 
     Attributes:
@@ -117,7 +117,7 @@ class Plan:
     epochs: tuple[int, int] = (100, 50)
     latent: int = 256
     filters: int = 512
-    recipe: Recipe = field(default_factory=Recipe)
+    recipe: GanRecipe = field(default_factory=GanRecipe)
     members: int = 50
     estimator_epochs: int = 200
     alphas: Sequence[float] = (0.5, 1.0, 1.5)
@@ -146,12 +146,12 @@ class Plan:
             )
         first, second = (int(label) for label in classes)
         stage1, stage2 = settings["epochs"]
-        typed = {"epochs": (stage1, stage2), "recipe": Recipe(**settings["recipe"])}
+        typed = {"epochs": (stage1, stage2), "recipe": GanRecipe(**settings["recipe"])}
         return cls((first, second), **(dict(settings) | typed), seed=seed)
 
 
 def measure_companions(
-    *, data: Source, name: str, classes: Sequence[int], settings: Mapping[str, Any], seed: int
+    *, data: TaskData, name: str, classes: Sequence[int], settings: Mapping[str, Any], seed: int
 ) -> dict[str, Any]:
     """Everything about one data set and one run, by part: estimators, training, sets, ratios and hubris.
 
@@ -159,10 +159,10 @@ def measure_companions(
         data: the real images.
         name: what the tables call them.
         classes: the two labels.
-        settings: see `Plan.of`.
+        settings: see `CompanionPlan.of`.
         seed: of everything random.
     """
-    made = Companions(opened(data), Plan.of(classes, settings, seed))
+    made = Companions(opened(data), CompanionPlan.of(classes, settings, seed))
     return {"name": name, **dict(made.parts()), "hubris": {"rows": made.hubris()}}
 
 
@@ -175,7 +175,7 @@ class Companions:
         progress: where to report.
     """
 
-    def __init__(self, data: Dataset, plan: Plan, *, progress: Progress | None = None) -> None:
+    def __init__(self, data: Dataset, plan: CompanionPlan, *, progress: Progress | None = None) -> None:
         self.train, self.test, self.plan, self.progress = training_images(data), data.test, plan, progress
         self.variants = [Variant.parse(text) for text in plan.variants]
         if not self.variants:
@@ -301,7 +301,7 @@ class Companions:
             method=variant.method,
             combine=variant.combine,
             epochs=self.plan.epochs,
-            architecture=Architecture(self.plan.latent, self.plan.filters, BLOCKS),
+            architecture=GanArchitecture(self.plan.latent, self.plan.filters, BLOCKS),
             recipe=self.plan.recipe,
             estimator=self.judges[variant.judge][0],
             watch=Watch(collapse=self.plan.collapse),

@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.accuracy import Estimator, OraclePasses, RulesAndConfidence, ThresholdedConfidence, standard_estimators
-from secondguess.engine import Source
+from secondguess.engine import TaskData
 from secondguess.guard.panel import Panel, fit_panel
 from secondguess.guard.recommended import recommended
 from secondguess.guard.stress_split import (
@@ -67,9 +67,9 @@ PANEL, NOBODY, REFEREES = "panel", "(probabilities)", "(other classifiers)"
 
 def estimate_mixtures(
     *,
-    data: Source,
-    other: Source,
-    kept: Sequence[Source],
+    data: TaskData,
+    other: TaskData,
+    kept: Sequence[TaskData],
     generator: str,
     name: str,
     mix: str,
@@ -139,8 +139,8 @@ def estimate_mixtures(
 
 def _sets(
     classifier: Classifier,
-    data: Source,
-    other: Source,
+    data: TaskData,
+    other: TaskData,
     ambiguous: ImageSet,
     mix: str,
     sizes: Mapping[str, int],

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from secondguess.engine import Source
+from secondguess.engine import TaskData
 from secondguess.errors import UserError
 from secondguess.images import Dataset, ImageSet, load
 
@@ -15,7 +15,7 @@ __all__ = ["joined", "opened", "training_images"]
 
 
 @lru_cache(maxsize=8)
-def opened(source: Source) -> Dataset:
+def opened(source: TaskData) -> Dataset:
     """The data at a place, if they are those that the task is about."""
     data = load(source.place)
     if data.fingerprint != source.fingerprint:

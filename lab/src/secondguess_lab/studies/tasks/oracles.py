@@ -24,7 +24,7 @@ from secondguess.accuracy.oracles.cross_reference import majority
 from secondguess.accuracy.oracles.icos import CRITERIA, Icos, InputRules, PixelRules
 from secondguess.accuracy.oracles.icos.features import feature_matrix
 from secondguess.accuracy.oracles.selfchecker import SelfChecker
-from secondguess.engine import Source
+from secondguess.engine import TaskData
 from secondguess.images import Dataset, ImageSet
 from secondguess.model.classifier import Classifier
 from secondguess.model.observation import Needs, Observation, Trace
@@ -49,7 +49,7 @@ CLASSES = 10
 Mask = NDArray[np.bool_]
 
 
-def look(*, data: Source, network: str, training: int, validation: int, epochs: int, seed: int) -> dict[str, Any]:
+def look(*, data: TaskData, network: str, training: int, validation: int, epochs: int, seed: int) -> dict[str, Any]:
     """What one network and its oracles say about every operational image.
 
     Args:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.accuracy import Estimator
-from secondguess.accuracy.base import Rows, Settings
+from secondguess.accuracy.base import EstimatorSettings, Rows
 from secondguess.accuracy.oracles import Oracle, Verdicts
 from secondguess.images import ImageSet
 from secondguess.model.observation import Observation
@@ -35,7 +35,7 @@ class _ScoreEstimator(Estimator):
         **settings: of every estimator: `resamples`, `level` and `seed`.
     """
 
-    def __init__(self, column: str, **settings: Unpack[Settings]) -> None:
+    def __init__(self, column: str, **settings: Unpack[EstimatorSettings]) -> None:
         super().__init__(**settings)
         self.column = column
 

@@ -23,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 
 from secondguess import zoo
-from secondguess.engine import Source
+from secondguess.engine import TaskData
 from secondguess.errors import UserError
 from secondguess.images import Dataset, ImageSet
 from secondguess.model.classifier import Classifier
@@ -116,7 +116,7 @@ METHODS = {
 
 def hunt(
     *,
-    data: Source,
+    data: TaskData,
     name: str,
     epochs: int,
     limit: int,

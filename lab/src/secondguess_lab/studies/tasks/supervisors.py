@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from secondguess.engine import Source
+from secondguess.engine import TaskData
 from secondguess.images import ImageSet
 from secondguess.images.fitting import conform
 from secondguess.metrics import auroc
@@ -35,9 +35,9 @@ MEMORY = 64 << 30  # traces of all layers that a Dissector looks at, for 80,000 
 
 def score_supervisors(
     *,
-    data: Source,
-    other: Source,
-    kept: Sequence[Source],
+    data: TaskData,
+    other: TaskData,
+    kept: Sequence[TaskData],
     name: str,
     mix: Mix,
     architecture: str,
@@ -163,7 +163,7 @@ def fixed_sets(nominal: ImageSet, other: ImageSet, mix: Mix) -> dict[str, ImageS
 
 
 @lru_cache(maxsize=2)
-def _fixed_sets(data: Source, other: Source, mix: Mix) -> dict[str, ImageSet]:
+def _fixed_sets(data: TaskData, other: TaskData, mix: Mix) -> dict[str, ImageSet]:
     return fixed_sets(opened(data).test, opened(other).test, mix)
 
 

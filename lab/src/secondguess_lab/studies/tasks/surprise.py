@@ -17,7 +17,7 @@ import torch
 
 from secondguess import zoo
 from secondguess._device import pick_device
-from secondguess.engine import Source
+from secondguess.engine import TaskData
 from secondguess.images import Dataset, ImageSet
 from secondguess.model.classifier import Classifier
 from secondguess.model.observation import Needs, Observation, Trace
@@ -51,7 +51,7 @@ SAMPLERS = ("uniform", "stratified", "unsurprising_first", "epsilon_free")
 Variant = Mapping[str, Any]
 
 
-def detect(*, data: Source, models: int, epochs: int, variants: Sequence[Variant], seed: int) -> dict[str, Any]:
+def detect(*, data: TaskData, models: int, epochs: int, variants: Sequence[Variant], seed: int) -> dict[str, Any]:
     """One row for every model and variant.
 
     Args:
@@ -114,7 +114,7 @@ def bandwidth_variants(bandwidths: Sequence[float | str]) -> list[Variant]:
     ]
 
 
-def time_scoring(*, data: Source, epochs: int, repeats: int, seed: int) -> dict[str, Any]:
+def time_scoring(*, data: TaskData, epochs: int, repeats: int, seed: int) -> dict[str, Any]:
     """Seconds for scoring the nominal test images, fitting excluded, the best of some; on one thread and on all.
 
     Args:
@@ -172,12 +172,12 @@ def corrupted_images(images: ImageSet) -> ImageSet:
 
 
 @lru_cache(maxsize=2)
-def _models(data: Source, models: int, epochs: int, seed: int) -> Fleet:
+def _models(data: TaskData, models: int, epochs: int, seed: int) -> Fleet:
     return train_models(training_images(opened(data)), models, epochs=epochs, seed=seed)
 
 
 @lru_cache(maxsize=2)
-def _corrupted(data: Source) -> ImageSet:
+def _corrupted(data: TaskData) -> ImageSet:
     return corrupted_images(opened(data).test)
 
 
