@@ -1,4 +1,4 @@
-"""What the test kits of supervisors and of oracles have in common: the runner, and the checks of names and parameters.
+"""What the test kits of all contracts have in common: the runner, and the checks of names and parameters.
 
 A kit holds the one that is checked and what it is checked on. A check is a function of the kit that returns if all is
 well and raises an `AssertionError` that says what was seen; the first line of its docstring says what is promised.
@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
-from secondguess.contracts.learner import Learner
+from secondguess.contracts.parameters import Parametrised
 from secondguess.errors import UserError
 
 __all__ = ["Kit", "check_name", "check_parameters", "refuses", "require", "run_checks"]
 
-L = TypeVar("L", bound=Learner)
+L = TypeVar("L", bound=Parametrised)
 K = TypeVar("K", bound="Kit[Any]")
 
 

@@ -6,6 +6,7 @@ from typing import get_args
 
 from secondguess.stress.adversarial import ATTACKS, Adversarial
 from secondguess.stress.base import Given, Kind, StressSet
+from secondguess.stress.checks import check_stress_set
 from secondguess.stress.corrupted import Corrupted, Mix
 from secondguess.stress.corruptions import CORRUPTIONS, corrupt
 from secondguess.stress.invalid import GENERATED, Invalid
@@ -19,6 +20,7 @@ __all__ = [
     "Invalid",
     "Kind",
     "StressSet",
+    "check_stress_set",
     "corrupt",
     "get",
     "make",
