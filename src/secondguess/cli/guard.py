@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -30,13 +30,7 @@ from secondguess.cli.options import (
     open_classifier,
     print_json,
     say,
-    training_images,
 )
-from secondguess.errors import UserError
-
-if TYPE_CHECKING:
-    from secondguess.images import ImageSource
-    from secondguess.images.fitting import Resizing
 
 __all__ = ["app"]
 
@@ -70,15 +64,9 @@ def fit(
 
     `secondguess guard fit --model m.onnx --train train.npz --false-alarms 0.05 --supervisors entropy,mdsa --out guard/`
     """
-    from secondguess.images import load_images
-    from secondguess.model.agreement import agree
-
-    made, classifier = guard.make(), open_classifier(model, loading)
-    how = loading.arguments(classifier)
-    images = training_images(train, how)
-    nominal = None if validation is None else load_images(validation, **how)
-    classifier, images, nominal = agree(classifier, images, nominal)
-    made.fit(classifier, images, nominal, seed=seed, progress=common.progress)
+    made = guard.make()
+    classifier, progress = open_classifier(model, loading), common.progress
+    made.fit(classifier, train, validation, seed=seed, progress=progress, skip_bad=loading.skip_bad)
     made.save(out)
     if common.json:
         print_json({"guard": str(out), "report": made.report.to_dict(), "record": made.record})
@@ -133,15 +121,14 @@ def judge(
 
     `secondguess guard judge guard/ incoming/ --json`
     """
+    from secondguess.guard.inputs import judge_places
+
     loaded = open_guard(guard, model)
     rows: list[dict[str, Any]] = []
-    for names, source in _named(images, loaded.shape, resizing(loaded, resize)):
-        for start in range(0, len(source), model.batch_size):
-            part = slice(start, min(start + model.batch_size, len(source)))
-            for name, judgement in zip(names[part], loaded.judge(source[part]), strict=True):
-                rows += [{"image": name, **judgement.to_dict()}]
-                if not common.json:
-                    say(f"{name}: {judgement}")
+    for name, judgement in judge_places(loaded, images, resize=resize, batch_size=model.batch_size):
+        rows.append({"image": name, **judgement.to_dict()})
+        if not common.json:
+            say(f"{name}: {judgement}")
     if common.json:
         print_json({"guard": str(guard), "judgements": rows})
 
@@ -163,13 +150,8 @@ def recalibrate(
 
     `secondguess guard recalibrate guard/ camera2/`
     """
-    from secondguess.images import load_images
-
     loaded = open_guard(guard, model)
-    channels, *sides = loaded.shape
-    loading: dict[str, Any] = {"size": tuple(sides), "channels": channels, "resize": resizing(loaded, resize)}
-    images = load_images(nominal, **loading, skip_bad=skip_bad)
-    loaded.recalibrate(images).save(guard)
+    loaded.recalibrate(nominal, resize=resizing(loaded, resize), skip_bad=skip_bad).save(guard)
     if common.json:
         print_json({"guard": str(guard), "report": loaded.report.to_dict(), "record": loaded.record})
     else:
@@ -204,24 +186,3 @@ def show(*, guard: Folder, common: Common) -> None:
 
 app.command("serve")(guard_service.serve)
 app.command("watch")(guard_service.watch)
-
-
-def _named(places: list[str], shape: tuple[int, int, int], resize: Resizing) -> list[tuple[list[str], ImageSource]]:
-    """What is to be judged: the names of images, and where they are read from."""
-    from secondguess.images import load_images
-    from secondguess.images.decode import EXTENSIONS
-    from secondguess.images.encoded import FileSource
-
-    channels, *sides = shape
-    files = [Path(place) for place in places if place.lower().endswith(EXTENSIONS) and not Path(place).is_dir()]
-    if missing := next((path for path in files if not path.is_file()), None):
-        raise UserError(f"There is no image {missing}.")
-    found: list[tuple[list[str], ImageSource]] = []
-    if files:
-        found.append(([str(path) for path in files], FileSource(files, shape, resize)))
-    for place in places:
-        if place not in map(str, files):
-            images = load_images(place, size=tuple(sides), channels=channels, resize=resize)  # type: ignore[arg-type]
-            names = images.ids or tuple(f"{place}[{row}]" for row in range(len(images)))
-            found.append((list(names), images.images))
-    return found

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json as json_format
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,7 +20,6 @@ from secondguess.errors import UserError
 from secondguess.progress import Progress, for_terminal
 
 if TYPE_CHECKING:
-    from secondguess.images import ImageSet
     from secondguess.model.classifier import Classifier
     from secondguess.results import Result
 
@@ -56,7 +55,6 @@ __all__ = [
     "print_json",
     "progress_for",
     "say",
-    "training_images",
 ]
 
 
@@ -228,14 +226,6 @@ def listed(text: str) -> list[str]:
 def plain(name: str) -> str:
     """A name as it is registered: `hop-skip-jump` and `hop_skip_jump` are the same."""
     return name.strip().replace("-", "_")
-
-
-def training_images(train: str, loading: dict[str, Any]) -> ImageSet:
-    """The training split of `--train`, or all of it if it has but one."""
-    from secondguess.images import load
-
-    loaded = load(train, **loading)
-    return replace(loaded.train or loaded.test, name=train)
 
 
 def print_json(value: Any) -> None:

@@ -19,6 +19,7 @@ from secondguess.errors import UserError
 from secondguess.guard.actions import Action, Actions
 from secondguess.guard.artefact import StoredGuard, read_card, read_guard, write_guard
 from secondguess.guard.fitting import calibrate, fit_pipeline, split_images
+from secondguess.guard.inputs import fitting_images, nominal_images
 from secondguess.guard.judgements import Judgements
 from secondguess.guard.panel import Rule
 from secondguess.guard.pipeline import DecisionPipeline, Settings
@@ -102,27 +103,30 @@ class Guard(Result):
     def fit(
         self,
         model: Any,
-        train: ImageSet,
-        calibration: ImageSet | None = None,
+        train: Any,
+        calibration: Any = None,
         stress: Literal["generated"] | StressSplit | None = "generated",
         *,
         seed: int = 0,
         fit_images: int | None = 20_000,
         progress: Progress | None = None,
+        **loading: Any,
     ) -> Self:
         """Learn what is nominal, what anomalies look like, and where to draw the line.
 
         Args:
             model: the system under test: a classifier, or anything that `Classifier.open` takes.
-            train: labelled images it was trained on.
+            train: labelled images it was trained on: an `ImageSet`, a `Dataset` or anything that `load` takes.
             calibration: nominal images it was not trained on, hundreds or better thousands. One half teaches the panel,
-                the other half sets the threshold.
+                the other half sets the threshold. By default a third of `train`.
             stress: `"generated"` from these images; a `StressSplit` of your own; or None, with a plain rule.
             seed: of everything random.
             fit_images: the most training images that supervisors are fitted on.
             progress: where to report.
+            loading: options of `load`, where they differ from what the model wants.
         """
-        progress, classifier = progress or Silent(), Classifier.open(model)
+        progress = progress or Silent()
+        classifier, train, calibration = fitting_images(Classifier.open(model), train, calibration, loading)
         parts = split_images(train, calibration, seed=seed, most=fit_images)
         least, rate = smallest_sample(self.false_alarms), self.false_alarms
         if len(parts.calibrate) < least:
@@ -196,13 +200,17 @@ class Guard(Result):
         """Judge predictions that have been observed already, with what `needs` says."""
         return self.pipeline.judge(observation)
 
-    def recalibrate(self, nominal: ImageSet) -> Self:
+    def recalibrate(self, nominal: Any, **loading: Any) -> Self:
         """Draw the line anew from fresh nominal images, by which nothing else changes.
 
         Supervisors and panel stay as they are. The report keeps what it says of anomalies, which was measured with the
         old threshold, and says so.
+
+        Args:
+            nominal: an `ImageSet`, a path, or any other form of images.
+            loading: options of `load`, where they differ from how the guard's images were loaded.
         """
-        pipeline = self.pipeline
+        pipeline, nominal = self.pipeline, nominal_images(self, nominal, loading)
         observed = self.classifier.observe(nominal, self.needs)
         found = calibrate(pipeline.combine(observed)[1], observed.predictions, self.settings)
         self._pipeline = replace(pipeline, calibration=found)

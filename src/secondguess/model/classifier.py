@@ -100,7 +100,7 @@ class Classifier:
         self.description = Description.of(
             model,
             weights=weights,
-            classes=tuple(class_names or ()),
+            classes=tuple(map(str, class_names or ())),
             size=input_shape and input_shape[1:],
             channels=input_shape and input_shape[0],
             mean=mean,
@@ -112,7 +112,6 @@ class Classifier:
         )
         self.backend = open_backend(model, weights=weights, device=device, identity=version, output=output)
         self.name = name or (Path(model).name if isinstance(model, (str, Path)) else _name_of(model))
-        self.class_names = tuple(class_names) if class_names else ()
         self.input_shape = input_shape or self.backend.input_shape
         self.batch_size = batch_size
         self.cache = Cache(cache) if cache is not None else None
@@ -139,8 +138,12 @@ class Classifier:
         """The same classifier whose classes have these names; this one stays as it is."""
         named = copy.copy(self)
         named.description = self.description.changed(classes=tuple(names))
-        named.class_names = named.description.classes
         return named
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The names of the classes in the model's order; () where they are not known."""
+        return self.description.classes
 
     @property
     def loading(self) -> dict[str, Any]:

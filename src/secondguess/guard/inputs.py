@@ -1,0 +1,86 @@
+"""What a guard is fitted on and asked about: any form of data, in the shape and with the classes of the model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from secondguess.errors import UserError
+from secondguess.images import Dataset, ImageSet, as_image_set, load
+from secondguess.model.agreement import agree
+
+if TYPE_CHECKING:
+    from secondguess.guard.guard import Guard
+    from secondguess.guard.judgements import Judgement
+    from secondguess.model.classifier import Classifier
+
+__all__ = ["fitting_images", "judge_places", "nominal_images"]
+
+
+def fitting_images(
+    classifier: Classifier, train: Any, calibration: Any, loading: dict[str, Any]
+) -> tuple[Classifier, ImageSet, ImageSet | None]:
+    """The images that a guard is fitted and calibrated on, and the classifier with their class names.
+
+    Args:
+        classifier: the system under test.
+        train: a set; a data set, of which the training images are meant; or what `load` takes.
+        calibration: the same, of which the only or the test images are meant; None for a share of `train`.
+        loading: options of `load`, where they differ from what the model wants.
+    """
+    how = classifier.loading | loading
+    if isinstance(train, str | os.PathLike):
+        found = load(train, **how)
+        train = replace(found.train or found.test, name=os.fspath(train))
+    elif isinstance(train, Dataset):
+        train = train.train or train.test
+    nominal = None if calibration is None else as_image_set(calibration, **how)
+    return agree(classifier, train, nominal)
+
+
+def nominal_images(guard: Guard, nominal: Any, loading: dict[str, Any]) -> ImageSet:
+    """Fresh nominal images for a fitted guard, loaded as those that it was fitted on."""
+    return as_image_set(nominal, guard.shape, **_as_fitted(guard) | loading)
+
+
+def judge_places(
+    guard: Guard, places: Sequence[str], *, resize: str | None = None, batch_size: int = 256
+) -> Iterator[tuple[str, Judgement]]:
+    """Judge what lies at several places, a few images at a time.
+
+    Args:
+        guard: fitted.
+        places: image files, folders, or anything else that `load` takes.
+        resize: how images are resized; by default as those that the guard was fitted on.
+        batch_size: images at a time.
+
+    Yields:
+        The name of every image, and what the guard says of it.
+    """
+    from secondguess.images.decode import EXTENSIONS
+    from secondguess.images.encoded import FileSource
+    from secondguess.images.fitting import check_resize
+
+    how = _as_fitted(guard) | ({} if resize is None else {"resize": check_resize(resize)})
+    files = [Path(place) for place in places if place.lower().endswith(EXTENSIONS) and not Path(place).is_dir()]
+    if missing := next((path for path in files if not path.is_file()), None):
+        raise UserError(f"There is no image {missing}.")
+    found: list[tuple[Sequence[str], Any]] = []
+    if files:
+        found.append(([str(path) for path in files], FileSource(files, guard.shape, how["resize"])))
+    for place in places:
+        if place not in map(str, files):
+            images = as_image_set(place, **how)
+            found.append((images.ids or [f"{place}[{row}]" for row in range(len(images))], images.images))
+    for names, source in found:
+        for start in range(0, len(source), batch_size):
+            rows = slice(start, min(start + batch_size, len(source)))
+            yield from zip(names[rows], guard.judge(source[rows]), strict=True)
+
+
+def _as_fitted(guard: Guard) -> dict[str, Any]:
+    channels, *sides = guard.shape
+    return {"size": tuple(sides), "channels": channels, "resize": guard.resized_by}

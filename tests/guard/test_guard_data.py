@@ -1,0 +1,50 @@
+"""A guard is fitted, recalibrated and asked with data in any form."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from secondguess import Classifier, Dataset, UserError
+from secondguess.guard import Guard
+from secondguess.guard.inputs import judge_places
+from secondguess.images import save_npz
+from secondguess.model.agreement import relabelled
+
+
+def quick() -> Guard:
+    return Guard(["max_softmax", "mdsa"], rule="bonferroni", false_alarms=0.1)
+
+
+def test_paths_sets_and_orders_of_classes_are_one(classifier: Classifier, digits: Dataset, tmp_path: Path) -> None:
+    model = classifier.with_classes(digits.class_names)
+    assert digits.train is not None
+    guard = quick().fit(model, digits.train, digits.test, None)
+    save_npz(digits.train, tmp_path / "train.npz")
+    save_npz(digits.test, tmp_path / "nominal.npz")
+    by_path = quick().fit(model, tmp_path / "train.npz", tmp_path / "nominal.npz", None)
+    turned = digits.class_names[::-1]
+    other = quick().fit(model, relabelled(digits.train, turned), relabelled(digits.test, turned), None)
+    for same in (by_path, other, quick().fit(model, digits, digits.test, None)):
+        np.testing.assert_allclose(same.judge(digits.test).scores, guard.judge(digits.test).scores, rtol=1e-5)
+    strange = replace(digits.train, class_names=tuple("abcdefghij"))
+    with pytest.raises(UserError, match="has the class 'a', which the model has not"):
+        quick().fit(model, strange, digits.test, None)
+    guard.recalibrate(tmp_path / "nominal.npz")
+    assert [one["images"] for one in guard.record["calibrations"]] == [len(digits.test) // 2, len(digits.test)]
+
+
+def test_files_folders_and_arrays_are_judged_by_name(guard: Guard, digits: Dataset, tmp_path: Path) -> None:
+    save_npz(digits.test.head(5), tmp_path / "five.npz")
+    for number, image in enumerate(digits.test.materialise()[:2]):
+        Image.fromarray(np.rint(255 * image[0]).astype(np.uint8)).save(tmp_path / f"{number}.png")
+    places = [str(tmp_path / "1.png"), str(tmp_path / "five.npz"), str(tmp_path / "0.png")]
+    found = list(judge_places(guard, places, batch_size=2))
+    assert [name for name, _ in found] == [places[0], places[2], *(f"{places[1]}[{row}]" for row in range(5))]
+    assert [one.prediction for _, one in found[2:]] == guard.judge(digits.test.head(5)).predictions.tolist()
+    with pytest.raises(UserError, match=r"There is no image .*nope.png"):
+        list(judge_places(guard, [str(tmp_path / "nope.png")]))
