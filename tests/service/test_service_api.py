@@ -237,7 +237,7 @@ def test_a_long_body_is_refused_while_it_arrives(make_client: Callable[..., Test
     assert client.post("/predict", content=b"x" * 10_001, headers=PNG).status_code == 413
     answer = client.post("/predict", content=parts(), headers=PNG)  # without a length
     assert answer.status_code == 413 and "10,000 bytes" in answer.json()["detail"]
-    door = client.service.door  # type: ignore[attr-defined]
+    door = client.service.reader  # type: ignore[attr-defined]
     assert door._held == 0
 
 

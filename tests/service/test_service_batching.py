@@ -127,7 +127,7 @@ def test_the_clerk_judges_together_and_records_each_image(records: Records) -> N
     images = np.random.default_rng(0).random((5, *SHAPE), dtype=np.float32)
     images[3].flat[0] = 1
     told: list[Record] = []
-    clerk = JudgeWorker(subject(), records, thumbnails=True, told=told.extend)
+    clerk = JudgeWorker(subject(), records, thumbnails=True, recorded=told.extend)
     first, second = clerk([Job(images[:2], "a"), Job(images[2:], "b")])
     assert not isinstance(first, Exception) and not isinstance(second, Exception)
     expected = [judgement(image) for image in images]

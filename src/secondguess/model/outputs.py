@@ -6,6 +6,7 @@ thousands of images tie; the logits still tell them apart.
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 import numpy as np
@@ -16,11 +17,18 @@ from secondguess.errors import UserError
 __all__ = ["Convention", "as_matrix", "detect", "softmax", "to_probabilities"]
 
 Convention = Literal["logits", "probabilities"]
+FEW = 64  # numbers
 TOLERANCE = 5e-3  # bfloat16 models sum to one only about this well
 
 
 def softmax(logits: NDArray[Any]) -> NDArray[np.float64]:
     """Row-wise softmax (n, K) in float64."""
+    if logits.size <= FEW and len(logits) == 1:  # NumPy takes longer to be called than to compute
+        values: list[float] = logits[0].tolist()
+        top = max(values)
+        powers = [math.exp(value - top) for value in values]
+        total = sum(powers)
+        return np.array([[power / total for power in powers]])
     shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
     np.exp(shifted, out=shifted)
     shifted /= shifted.sum(axis=1, keepdims=True)

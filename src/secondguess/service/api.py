@@ -70,16 +70,16 @@ class Service:
     ) -> None:
         self.subject, self.records, self.token, self.resize = subject, records, token, resize
         self.limits = limits or Limits()
-        self.door = BodyReader(self.limits)
+        self.reader = BodyReader(self.limits)
         self.metrics = Metrics(subject.rate, lambda: float(self.batcher.images))
-        clerk = JudgeWorker(subject, records, thumbnails=thumbnails, told=self.metrics.judged)
+        worker = JudgeWorker(subject, records, thumbnails=thumbnails, recorded=self.metrics.judged)
         self.batcher: Batcher[Job, list[dict[str, Any]]] = Batcher(
-            clerk, size=max(64, self.limits.images), wait=wait, capacity=self.limits.waiting
+            worker, size=max(64, self.limits.images), wait=wait, capacity=self.limits.waiting
         )
         self._decoders = ThreadPoolExecutor(DECODERS, thread_name_prefix="secondguess-decode")
 
     async def start(self) -> None:
-        """Judge one image of nothing, so that the first caller does not wait for what is set up late; then begin."""
+        """Judge a black image, so that the first caller does not wait for what is set up late; then begin."""
         self.records.begin(self.subject.card)
         self.subject.judge(np.zeros((1, *self.subject.shape), np.float32))
         self.batcher.start()
@@ -92,7 +92,7 @@ class Service:
 
     async def predict(self, request: Request) -> dict[str, Any]:
         """The answer to a request."""
-        async with self.door.body(request) as body:
+        async with self.reader.body(request) as body:
             images = await self._images(request, body)
         name = uuid.uuid4().hex
         try:
@@ -157,7 +157,7 @@ def _add_errors(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     async def defect(request: Request, error: Exception) -> JSONResponse:
-        # Whoever runs the service finds the traceback in its log.
+        # The traceback is in the log of the service.
         return JSONResponse({"detail": "The service failed on this request, through no fault of yours."}, 500)
 
 
@@ -179,8 +179,8 @@ async def _answered(service: Service, request: Request) -> Response:
         _check_token(request, service.token)
         return JSONResponse(await service.predict(request))
     except Refused as refused:
-        if refused.status != 408:  # whoever was too slow is not waited for again
-            await service.door.drain(request)
+        if refused.status != 408:  # a caller who was too slow is not waited for again
+            await service.reader.drain(request)
         headers = {"retry-after": RETRY} if refused.status == 503 else {}
         headers |= {"www-authenticate": "Bearer"} if refused.status == 401 else {}
         return JSONResponse({"detail": refused.sentence}, refused.status, headers)

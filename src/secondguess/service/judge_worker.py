@@ -73,7 +73,7 @@ class JudgeWorker:
         subject: judges.
         records: keep what it said.
         thumbnails: whether a small picture of every image with an alarm is kept.
-        told: called with the records of every batch once they are on disk.
+        recorded: called with the records of every batch once they are on disk.
     """
 
     def __init__(
@@ -82,9 +82,9 @@ class JudgeWorker:
         records: Records,
         *,
         thumbnails: bool = False,
-        told: Callable[[Sequence[Record]], None] = lambda records: None,
+        recorded: Callable[[Sequence[Record]], None] = lambda records: None,
     ) -> None:
-        self._subject, self._records, self._thumbnails, self._told = subject, records, thumbnails, told
+        self._subject, self._records, self._thumbnails, self._recorded = subject, records, thumbnails, recorded
 
     def __call__(self, jobs: Sequence[Job]) -> list[list[dict[str, Any]] | Exception]:
         """The answers to each job, or what went wrong with it; those of one job never depend on another's failure."""
@@ -98,7 +98,7 @@ class JudgeWorker:
         ]
         if kept:
             self._records.append(kept)
-            self._told(kept)
+            self._recorded(kept)
         return [found if isinstance(found, Exception) else [_answer(one) for one in found] for found in judged]
 
     def _judged(self, jobs: Sequence[Job]) -> Iterator[list[Judgement] | Exception]:
@@ -135,14 +135,14 @@ class JudgeWorker:
 
 def _answer(judgement: Judgement) -> dict[str, Any]:
     """What a caller gets for an image; the probabilities of all classes where the action is to hedge."""
-    told = judgement.to_dict()
+    answer = judgement.to_dict()
     if judgement.action != "hedge":
-        del told["probabilities"]
-    told["confidence"] = float(judgement.probabilities[judgement.prediction])
-    told["likeliest"] = _likeliest(judgement)
+        del answer["probabilities"]
+    answer["confidence"] = float(judgement.probabilities[judgement.prediction])
+    answer["likeliest"] = _likeliest(judgement)
     if judgement.verdict.is_nominal:
-        del told["anomalies"]
-    return told
+        del answer["anomalies"]
+    return answer
 
 
 def _likeliest(judgement: Judgement) -> list[list[Any]]:

@@ -4,9 +4,10 @@ The recorder runs a copy of the module, so that neither its hooks nor its eval m
 processor the copy keeps its convolutions in channels-last order, in which torch runs a few images faster. The copy
 shares every parameter that does not change its order. A module that cannot be copied is run itself.
 
-Where torch can trace it, what runs is the trace, which does without the Python code of the module and of the hooks. A
-trace follows one path through the code; where the path may depend on the images, torch says so, and the module itself
-is run. So it is where the trace gives other numbers on images that it was not made with.
+Where torch can trace it, what runs is the frozen trace, which does without the Python code of the module and of the
+hooks and joins batch norms with convolutions. A trace follows one path through the code; where the path may depend on
+the images, torch says so, and the module itself is run. So it is where the trace gives other numbers on images that it
+was not made with.
 """
 
 from __future__ import annotations
@@ -148,7 +149,8 @@ def _traced(recording: _Recording, shape: tuple[int, ...], device: torch.device)
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch.jit is deprecated, but nothing else starts as quickly
             warnings.simplefilter("error", torch.jit.TracerWarning)  # type: ignore[attr-defined]
-            run: Run = torch.jit.trace(recording, probes[0], check_trace=False).forward  # type: ignore[no-untyped-call]
+            traced = torch.jit.trace(recording, probes[0], check_trace=False)  # type: ignore[no-untyped-call]
+            run: Run = torch.jit.freeze(traced.eval()).forward
             for probe in probes:
                 for ours, theirs in zip(run(probe), recording(probe), strict=True):
                     torch.testing.assert_close(ours, theirs, rtol=TOLERANCE, atol=TOLERANCE)

@@ -12,14 +12,16 @@ whose variance is more than 1,000 times the floor a l, where b |c|^2 and |R c|^2
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.supervisors.surprise._whitening import Whitening
 
-__all__ = ["COARSE", "Prepared", "prepare"]
+__all__ = ["COARSE", "Prepared", "packed", "prepare"]
 
 Floats = NDArray[np.float64]
 COARSE = 32  # columns from which sturdy directions are computed in single precision
@@ -45,21 +47,23 @@ class Prepared:
     def squares(self, traces: NDArray[np.float32]) -> Floats:
         """Squared distances (n,) of traces (n, d); +inf where one is not finite."""
         centred = traces - self.mean
-        if len(centred) == 1:
-            return np.array([self._square(centred[0])])
         found = _norms((centred.astype(np.float32) @ self.coarse.T).astype(np.float64)) + _norms(centred @ self.fine.T)
         if self.whole:
             found = self.whole * _norms(centred) - found
-        return np.maximum(np.where(np.isnan(found), np.inf, found), 0.0)
+        return np.maximum(np.where(np.isfinite(found), found, np.inf), 0.0)
 
-    def _square(self, centred: Floats) -> float:
-        """The same for one row (d,): products of a matrix and a vector need none of the above."""
+    def square(self, trace: NDArray[np.float32]) -> float:
+        """The same for one trace (d,): products of a matrix and a vector need little of the above."""
+        centred = trace - self.mean
+        length = float(centred @ centred)
+        if not math.isfinite(length):
+            return math.inf
         coarse = (self.coarse @ centred.astype(np.float32)).astype(np.float64)
         fine = self.fine @ centred
         found = float(coarse @ coarse) + float(fine @ fine)
         if self.whole:
-            found = self.whole * float(centred @ centred) - found
-        return max(found, 0.0) if found == found else float("inf")
+            found = self.whole * length - found
+        return max(found, 0.0) if math.isfinite(found) else math.inf
 
 
 def prepare(whitening: Whitening, share: float) -> Prepared:
@@ -79,6 +83,17 @@ def prepare(whitening: Whitening, share: float) -> Prepared:
         np.ascontiguousarray(rows[~fine], dtype=np.float32),
         1 / floor if share > 0 else 0.0,
     )
+
+
+def packed(prepared: Mapping[int, Prepared]) -> dict[int, Prepared]:
+    """The same with all coarse rows in one block of memory: images of changing classes then miss fewer pages."""
+    block, used, found = np.empty(sum(one.coarse.size for one in prepared.values()), dtype=np.float32), 0, {}
+    for label, one in prepared.items():
+        own = block[used : used + one.coarse.size].reshape(one.coarse.shape)
+        own[:] = one.coarse
+        found[label] = replace(one, coarse=own)
+        used += own.size
+    return found
 
 
 def _norms(rows: Floats) -> Floats:

@@ -34,7 +34,7 @@ from secondguess.model.observation import Observation, Trace
 from secondguess.supervisors._traces import Layers, TraceSupervisor, side_by_side
 from secondguess.supervisors.registry import register
 from secondguess.supervisors.surprise._classes import by_group, class_rows, one_of, same_width
-from secondguess.supervisors.surprise._prepared import COARSE, Prepared, prepare
+from secondguess.supervisors.surprise._prepared import COARSE, Prepared, packed, prepare
 from secondguess.supervisors.surprise._whitening import RTOL, Rows, Whitening, pack, unpack, whiten
 from secondguess.supervisors.surprise._workers import workers
 
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 __all__ = ["MDSA", "Gaussian", "GlobalMDSA", "mahalanobis"]
 
 SMALL = 1 << 20  # numbers for which threads cost more than they save
+_ONE_CLASS = np.zeros(1, dtype=np.int64)
 FEW = 2  # shrink where there are fewer traces a class than twice the neurons
 Measure = Callable[["Gaussian", Rows], NDArray[np.float64]]
 
@@ -189,14 +190,17 @@ class MDSA(TraceSupervisor):
     def _score_few(self, observation: Observation) -> NDArray[np.float64]:
         traces, ready = self._prepared()
         matrix = side_by_side(observation, traces)
-        groups = _few_groups(observation, self.per_class)
-        known = all(label in ready for label, _ in groups)
-        if matrix.size > SMALL or matrix.shape[1] != self.means_.shape[1] or not known:
+        classes = observation.predictions if self.per_class else _ONE_CLASS
+        if matrix.size > SMALL or matrix.shape[1] != self.means_.shape[1] or not ready.keys() >= set(classes.tolist()):
             return self._score(observation)  # which says what is wrong
-        squares = np.empty(len(matrix))
-        with np.errstate(invalid="ignore", over="ignore"):  # a trace that is not finite is infinitely far away
-            for label, rows in groups:
-                squares[rows] = ready[label].squares(matrix[rows])
+        if len(matrix) == 1:
+            squares = np.array([ready[int(classes[0])].square(matrix[0])])
+        else:
+            squares = np.empty(len(matrix))
+            groups = class_rows(classes).items() if self.per_class else [(0, slice(None))]
+            with np.errstate(invalid="ignore", over="ignore"):  # a trace that is not finite is infinitely far away
+                for label, rows in groups:
+                    squares[rows] = ready[label].squares(matrix[rows])
         return squares if self.squared or self.compat else np.sqrt(squares)
 
     def _graph(self) -> ScoreGraph:
@@ -233,7 +237,7 @@ class MDSA(TraceSupervisor):
             whitenings = unpack(self.state())
             gaussians = zip(self.classes_.tolist(), whitenings, self.shrinkages_.tolist(), strict=True)
             known = {label: prepare(one, share) for label, one, share in gaussians if one.rank}
-            self._ready = self.factors_, (self.traces, known)
+            self._ready = self.factors_, (self.traces, packed(known))
         return self._ready[1]
 
     def _share(self, source: Rows) -> float:
@@ -259,13 +263,6 @@ class MDSA(TraceSupervisor):
         }
         with workers(1 if matrix.size < SMALL else None) as crew:
             return by_group(matrix, self._groups(observation), known.get, measure, self.name, run=crew.run)
-
-
-def _few_groups(observation: Observation, per_class: bool) -> list[tuple[int, NDArray[np.int64] | slice]]:
-    """The classes by which images are measured, and their rows."""
-    if len(observation) == 1 or not per_class:
-        return [(int(observation.predictions[0]) if per_class else 0, slice(None))]
-    return list(class_rows(observation.predictions).items())
 
 
 def off_subspace(gaussian: Gaussian, source: Rows) -> NDArray[np.float64]:
