@@ -142,7 +142,7 @@ class Counting(nn.Module):
 
 @pytest.mark.parametrize("kind", [Branching, Counting])
 def test_a_module_that_no_trace_can_follow_is_run_itself(kind, images: np.ndarray) -> None:
-    classifier = Classifier(tiny_models.seeded(kind), output_kind="logits", device="cpu")
+    classifier = Classifier(kind(), output_kind="logits", device="cpu")
     with classifier.session(Needs(logits=True), SHAPE) as session:
         for rows in (slice(0, 1), slice(0, 7), slice(3, 5), slice(0, len(images))):
             expected = classifier.observe(images[rows], Needs(logits=True))
