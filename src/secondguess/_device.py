@@ -15,11 +15,11 @@ __all__ = ["isolated_rng", "pick_device", "seed_rng"]
 
 
 def pick_device(device: str | torch.device = "auto") -> torch.device:
-    """Turn the name of a device into a device that is really there.
+    """Return the device of a name, after checking that it is available.
 
     Args:
         device: `"auto"` takes the first CUDA device, else Apple's `mps`, else the processor; `"cpu"`,
-            `"cuda"`, `"cuda:1"` and `"mps"` insist.
+            `"cuda"`, `"cuda:1"` and `"mps"` require that device.
 
     Raises:
         UserError: if the name means nothing or the device is not on this machine.

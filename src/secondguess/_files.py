@@ -1,4 +1,4 @@
-"""Writing files so that a kill at any moment leaves the old file or the new one, never half of one."""
+"""Atomic writing of files: an interruption leaves the old file or the new one, never a part of one."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ __all__ = ["atomic_path", "make_folder", "sync_folder", "write_bytes", "write_js
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a temporary path beside `path`; on success it is flushed to disk and renamed to `path`.
 
-    The temporary file lies in the same folder, because a rename is atomic only within one file system. Whatever goes
-    wrong inside the block removes it and leaves an existing `path` as it was.
+    The temporary file lies in the same folder, because a rename is atomic only within one file system. If the block
+    raises, it is removed and an existing `path` stays as it was.
     """
     path = Path(path)
     make_folder(path.parent)
@@ -59,7 +59,7 @@ def write_json(path: str | os.PathLike[str], value: Any, *, indent: int | None =
 
 
 def make_folder(path: str | os.PathLike[str]) -> Path:
-    """Create a folder and its parents, or say in one sentence why that is not possible."""
+    """Create a folder and its parents; raise a `UserError` if that is not possible."""
     path = Path(path)
     try:
         path.mkdir(parents=True, exist_ok=True)

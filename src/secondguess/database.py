@@ -1,4 +1,4 @@
-"""What must not be lost, in SQLite or PostgreSQL behind the same few calls: what was committed is on disk in either.
+"""Durable storage in SQLite or PostgreSQL behind the same few calls: what was committed is on disk in either.
 
 SQLite: a write-ahead log with `synchronous=FULL`, so a commit has reached the disk when it returns, and a killed
 process leaves a file that opens as if it had been closed. PostgreSQL: its own promise, `synchronous_commit` as the
@@ -24,12 +24,12 @@ __all__ = ["Database", "DatabaseFailed", "Postgres", "Sqlite", "open_database", 
 
 URLS = ("postgresql://", "postgres://")
 PATIENCE = 10.0  # seconds that a writer waits for another one
-DURABLE = ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON")  # a kill loses nothing
+DURABLE = ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON")  # a killed process loses nothing
 LOCK = 0x5EC06E55  # any number, the same in every process that writes records
 
 
 class DatabaseFailed(Exception):
-    """The database could not do it: the disk is full, the server is gone."""
+    """The database failed: the disk is full, the server is gone."""
 
 
 class Database(ABC):
@@ -38,7 +38,7 @@ class Database(ABC):
     Attributes:
         words: what the two databases call differently, for `str.format` in a schema.
         marker: stands for a value in a statement.
-        begin: the statements that open a transaction which nobody else writes during.
+        begin: the statements that open a transaction with an exclusive right to write.
         errors: what the library raises.
     """
 
@@ -53,19 +53,19 @@ class Database(ABC):
         self._connection = self._connect()
 
     def rows(self, query: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """What a query finds."""
+        """Return the rows of a query."""
         with self._turn, self._failing():
             if not self._begun:
                 self._revive()
             return list(self._connection.execute(self._spoken(query), values).fetchall())
 
     def run(self, statement: str, values: Sequence[object] = ()) -> None:
-        """Carry a statement out."""
+        """Execute a statement."""
         with self._turn, self._failing():
             self._connection.execute(self._spoken(statement), values)
 
     def run_many(self, statement: str, values: Sequence[Sequence[object]]) -> None:
-        """Carry a statement out for each row of values."""
+        """Execute a statement for each row of values."""
         with self._turn, self._failing():
             self._connection.cursor().executemany(self._spoken(statement), values)
 
@@ -88,7 +88,7 @@ class Database(ABC):
                 self._begun = False
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the connection."""
         with self._turn:
             self._connection.close()
 
@@ -124,8 +124,8 @@ class Sqlite(Database):
 
     Args:
         path: of the file, which is made where there is none; None keeps everything in memory.
-        read_only: look at what is there, while another process writes.
-        holds: what the file is full of, in the words of an error.
+        read_only: read what exists, while another process may write.
+        holds: what the file contains, for error messages.
     """
 
     words: ClassVar = {"identity": "INTEGER PRIMARY KEY", "bytes": "BLOB"}

@@ -1,7 +1,7 @@
-"""The errors a user can do something about.
+"""Errors that a user can correct.
 
 A `UserError` is one sentence: what was given, what was expected, what to do. The command line prints it without a
-traceback and exits with code 2; everything else that is raised is a defect of ours and keeps its traceback.
+traceback and exits with code 2; everything else that is raised is a defect of secondguess and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class MissingExtra(UserError):
 
 
 def require(module: str, extra: str) -> ModuleType:
-    """Import `module`, or say which extra of secondguess brings it.
+    """Import `module`; raise a `MissingExtra` that names the extra if it is not installed.
 
     Args:
         module: dotted name of the module to import.

@@ -1,8 +1,8 @@
-"""Telling a person that work goes on, and how long it will still take. Always on standard error.
+"""Progress of long work, with the time left. Always on standard error.
 
 Code that works long takes a `Progress` and asks it for a task, `with progress.task("Observing", total) as advance`,
-then calls `advance(done, total)` as often as it likes. Who calls such code may give the task another label with
-`Titled(progress, label)`. `Callback(function)` is for those who want to be called.
+then calls `advance(done, total)` as often as needed. Callers of such code may give the task another label with
+`Titled(progress, label)`. `Callback(function)` calls a function instead.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Progress(Protocol):
 
 
 class Silent:
-    """Says nothing."""
+    """Reports nothing."""
 
     @contextmanager
     def task(self, label: str, total: int) -> Iterator[Advance]:
@@ -37,7 +37,7 @@ class Silent:
 
 @dataclass(frozen=True)
 class Titled:
-    """Another progress, whose next tasks have a label of one's own."""
+    """Another progress whose tasks get a given label."""
 
     progress: Progress
     label: str
@@ -49,13 +49,13 @@ class Titled:
 
 @dataclass(frozen=True)
 class Callback:
-    """Calls a function with the steps done and the steps in all, of whatever task."""
+    """Calls a function with the steps done and the total steps of every task."""
 
     function: Advance
 
     @contextmanager
     def task(self, label: str, total: int) -> Iterator[Advance]:
-        """Hand the function over."""
+        """Yield the function."""
         yield self.function
 
 
@@ -115,7 +115,7 @@ class Lines:
 
 
 def for_terminal(*, quiet: bool = False) -> Progress:
-    """What suits standard error: bars on a terminal, lines in a log, nothing when asked to be quiet."""
+    """The progress that suits standard error: bars on a terminal, lines in a log, nothing when asked to be quiet."""
     if quiet:
         return Silent()
     return Bars() if sys.stderr.isatty() else Lines()

@@ -1,4 +1,4 @@
-"""What every verb returns: something to read, to keep, and to hand to another program."""
+"""The base class of results, which can be read by a person, saved, and passed to another program."""
 
 from __future__ import annotations
 

@@ -269,7 +269,7 @@ def test_a_lost_process_is_replaced(tmp_path):
 def test_a_task_that_always_ends_its_process_is_given_up(tmp_path):
     ledger = Ledger(tmp_path)
     with pytest.raises(
-        WorkerLost, match=r"fatal with .*, seed 1, was lost again and again.* perhaps for want of memory"
+        WorkerLost, match=r"fatal with .*, seed 1, was lost again and again.* perhaps for lack of memory"
     ):
         run([Task(grid_tasks.fatal, seed=seed) for seed in (1, 0, 2)], ledger, "local:2", retries=1)
     assert [ledger.get(Task(grid_tasks.fatal, seed=seed)) is None for seed in range(3)] == [False, True, False]

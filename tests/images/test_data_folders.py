@@ -100,7 +100,7 @@ def test_different_sizes_are_brought_to_the_most_common_one(tmp_path: Path, writ
     pixels = [write_image(tmp_path / f"{i}.png", shape) for i, shape in enumerate([(9, 7), (4, 5), (4, 5, 3)])]
     images = load_images(tmp_path)
     assert images.shape == (3, 4, 5)
-    assert "2 sizes among 3 looked at" in images.notes[0]
+    assert "2 sizes among 3 inspected" in images.notes[0]
     assert "4x5" in images.notes[0]
     shrunk = Image.fromarray(pixels[0]).resize((5, 4), Image.Resampling.BILINEAR)
     for channel in images.images[0]:

@@ -230,12 +230,12 @@ def test_an_image_that_the_model_cannot_answer_is_left_out_and_told(
         (["--min-confidence", "0.999999999"], "None of the 60 images is given any class with a confidence above"),
         (["--critical", "owl"], "There is no class 'owl'"),
         (["--search", "psychic"], "There is no search 'psychic'"),
-        (["--budget", "2"], "A budget of 2 queries an image was given"),
+        (["--budget", "2"], "A budget of 2 queries per image was given"),
         (["--attack", "kindness"], "kindness"),
         (["--train", "digits"], "Training images were given, but no supervisors to fit on them; name supervisors"),
         (
             ["--search", "adversarial-distance", "--supervisors", "entropy"],
-            "the search 'adversarial_distance' does not look at their scores",
+            "the search 'adversarial_distance' does not use their scores",
         ),
     ],
 )
@@ -316,7 +316,7 @@ def test_another_supervisor_is_another_session(watched: Callable[..., Pool], mon
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("fitted before the settings were compared")
 
-    monkeypatch.setattr("secondguess.search.find.scored", refuse)
+    monkeypatch.setattr("secondguess.search.find.add_scores", refuse)
     with pytest.raises(UserError, match=r'were begun with supervisors \["entropy", "knn:k=3"\], not \["entropy"\]'):
         watched("--supervisors", "entropy")
     with pytest.raises(UserError, match=r'were begun with supervisors \["entropy", "knn:k=3"\], not null'):
@@ -374,7 +374,7 @@ def test_supervisors_that_learn_nothing_need_no_training_images(watched: Callabl
 def test_mistakes_about_supervisors_are_told_before_anything_is_measured(
     watched: Callable[..., Pool], words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("secondguess.search.find.look_at", None)
+    monkeypatch.setattr("secondguess.search.find.make_pool", None)
     pixels = np.zeros((10, 8, 8), dtype=np.uint8)
     save_npz(ImageSet.from_arrays(pixels, np.arange(10) % 2, class_names=["coat", "hat"]), tmp_path / "fashion.npz")
     with pytest.raises(UserError, match=message):

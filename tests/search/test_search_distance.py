@@ -391,7 +391,7 @@ def test_distances_are_saved_and_loaded(linear: Linear, tmp_path: Path) -> None:
     ("change", "message"),
     [
         ({"attack": "nonsense"}, r"no attack 'nonsense'; known are: hop_skip_jump, boundary, gradient"),
-        ({"budget": 20}, r"budget of 20 queries an image was given, but hop_skip_jump needs at least \d+"),
+        ({"budget": 20}, r"budget of 20 queries per image was given; hop_skip_jump needs at least \d+"),
         ({"batch_size": 0}, "batch size is 0"),
         ({"starts": np.zeros((2, 1, 9, 9), dtype=np.float32)}, r"shape \(1, 8, 8\), but the starts \(1, 9, 9\)"),
     ],

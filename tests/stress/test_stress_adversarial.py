@@ -373,7 +373,7 @@ def test_a_black_box_is_attacked_through_a_surrogate_of_its_own(net: nn.Module, 
     change = np.abs(first.materialise() - nominal.materialise()).max(axis=(1, 2, 3))
     assert (change <= np.nan_to_num(epsilon) + 1e-6).all()
     assert first.fingerprint == again.fingerprint
-    assert first.notes[-1] == "The attacks looked at surrogate of endpoint, not at the classifier."
+    assert first.notes[-1] == "The attacks used surrogate of endpoint, not the classifier."
 
 
 def test_a_surrogate_may_be_handed_in(net: nn.Module, nominal: ImageSet) -> None:
@@ -398,7 +398,7 @@ def test_deepfool_is_scaled_for_a_surrogate(net: nn.Module, nominal: ImageSet) -
 
 def test_a_surrogate_may_learn_from_other_images(net: nn.Module, nominal: ImageSet) -> None:
     one = nominal.take([6])
-    with pytest.raises(UserError, match=r"endpoint gives no gradients.* the same of all 1 images"):
+    with pytest.raises(UserError, match=r"endpoint gives no gradients.* the same for all 1 images"):
         Adversarial(["fgsm"]).make(one, classifier=black_box(net))
     made = Adversarial(["fgsm"], surrogate_images=noise(100)).make(one, classifier=black_box(net))
     assert made.columns["mode"][0] == "transfer"
@@ -412,7 +412,7 @@ def test_where_no_surrogate_is_possible_the_message_says_what_to_do(nominal: Ima
     def down(images: Floats) -> NDArray[Any]:
         raise ConnectionError("no route to host")
 
-    with pytest.raises(UserError, match=r"endpoint cannot look at any of the 37 images: .*no route to host"):
+    with pytest.raises(UserError, match=r"endpoint cannot classify any of the 37 images: .*no route to host"):
         Adversarial().make(nominal, classifier=Classifier(down, name="endpoint"))
 
 

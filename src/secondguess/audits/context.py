@@ -1,7 +1,7 @@
-"""What the sections of an audit share: the classifier, the images, and everything already seen of them.
+"""What the sections of an audit share: the classifier, the images, and all observations made so far.
 
 One pass over each set of images feeds all sections: the context asks for the union of what all supervisors need, and on
-the training images for what those need that learn. It times them too: fitting and scoring happen here and nowhere else.
+the training images for what those need that learn. It times them too: fitting and scoring happen only here.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Context:
 
     @cached_property
     def stressed(self) -> dict[str, tuple[ImageSet, Observation]]:
-        """Every stress set by name: its images, and what the classifier says of them.
+        """Every stress set by name: its images, and their observation.
 
         A set that cannot be made is left out, with its reason in `failed_stress`.
         """
@@ -121,7 +121,7 @@ class Context:
                     folder=self.folder / "stress",
                 )
                 made[one.name] = (images, self.observe(images, f"{one.name} images"))
-            except Exception as error:  # somebody's generator must not take the report down
+            except Exception as error:  # a failing generator must not stop the report
                 self.failed_stress[one.name] = explain(error)
         return made
 
@@ -163,10 +163,10 @@ class Context:
         return Cost(fitting, self._stopwatch.extra(judge.needs), 1e6 * seconds / len(self.nominal))
 
     def observe(self, images: ImageSet, label: str, needs: Needs | None = None) -> Observation:
-        """What the classifier says of images, with everything that the supervisors need, or with `needs`."""
+        """Observe images, with everything that the supervisors need, or with `needs`."""
         wanted = self._needs(self.supervisors) if needs is None else needs
-        told = Titled(self.progress, f"Observing {label}")
-        return self.classifier.observe(images, wanted, seed=self.seed, progress=told)
+        titled = Titled(self.progress, f"Observing {label}")
+        return self.classifier.observe(images, wanted, seed=self.seed, progress=titled)
 
     def number(self, measured: Interval | float, images: ImageSet | None = None) -> Number:
         """A number measured on `images` (the test images if left out)."""
@@ -183,11 +183,11 @@ class Context:
 
     @contextmanager
     def _listening(self, supervisor: str) -> Iterator[None]:
-        """What a supervisor warns the user of belongs in the report; other warnings go their way."""
-        with warnings.catch_warnings(record=True) as heard:
+        """Collect a supervisor's warnings to the user for the report; other warnings pass through."""
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
             yield
-        for one in heard:
+        for one in caught:
             if issubclass(one.category, UserWarning):
                 said = self.warnings.setdefault(supervisor, [])
                 said += [str(one.message)] if str(one.message) not in said else []

@@ -13,12 +13,12 @@ from secondguess.model.observation import Needs
 __all__ = ["Cost", "Stopwatch"]
 
 PASSES = 1024  # images that go through the model, dropout samples counted one by one, to time an observation
-REPEATS, LONG = 3, 1.0  # the best of so many counts, unless one takes longer than a second
+REPEATS, LONG = 3, 1.0  # runs of which the best counts, unless one takes longer than a second
 
 
 @dataclass(frozen=True)
 class Cost:
-    """The measured price of a supervisor on this machine.
+    """The measured cost of a supervisor on this machine.
 
     Attributes:
         fitting: seconds to learn from the training images, their observation not counted; None if it was not fitted
@@ -37,7 +37,7 @@ class Stopwatch:
 
     Args:
         classifier: the system under test; a copy without a cache is timed.
-        images: some of these are looked at.
+        images: some of these are observed.
     """
 
     def __init__(self, classifier: Classifier, images: ImageSet) -> None:
@@ -49,7 +49,7 @@ class Stopwatch:
     def extra(self, needs: Needs) -> float:
         """Microseconds per image that `needs` add to a plain pass.
 
-        Logits and pixels come with every pass and are not timed: a model behind a counter is not asked for them.
+        Logits and pixels come with every pass and are not timed: a model whose calls are counted is not asked for them.
         """
         beyond = Needs(traces=needs.traces, samples=needs.samples)
         if beyond == Needs():

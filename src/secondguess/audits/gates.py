@@ -1,7 +1,7 @@
-"""Gates: conditions on an audit's numbers that decide whether somebody's CI turns green.
+"""Gates: conditions on an audit's numbers that decide whether a CI run passes.
 
 A gate reads `supervisor.entropy.invalid.auroc >= 0.8`: a number of the audit, a comparison, a bound. `.low` or `.high`
-behind the name takes the end of its interval instead, so `accuracy.test.low >= 0.95` asks for more than luck.
+behind the name takes the end of its interval instead, so `accuracy.test.low >= 0.95` asks for a significant result.
 """
 
 from __future__ import annotations

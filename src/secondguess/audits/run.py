@@ -1,4 +1,4 @@
-"""`audit`: one classifier, section after section, none of which can take the others down."""
+"""`audit`: one classifier, section after section, each independent of the others."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def audit(
     command: str = "",
     **loading: Any,
 ) -> AuditResult:
-    """Audit a classifier: accuracy, calibration, supervisors on stress sets, images to look at.
+    """Audit a classifier: accuracy, calibration, supervisors on stress sets, images to inspect.
 
     Args:
         model: anything that `Classifier.open` takes: a `model.toml`, an `.onnx` or `.pt2` file, a torch module, any
@@ -74,7 +74,7 @@ def audit(
         sections: names of sections, or ready-made ones, in the order of the report; `"all"` are all of them.
         architecture: what to train without a model; by default a small network that suits the size of the images.
         epochs: of that training, instead of the number in the recipe of its paper.
-        max_test: use at most so many test images, drawn at random.
+        max_test: the largest number of test images to use, drawn at random.
         seed: of everything random.
         device: where to compute, unless `model` is a `Classifier`, which has its own.
         folder: where to work and to write `report.html`, `audit.json` and `junit.xml`. Observations, trained models and
@@ -169,7 +169,7 @@ def _run_section(section: Section, context: Context) -> SectionResult:
 
 
 def _folders(section: Section) -> list[Path]:
-    """Where a section's template lies: beside its module, which may be somebody else's."""
+    """Where a section's template lies: beside its module, which may belong to another package."""
     file = getattr(sys.modules.get(type(section).__module__), "__file__", None)
     own = [Path(file).parent] if file else []
     return [*own, TEMPLATES]

@@ -19,7 +19,7 @@ __all__ = ["Images", "Subject", "train_subject"]
 Images = str | os.PathLike[str] | Dataset | ImageSet
 
 DEFAULT_DATA, DEFAULT_ARCHITECTURE, TINY_ARCHITECTURE = "mnist5k", "simple_cnn", "fully_connected"
-SMALLEST = 12  # pixels a side that the default architecture takes
+SMALLEST = 12  # pixels per side that the default architecture takes
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ def _test_images(test: Images, loading: Any) -> ImageSet:
 
 
 def _training_images(train: Images, loading: Any) -> ImageSet:
-    """The training split, or everything where there is but one split."""
+    """The training split, or everything where there is only one split."""
     if isinstance(train, ImageSet):
         return train
     loaded = train if isinstance(train, Dataset) else load(train, **loading)

@@ -1,7 +1,7 @@
 """Run a grid of independent tasks, in this process or on a cluster, and never compute a finished one again.
 
-No scheduler of our own: tasks go one after another in this process, to processes through joblib, to a Dask scheduler or
-to Ray. What they return lies in a `Ledger`, one entry a task, from the moment it is known.
+There is no scheduler here: tasks go one after another in this process, to processes through joblib, to a Dask scheduler
+or to Ray. What they return lies in a `Ledger`, one entry per task, as soon as it is known.
 """
 
 from __future__ import annotations

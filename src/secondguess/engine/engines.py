@@ -55,7 +55,7 @@ def open_engine(name: str) -> Engine:
 
 
 class InProcess:
-    """One task after another, here; whatever a task declares to need is taken to be here."""
+    """One task after another in this process, whose resources are assumed to suffice."""
 
     def run(self, calls: Sequence[Call], *, retries: int) -> Iterator[Ended]:
         """Yield what became of each call, in their order."""
@@ -66,7 +66,7 @@ class InProcess:
 class Processes:
     """Several processes of this machine, through joblib and loky.
 
-    Calls that need a GPU are performed in this process, one after another, so that they do not fight for it.
+    Calls that need a GPU are performed in this process, one after another, so that they do not compete for it.
 
     Args:
         count: how many processes, at least 2.
@@ -86,7 +86,7 @@ class Processes:
             before = len(waiting)
             yield from self._until_lost(waiting)
             losses = losses + 1 if len(waiting) == before else 0
-            for place in list(waiting)[: self.count]:  # one of these was fatal: the others first
+            for place in list(waiting)[: self.count]:  # one of these was fatal; the others go first
                 waiting[place] = waiting.pop(place)
             if losses > retries:
                 place, call = next(iter(waiting.items()))
@@ -117,10 +117,10 @@ class Processes:
 
 
 def lost(call: Call, retries: int) -> WorkerLost:
-    """What to say of a task that ends its workers."""
+    """The error for a task that ends its workers."""
     return WorkerLost(
         f"The worker of {call.name} with {call.params}, seed {call.seed}, was lost again and again, {retries} retries "
-        "included, perhaps for want of memory; look at the worker's log, give it more, or run fewer at once."
+        "included, perhaps for lack of memory; inspect the worker's log, give it more, or run fewer at once."
     )
 
 

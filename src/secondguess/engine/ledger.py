@@ -1,8 +1,8 @@
-"""The ledger: one entry a finished task, on disk from the moment it is known, and found by the task's key.
+"""The ledger: one entry per finished task, on disk as soon as it is known, and found by the task's key.
 
 `<key>.json` holds the task's card, the result and how it came about; `<key>.npz` the result's arrays, if it has any.
 The arrays are written first, and each file appears by one rename: an entry is there in full or not at all, whatever
-happens to the process or to the disk. It is believed only if the card in it equals the task's and the digest of its
+happens to the process or to the disk. It is valid only if the card in it equals the task's and the digest of its
 arrays is right. Nothing in it is ever unpickled.
 """
 

@@ -122,7 +122,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Failure:
-    """What a task raised, as text: an exception itself may not survive the journey from the worker."""
+    """What a task raised, as text: an exception itself may not survive pickling."""
 
     message: str
     traceback: str
@@ -136,7 +136,7 @@ class Failure:
 
 
 def perform(call: Call) -> Outcome | Failure:
-    """Do it, here and now; whatever is raised is returned."""
+    """Perform the call in this process; an exception is returned as a `Failure`."""
     try:
         module, _, name = call.name.partition(":")
         function = getattr(importlib.import_module(module), name)
@@ -156,11 +156,11 @@ def perform(call: Call) -> Outcome | Failure:
 def code_version(module: str) -> str:
     """Digest of the sources of the package that a module is in (of the module alone, if it is in none).
 
-    It is remembered, so a worker that has run tasks before its files were edited still tells of the code that it runs.
+    It is remembered, so a worker that has run tasks before its files were edited still reports the code that it runs.
     """
     file = importlib.import_module(module).__file__
     if file is None:
-        raise UserError(f"The module {module} has no source file, so its results could not be told from older ones.")
+        raise UserError(f"The module {module} has no source file, so its results could not be keyed to its code.")
     path = Path(file)
     inside = (path.parent / "__init__.py").is_file()
     digest = hashlib.blake2b(__version__.encode(), digest_size=8)

@@ -5,7 +5,7 @@ nor overconfidence from mere lack of calibration. So each row has, beside the mo
 
 * its **accuracy** on real images of the same classes;
 * the same scores after **temperature scaling**: one number, fitted on real images, that no ambiguous image was needed
-  for. What scaling mends was a matter of calibration;
+  for. What scaling corrects was a matter of calibration;
 * both on **clean** images: a model that is as humble on clear images as on ambiguous ones has seen no difference;
 * the **response curve** of its answers against the dial, where the images have one;
 
@@ -98,7 +98,7 @@ def measure(
     resamples: int = 500,
     seed: int = 0,
 ) -> ModelRow:
-    """Make the row of one model from what it said.
+    """Make the row of one model from its probabilities.
 
     Args:
         seen: (n, K) its probabilities for the ambiguous images.
@@ -150,8 +150,8 @@ def measure(
 
 
 def _probabilities(classifier: Classifier, images: ImageSet, progress: Progress | None) -> Floats:
-    told = Titled(progress or Silent(), f"{classifier.name} observes {images.name}")
-    return classifier.observe(images, progress=told).probabilities
+    titled = Titled(progress or Silent(), f"{classifier.name} observes {images.name}")
+    return classifier.observe(images, progress=titled).probabilities
 
 
 def _task(companion: CompanionSet, real: Floats, labels: NDArray[np.int64]) -> tuple[Floats, NDArray[np.int64]]:

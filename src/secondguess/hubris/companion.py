@@ -1,7 +1,7 @@
 """A companion set: ambiguous images, the two classes that each lies between, and how much of the first it is.
 
-Whatever makes ambiguous images will do: AmbiGuess, AmbiGAN, a folder of photographs on which people voted. What is
-needed of a set is one of
+Any source of ambiguous images is accepted: AmbiGuess, AmbiGAN, a folder of photographs on which people voted. A set
+needs one of
 
 * soft labels, of which the two likeliest classes count;
 * columns `class_1` and `class_2` with class numbers;
@@ -68,7 +68,7 @@ class CompanionSet:
     def of(
         cls, images: ImageSet, classes: tuple[int, int] | None = None, reference: Reference = "auto"
     ) -> CompanionSet:
-        """Find out which classes the images lie between, and where.
+        """Make a companion set: find which classes the images lie between, and where.
 
         Args:
             images: a set of ambiguous images.
@@ -90,9 +90,9 @@ class CompanionSet:
         return cls(images, pairs, None if dial is None else np.clip(dial, SMOOTHING / 2, 1 - SMOOTHING / 2), source)
 
     def outputs(self, classes: int) -> Ints:
-        """Which outputs (n, 2) of a model with so many answer for the two classes of each image.
+        """Which outputs (n, 2) of a model with `classes` outputs belong to the two classes of each image.
 
-        A model with two outputs, made for the only pair there is, gives them in the order of that pair.
+        A model with two outputs, made for the only pair, gives them in the order of that pair.
         """
         if self.pairs.max() < classes:
             return self.pairs
@@ -123,7 +123,7 @@ def read_companion(
 
 
 def restricted(probabilities: Floats, pairs: Ints) -> tuple[Floats, Floats]:
-    """Return the logits (n, 2) of two classes each, up to a constant a row, and their probability together (n,).
+    """Return the logits (n, 2) of two classes each, up to a constant per row, and their probability together (n,).
 
     Args:
         probabilities: (n, K).

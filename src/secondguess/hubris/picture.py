@@ -22,7 +22,7 @@ SETS = (
     ("clean", "clean", "#2a6fc4"),
     ("clean_scaled", "clean, temperature", "#93b8e6"),
 )
-LINE = 0.62  # inches a model takes
+LINE = 0.62  # inches per model
 
 
 def save_picture(table: HubrisTable, path: str | os.PathLike[str]) -> None:

@@ -13,7 +13,7 @@ from secondguess.errors import UserError
 
 __all__ = ["RankAgreement", "family_means", "rank_agreement", "ranks"]
 
-FEWEST = 3  # two models are ranked alike by a coin
+FEWEST = 3  # two models are ranked alike with probability 1/2 by chance
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 A model that follows the dial has p = r. The curve is summarised by p ≈ σ(a + b logit r), fitted by least
 cross-entropy: the slope b is 1 for a model that follows, above 1 for one that turns "rather this" into "certainly
-this", below 1 for one that hesitates more than the images ask for; the offset a is its bias towards the first class.
+this", below 1 for one that hesitates more than the images justify; the offset a is its bias towards the first class.
 At r = 1/2 an unbiased curve crosses the diagonal b times as steeply as the diagonal rises.
 
 A slope is about the mean answer at each dial. A model that answers 0 or 1 at random has slope 0 and still all the

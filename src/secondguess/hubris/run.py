@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["open_models", "overconfidence"]
 
 CONSTANT, AUTO = "constant", "auto"
-HALF_A_VOTE = 0.5  # added to each class, so that three votes of three are no certainty
+HALF_A_VOTE = 0.5  # added to each class, so that three votes of three are not certainty
 
 
 def overconfidence(
@@ -48,7 +48,7 @@ def overconfidence(
     progress: Progress | None = None,
     **loading: Any,
 ) -> OverconfidenceResult:
-    """Measure how much surer models, or bare predictions, are than ambiguous images allow.
+    """Measure how much more certain models, or bare predictions, are than ambiguous images justify.
 
     Hubris is 0 for predictions as uncertain as the images are. It misleads alone, so that models are measured with
     controls: accuracy, the same model after temperature scaling, clean images, models of equal accuracy.
@@ -115,16 +115,16 @@ def _reference(reference: Any, votes: Any, smoothing: float | None, file: Path |
     if votes is not None:
         if reference is not None:
             raise UserError("Votes and a reference were given; give one of them.")
-        return vote_shares(_looked_up(votes, file), HALF_A_VOTE if smoothing is None else smoothing)
+        return vote_shares(_resolved(votes, file), HALF_A_VOTE if smoothing is None else smoothing)
     if reference is None or (isinstance(reference, str) and reference == CONSTANT):
         if smoothing is not None:
             raise UserError("Smoothing was given without a reference or votes; it says how to read them.")
         return None
-    values = _looked_up(reference, file)
+    values = _resolved(reference, file)
     return values if smoothing is None else smoothed([values] if isinstance(values, float) else values, smoothing)
 
 
-def _looked_up(what: Any, file: Path | None) -> Any:
+def _resolved(what: Any, file: Path | None) -> Any:
     """Values from a number, an array, a file, or columns of the file that the predictions are from."""
     if not isinstance(what, (str, os.PathLike)):
         return what if isinstance(what, float) else np.asarray(what, dtype=np.float64)

@@ -1,4 +1,4 @@
-"""The one way in: whatever a program holds its images in becomes float32 (n, C, H, W) in [0, 1].
+"""Conversion of images in any form (files, Pillow, NumPy, torch) to float32 (n, C, H, W) in [0, 1].
 
 A classifier, a guard and the service know the shape (C, H, W) of their images and pass it, so that the meaning of an
 array is certain: (3, 32, 32) is one image to a model of colour images, and three to a model of grey ones. Where no

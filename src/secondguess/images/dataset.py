@@ -1,4 +1,4 @@
-"""A named data set: a test split, and training and validation splits where there are such."""
+"""A named data set: a test split, and training and validation splits where they exist."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Dataset:
 
     @property
     def splits(self) -> dict[str, ImageSet]:
-        """The splits that there are, by name."""
+        """The existing splits by name."""
         found = {"train": self.train, "test": self.test, "validation": self.validation}
         return {key: part for key, part in found.items() if part is not None}
 

@@ -1,6 +1,6 @@
 """Decoding one image file with Pillow, carefully.
 
-Rotation in the EXIF header is applied, 16-bit grey is scaled by 65535, palettes are looked up, and
+Rotation in the EXIF header is applied, 16-bit grey is scaled by 65535, palettes are resolved, and
 transparent pixels are composited on black. An image larger than Pillow's decompression-bomb limit is refused
 before a pixel is decoded, and only plain raster formats are tried, so that no file makes Pillow start another
 program.
@@ -21,7 +21,7 @@ from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 from secondguess.errors import UserError
 from secondguess.images.sources import ArraySource, Floats, unit
 
-__all__ = ["EXTENSIONS", "BadImage", "Header", "decode", "from_picture", "is_picture", "look"]
+__all__ = ["EXTENSIONS", "BadImage", "Header", "decode", "from_picture", "is_picture", "read_header"]
 
 EXTENSIONS = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
@@ -42,7 +42,7 @@ class Header:
     width: int
 
 
-def look(cell: Any, name: str) -> Header:
+def read_header(cell: Any, name: str) -> Header:
     """Read the header of an image (`decode` describes the arguments); its size is that after rotation."""
     encoded = _encoded(cell, name)
     if encoded is None:
@@ -50,7 +50,7 @@ def look(cell: Any, name: str) -> Header:
         return Header(channels == 1, height, width)
     with _opened(encoded, name) as image:
         width, height = image.size
-        # To look for EXIF data behind the pixels Pillow decodes a whole PNG; hardly any has them there.
+        # To find EXIF data behind the pixels Pillow decodes a whole PNG; PNG files rarely have them there.
         has_exif = image.format != "PNG" or "exif" in image.info
         if has_exif and image.getexif().get(ExifTags.Base.Orientation) in SIDEWAYS:
             width, height = height, width
@@ -100,7 +100,7 @@ def _encoded(cell: Any, name: str) -> Path | bytes | None:
 
 @contextmanager
 def _opened(file: Path | bytes, name: str) -> Iterator[Image.Image]:
-    """Open an image so that whatever goes wrong with it until the block ends becomes a `BadImage`."""
+    """Open an image; any error raised before the block ends becomes a `BadImage`."""
     given = io.BytesIO(file) if isinstance(file, bytes) else file
     with _reported(name), Image.open(given, formats=FORMATS) as image:
         limit = Image.MAX_IMAGE_PIXELS
@@ -111,7 +111,7 @@ def _opened(file: Path | bytes, name: str) -> Iterator[Image.Image]:
 
 @contextmanager
 def _reported(name: str) -> Iterator[None]:
-    """Whatever goes wrong with an image becomes a `BadImage`."""
+    """Turn any error raised in the block into a `BadImage`."""
     try:
         yield
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
@@ -119,7 +119,7 @@ def _reported(name: str) -> Iterator[None]:
             f"The image at {name} is larger than the {Image.MAX_IMAGE_PIXELS} pixels that are safe to decode; make it "
             "smaller, or leave it out with --skip-bad."
         ) from error
-    except Exception as error:  # on broken bytes Pillow's decoders raise whatever they stumble over
+    except Exception as error:  # on broken bytes Pillow's decoders raise exceptions of any type
         raise BadImage(
             f"The image at {name} could not be read ({_reason(error)}); repair or remove it, or leave out "
             "unreadable images with --skip-bad."

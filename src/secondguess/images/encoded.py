@@ -1,4 +1,4 @@
-"""Sources of images that are stored encoded, in files or tables, and decoded when they are asked for."""
+"""Sources of images that are stored encoded, in files or tables, and decoded on demand."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.errors import UserError
-from secondguess.images.decode import BadImage, Header, decode, look
+from secondguess.images.decode import BadImage, Header, decode, read_header
 from secondguess.images.fitting import Resizing, check_resize, fit_image
 from secondguess.images.image_set import ImageSet
 from secondguess.images.sources import Floats, Shape, Source
 
-__all__ = ["LOOK", "EncodedSource", "FileSource", "Options", "choose_shape", "evenly", "without_bad"]
+__all__ = ["HEADERS", "EncodedSource", "FileSource", "Options", "choose_shape", "evenly", "without_bad"]
 
-LOOK = 2000  # headers read at most, per split, to find the common size and whether there is colour
+HEADERS = 2000  # headers read at most, per split, to find the common size and whether there is colour
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Options:
 
     Attributes:
         size: (height, width), one number for a square, or None for the most common size.
-        channels: 1, 3, or None for grey only where all images looked at are grey.
+        channels: 1, 3, or None for grey only where all inspected images are grey.
         resize: how an image of other proportions is fitted, see `secondguess.images.fitting`.
         skip_bad: decode every image while loading and leave out those that cannot be read.
     """
@@ -48,7 +48,7 @@ class Options:
 
     @property
     def sides(self) -> tuple[int, int] | None:
-        """The (height, width) asked for."""
+        """The requested (height, width)."""
         return (self.size, self.size) if isinstance(self.size, int) else self.size
 
 
@@ -78,8 +78,8 @@ class EncodedSource(Source):
     def unreadable(self) -> dict[int, str]:
         """Decode every image and give the position and name of those that cannot be read."""
         bad = {}
-        for start in range(0, len(self), LOOK):
-            rows = np.arange(start, min(start + LOOK, len(self)))
+        for start in range(0, len(self), HEADERS):
+            rows = np.arange(start, min(start + HEADERS, len(self)))
             for row, (cell, name) in zip(rows, self.cells(rows), strict=True):
                 try:
                     decode(cell, name)
@@ -111,7 +111,7 @@ class FileSource(EncodedSource):
             yield self._files[row], str(self._files[row])
 
 
-def evenly(n: int, most: int = LOOK) -> NDArray[np.int64]:
+def evenly(n: int, most: int = HEADERS) -> NDArray[np.int64]:
     """At most `most` positions spread evenly over 0..n-1."""
     return np.unique(np.linspace(0, n - 1, min(n, most)).astype(np.int64))
 
@@ -120,7 +120,7 @@ def choose_shape(cells: Iterable[tuple[Any, str]], options: Options) -> tuple[Sh
     """The one shape for a set of images, and a note if some of them have to be resized to it.
 
     What the options leave open is decided by the headers of `cells`: the most common size (of equally common
-    ones the largest), and grey only if all are grey. Nothing is read where nothing is open.
+    ones the largest), and grey only if all are grey. Nothing is read if the options decide everything.
     """
     if options.sides and options.channels:
         return (options.channels, *options.sides), ()
@@ -133,7 +133,7 @@ def choose_shape(cells: Iterable[tuple[Any, str]], options: Options) -> tuple[Sh
     notes: tuple[str, ...] = ()
     if options.sides is None and len(sizes) > 1:
         notes = (
-            f"The images differ in size ({len(sizes)} sizes among {len(headers)} looked at): all are "
+            f"The images differ in size ({len(sizes)} sizes among {len(headers)} inspected): all are "
             f"brought to the most common one, {height}x{width} pixels (height x width), by {options.resize}.",
         )
     return (channels, height, width), notes
@@ -142,7 +142,7 @@ def choose_shape(cells: Iterable[tuple[Any, str]], options: Options) -> tuple[Sh
 def _headers(cells: Iterable[tuple[Any, str]], skip_bad: bool) -> Iterator[Header]:
     for cell, name in cells:
         try:
-            yield look(cell, name)
+            yield read_header(cell, name)
         except BadImage:
             if not skip_bad:
                 raise

@@ -39,7 +39,7 @@ def conform(image_set: ImageSet, shape: Shape, *, resize: Resizing = "stretch") 
 
 
 def check_resize(resize: str) -> Resizing:
-    """The way of fitting, if there is such a one."""
+    """Return `fit` if it is a known way of fitting; raise a `UserError` otherwise."""
     if resize not in get_args(Resizing):
         raise UserError(f"The way of resizing {resize!r} is not known; use one of {', '.join(get_args(Resizing))}.")
     return cast("Resizing", resize)

@@ -32,15 +32,15 @@ def read_folder(root: Path, options: Options) -> dict[str, ImageSet]:
 
     `root/train/cat/1.png` has splits and classes, `root/cat/1.png` classes, `root/1.png` neither. Folders
     called train, val, test (or training, validation, ...) are splits unless they lie beside other folders of
-    images: then they are classes. Hidden files and files that are not images are left alone.
+    images: then they are classes. Hidden files and files that are not images are ignored.
     """
     listings = {key: _list_split(folder) for key, folder in _split_folders(root).items()}
-    looked_at = (
+    inspected = (
         (listing.files[row], str(listing.files[row]))
         for listing in listings.values()
         for row in evenly(len(listing.files))
     )
-    shape, notes = choose_shape(looked_at, options)
+    shape, notes = choose_shape(inspected, options)
     return {key: _image_set(root, key, listing, shape, notes, options) for key, listing in listings.items()}
 
 

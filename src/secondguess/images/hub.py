@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from secondguess.errors import UserError, require
 from secondguess.images import tabular
 from secondguess.images.dataset import canonical_split
-from secondguess.images.encoded import LOOK, EncodedSource, Options, choose_shape, evenly, without_bad
+from secondguess.images.encoded import HEADERS, EncodedSource, Options, choose_shape, evenly, without_bad
 from secondguess.images.fitting import Resizing
 from secondguess.images.image_set import ImageSet
 from secondguess.images.sources import Shape
@@ -88,8 +88,8 @@ def from_datasets(splits: Mapping[str, Any], name: str, options: Options | None 
     tables = {key: split.select_columns(small).with_format("arrow")[:] for key, split in splits.items()}
     class_names = tabular.names_for(tables.values(), features)
     sources = {key: HubSource(split, column, name, resize=options.resize) for key, split in splits.items()}
-    looked_at = (cell for source in sources.values() for cell in source.cells(evenly(len(source), LOOK // 4)))
-    shape, notes = choose_shape(looked_at, options)
+    inspected = (cell for source in sources.values() for cell in source.cells(evenly(len(source), HEADERS // 4)))
+    shape, notes = choose_shape(inspected, options)
     parts = {}
     for key, source in sources.items():
         source.shape = shape

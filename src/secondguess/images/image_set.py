@@ -30,10 +30,10 @@ class ImageSet:
         name: what to call the set in messages and reports.
         soft_labels: float64 (n, K), the probability of each class, or None.
         is_ambiguous: bool (n,), or None.
-        ids: one string an image, such as its file name, or None.
+        ids: one string per image, such as its file name, or None.
         columns: further arrays (n,) by name, such as the provenance of each image.
         notes: what a loader decided on the user's behalf, one sentence each.
-        skipped: names of the images that could not be read and were left out because the user asked for that.
+        skipped: names of the images that could not be read and were left out at the user's request.
     """
 
     images: ImageSource
@@ -99,7 +99,7 @@ class ImageSet:
             name: what to call the set.
             layout: where the channels of a 4-dimensional array are; "auto" looks for an axis of size 1 or 3.
             is_ambiguous: booleans (n,).
-            ids: one string an image.
+            ids: one string per image.
             columns: further arrays (n,) by name.
         """
         try:
@@ -199,7 +199,7 @@ class ImageSet:
             yield self.images[start : start + size], self.labels[start : start + size]
 
     def take(self, indices: ArrayLike) -> ImageSet:
-        """A view on the images at `indices`, positions (m,) or a mask (n,), and all that is known of them."""
+        """A view on the images at `indices`, positions (m,) or a mask (n,), with their labels and columns."""
         rows = resolve_rows(indices, len(self))
         return replace(
             self,
@@ -251,7 +251,7 @@ class ImageSet:
         return self.images[0 : len(self)]
 
     def describe(self) -> dict[str, Any]:
-        """A JSON-able card: size, shape, images per class, fingerprint, and what the loader had to say."""
+        """A JSON-able card: size, shape, images per class, fingerprint, and the loader's notes."""
         counts = np.bincount(self.labels[self.labels >= 0], minlength=self.num_classes)
         return {
             "name": self.name,

@@ -39,7 +39,7 @@ def infer_class_names(arrays: Iterable[NDArray[Any] | None]) -> tuple[str, ...]:
 def parse_labels(
     values: Any, n: int, class_names: Sequence[str]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64] | None]:
-    """Turn what a user calls labels into integer labels (n,) and, where they are soft, probabilities (n, K).
+    """Convert labels in any accepted form into integer labels (n,) and, where they are soft, probabilities (n, K).
 
     Args:
         values: None (all unknown), integers (n,) or (n, 1), strings (n,) out of `class_names` ("" = unknown),
@@ -51,7 +51,7 @@ def parse_labels(
         return np.full(n, -1, dtype=np.int64), None
     array = squeeze_column(np.asarray(values))
     if array.ndim not in (1, 2) or len(array) != n:
-        raise UserError(f"{n} images but labels of shape {array.shape} were given; one label an image is needed.")
+        raise UserError(f"{n} images but labels of shape {array.shape} were given; one label per image is needed.")
     if array.dtype.kind == "U" and array.ndim == 1:
         return _from_names(array, class_names), None
     if array.dtype.kind not in "iufb":

@@ -54,7 +54,7 @@ def load(
             file, a Parquet file or a folder of them, or a Hugging Face id `owner/name` or `hub:owner/name`.
         size: the side, or (height, width), to bring all images to; by default their own, the most common one
             where they differ.
-        channels: 1 for grey, 3 for colour; by default as they are, grey only if all images looked at are
+        channels: 1 for grey, 3 for colour; by default as they are, grey only if all inspected images are
             grey.
         resize: how an image of other proportions is fitted: "stretch", "crop" or "pad".
         skip_bad: leave out image files that cannot be read instead of stopping at the first; they are named
@@ -84,7 +84,7 @@ def load_images(
 
 
 def as_image_set(images: Any, shape: Shape | None = None, **loading: Any) -> ImageSet:
-    """Whatever a user calls images as one set.
+    """Convert images in any accepted form to one set.
 
     Args:
         images: an `ImageSet`, which is returned as it is; a data set, whose test images are meant; a path or a name
@@ -108,7 +108,7 @@ def _with_options(part: ImageSet, options: Options) -> ImageSet:
 
 
 def _read(name_or_path: str | os.PathLike[str], options: Options) -> tuple[str, dict[str, ImageSet]]:
-    """Find out what is meant and read it: the name of the data set, and its parts."""
+    """Resolve a name or path and read it; return the name of the data set and its parts."""
     text = os.fspath(name_or_path)
     path = Path(text)
     if text in EMBEDDED and isinstance(name_or_path, str):
@@ -122,7 +122,7 @@ def _read(name_or_path: str | os.PathLike[str], options: Options) -> tuple[str, 
     if path.exists():
         return path.resolve().name, _read_path(path.resolve(), options)
     if HUB_ID.fullmatch(text) and not path.suffix and not path.parent.exists():
-        # A mistyped path must not be asked for on the network.
+        # A mistyped path must not cause a network request.
         raise UserError(f"There is no file or folder {text!r}; if a Hugging Face data set is meant, write hub:{text}.")
     raise UserError(_unknown(text))
 

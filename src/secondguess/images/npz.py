@@ -67,7 +67,7 @@ def _damage_reported(path: Path) -> Iterator[None]:
 
 
 class _Members:
-    """The arrays of an open archive by key, read when they are asked for."""
+    """The arrays of an open archive by key, read on demand."""
 
     def __init__(self, path: Path, archive: zipfile.ZipFile) -> None:
         self.path = path
@@ -109,7 +109,7 @@ def _npy_header(member: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]
 
 
 def _data_offset(path: Path, info: zipfile.ZipInfo) -> int:
-    """Where the bytes of a member begin, which the directory of a zip file does not tell."""
+    """Where the bytes of a member begin, which the directory of a zip file does not hold."""
     with path.open("rb") as file:
         file.seek(info.header_offset)
         signature, name, extra = LOCAL_HEADER.unpack(file.read(LOCAL_HEADER.size))

@@ -1,7 +1,7 @@
 """Parquet files in the schema of Hugging Face, read with pyarrow.
 
 Small columns are read at once; the images stay in the file, and the row groups that a batch needs are read
-when it is asked for. A few row groups are kept, encoded, so that neighbouring batches do not read them again.
+on demand. A few row groups are kept, encoded, so that neighbouring batches do not read them again.
 Nothing is written to any cache on disk.
 """
 
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from secondguess.errors import UserError, require
 from secondguess.images import tabular
 from secondguess.images.dataset import canonical_split
-from secondguess.images.encoded import LOOK, EncodedSource, Options, choose_shape, without_bad
+from secondguess.images.encoded import HEADERS, EncodedSource, Options, choose_shape, without_bad
 from secondguess.images.fitting import Resizing
 from secondguess.images.image_set import ImageSet
 from secondguess.images.sources import Shape
@@ -74,8 +74,8 @@ class ParquetSource(EncodedSource):
             yield found.pop(place)
 
     def first_rows(self) -> NDArray[np.int64]:
-        """Rows that can be looked at cheaply: those of the first row group."""
-        return np.arange(min(int(self._starts[1]) if len(self._starts) > 1 else 0, LOOK), dtype=np.int64)
+        """Rows that can be inspected cheaply: those of the first row group."""
+        return np.arange(min(int(self._starts[1]) if len(self._starts) > 1 else 0, HEADERS), dtype=np.int64)
 
     def _read_group(self, group: int) -> Any:
         column = self._cache.pop(group, None)
@@ -95,7 +95,7 @@ def has_parquet(folder: Path) -> bool:
 
 
 def read_parquet(path: Path, options: Options) -> dict[str, ImageSet]:
-    """The splits in a Parquet file or in a folder of them, told by their names (`train-00000-of-00002`)."""
+    """The splits in a Parquet file or in a folder of them, identified by their names (`train-00000-of-00002`)."""
     groups: dict[str, list[Path]] = {}
     for file in _files(path) if path.is_dir() else [path]:
         match = re.match(r"[a-z]+", file.name.lower())
@@ -109,8 +109,8 @@ def read_parquet(path: Path, options: Options) -> dict[str, ImageSet]:
     tables = {key: _small_table(files, tabular.small_columns(schema, column)) for key, files in groups.items()}
     class_names = tabular.names_for(tables.values(), features)
     sources = {key: ParquetSource(files, column, resize=options.resize) for key, files in groups.items()}
-    looked_at = (cell for source in sources.values() for cell in source.cells(source.first_rows()))
-    shape, notes = choose_shape(looked_at, options)
+    inspected = (cell for source in sources.values() for cell in source.cells(source.first_rows()))
+    shape, notes = choose_shape(inspected, options)
     parts = {}
     for key, source in sources.items():
         source.shape = shape
@@ -122,7 +122,7 @@ def read_parquet(path: Path, options: Options) -> dict[str, ImageSet]:
 
 
 def open_parquet(path: Path) -> Any:
-    """Open a Parquet file, or say that it is none."""
+    """Open a Parquet file; raise a `UserError` if it is none."""
     parquet = require("pyarrow.parquet", "hub")
     return _guarded(path, lambda: parquet.ParquetFile(path))
 

@@ -82,7 +82,7 @@ class Source(ABC):
         return self._read(resolve_rows(index, len(self)))
 
     def block_rows(self) -> int:
-        """How many images a pass over the whole source should read at a time."""
+        """Number of images that a pass over the whole source should read at a time."""
         return max(1, BLOCK_BYTES // (4 * int(np.prod(self.shape))))
 
     @property
@@ -198,7 +198,7 @@ def channel_axis(shape: tuple[int, ...], layout: Layout) -> int | None:
     candidates = [axis for axis in (1, 3) if shape[axis] in (1, 3)]
     if len(candidates) != 1:
         raise UserError(
-            f"It cannot be told which axis of the image array {shape} holds the channels; "
+            f"It is ambiguous which axis of the image array {shape} holds the channels; "
             "pass layout='NCHW' or layout='NHWC' to ImageSet.from_arrays."
         )
     return candidates[0]
@@ -208,7 +208,7 @@ class ViewSource(Source):
     """Some rows of another source, in any order, without a copy.
 
     Args:
-        source: the source looked at; a view on a view looks through to the source below.
+        source: the underlying source; a view on a view refers to the source below.
         rows: positions (m,) in `source`.
     """
 

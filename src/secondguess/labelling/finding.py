@@ -72,7 +72,7 @@ def find_errors(
     training = None if training is None else relabelled(training, classifier.class_names)
     store = Store(None if folder is None else Path(folder))
     try:
-        pool = find.look_at(classifier, found, critical, min_confidence, seed, progress)
+        pool = find.make_pool(classifier, found, critical, min_confidence, seed, progress)
         about: dict[str, Any] = {"model": classifier.fingerprint, "images": found.content_fingerprint}
         about |= {"search": search if ":" in search else kind.name, "seed": seed, "critical": critical}
         about |= {"min_confidence": min_confidence, "classes": list(pool.observation.class_names)}
@@ -80,9 +80,9 @@ def find_errors(
         about |= _spelt(advice, training) if asked else {}
         store.agree(about)  # before the long work
         scores, distances = (None if store.folder is None else store.folder / name for name in (SCORES, DISTANCES))
-        pool = find.scored(pool, classifier, asked, training, seed, progress, kept=scores, about=about)
+        pool = find.add_scores(pool, classifier, asked, training, seed, progress, kept=scores, about=about)
         if attack is not None:
-            pool = find.measured(pool, classifier, attack, budget, seed, progress, kept=distances)
+            pool = find.add_distances(pool, classifier, attack, budget, seed, progress, kept=distances)
         made = ErrorSearch(classifier, about["search"], pool, store, about)
         store.begin(about)
     except BaseException:

@@ -1,4 +1,4 @@
-"""What the metrics accept: every array is checked here, once, and comes out with one dtype.
+"""Input validation of the metrics: every array is checked here, once, and converted to one dtype.
 
 Probabilities may leave [0, 1] by `RANGE_SLACK`, which rounding can do, and are then clipped; their rows may
 miss a sum of 1 by `SUM_SLACK`, because a softmax in float16 is off by up to 0.0004 and one in bfloat16 by up
@@ -22,7 +22,7 @@ SUM_SLACK = 5e-3
 
 
 def floats(values: ArrayLike, name: str) -> Floats:
-    """Return `values` as float64, or say that they are not numbers."""
+    """Return `values` as float64; raise a `UserError` if they are not numbers."""
     try:
         return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:

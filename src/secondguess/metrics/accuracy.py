@@ -1,4 +1,4 @@
-"""How often the classifier is right, and what it takes for what.
+"""Accuracy and confusion of predicted classes.
 
 Labels below 0 are unknown: those examples are left out everywhere, and a set with no known label is refused.
 """
@@ -59,7 +59,7 @@ def accuracy_interval(predictions: ArrayLike, labels: ArrayLike, *, level: float
 
 
 def confusion(predictions: ArrayLike, labels: ArrayLike, num_classes: int) -> Ints:
-    """Count how often each class is taken for each other.
+    """Count how often each true class is predicted as each class.
 
     Args:
         predictions: (n,) predicted classes.
@@ -80,7 +80,7 @@ def confusion(predictions: ArrayLike, labels: ArrayLike, num_classes: int) -> In
 def per_class(confusion: ArrayLike) -> PerClass:
     """Return recall, precision and support of every class from a (K, K) confusion matrix (rows = truth).
 
-    A ratio with nothing to divide by is NaN, because neither 0 nor 1 would be true: recall of a class without
+    A ratio with a denominator of 0 is NaN, because neither 0 nor 1 would be correct: recall of a class without
     examples, precision of a class that is never predicted.
     """
     matrix = _square(confusion)
@@ -116,7 +116,7 @@ def _square(confusion: ArrayLike) -> Ints:
 
 
 def _ratio(numerator: Ints, denominator: Ints) -> Floats:
-    """Divide, with NaN where there is nothing to divide by."""
+    """Return the ratio, NaN where the denominator is 0."""
     ratio = np.full(len(numerator), np.nan)
     np.divide(numerator, denominator, out=ratio, where=denominator > 0)
     return ratio

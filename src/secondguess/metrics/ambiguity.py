@@ -13,7 +13,7 @@ For the predicted distribution p_i and the true one q_i (a soft label) of image 
                         how often the prediction would be right if labels were drawn from q again and again
 
 each averaged over the images. Top-pair accuracy asks for two classes, so it exists only where every soft label has
-exactly two: elsewhere it is refused (`has_pairs` tells). The cross-entropy and the Brier score against soft
+exactly two and raises an error elsewhere (see `has_pairs`). The cross-entropy and the Brier score against soft
 labels are `nll` and `brier`, which take them as they are.
 
 Source: Weiss, García Gómez, Tonella, "Generating and detecting true ambiguity", EMSE 2023.
@@ -101,18 +101,18 @@ def top_pair_accuracy_interval(probabilities: ArrayLike, soft_labels: ArrayLike,
 
 
 def attainable_accuracy(soft_labels: ArrayLike, k: int = 1) -> float:
-    """Return the top-k accuracy that nobody can exceed in expectation: the mean of the k largest probabilities' sum.
+    """Return the largest expected top-k accuracy of any classifier: the mean sum of the k largest probabilities.
 
     Args:
         soft_labels: (n, K), rows sum to 1.
-        k: how many guesses are allowed.
+        k: number of guesses allowed.
     """
     soft = _check.distributions(soft_labels, "soft labels")
     return float(np.sort(soft, axis=1)[:, -_check.positive(k, "k") :].sum(axis=1).mean())
 
 
 def mean_entropy(probabilities: ArrayLike) -> float:
-    """Return the mean entropy in bits of distributions (n, K): 0 is certain, log2 K knows nothing."""
+    """Return the mean entropy in bits of distributions (n, K): 0 for certainty, log2 K for a uniform distribution."""
     return float(_entropy_rows(_check.distributions(probabilities)).mean())
 
 
@@ -150,8 +150,8 @@ def jensen_shannon_interval(
 def kl_divergence(probabilities: ArrayLike, soft_labels: ArrayLike) -> float:
     """Return the mean divergence KL(soft label || prediction) in bits, both (n, K).
 
-    It is what the cross-entropy exceeds the entropy of the soft labels by. Always finite: a predicted probability below
-    2.2e-308 counts as that, so that a class which was called impossible costs at most 1022 bits times its share.
+    It is the cross-entropy minus the entropy of the soft labels. Always finite: a predicted probability below
+    2.2e-308 counts as that, so a class with a predicted probability of 0 costs at most 1022 bits times its share.
     """
     return float(_kl_rows(probabilities, soft_labels).mean())
 
@@ -219,7 +219,7 @@ def _likeliest(rows: Floats, k: int) -> Ints:
 
 def _entropy_rows(rows: Floats) -> Floats:
     """Return the entropy in bits of each row, (n,)."""
-    # 0 log 0 = 0: the logarithm of 1 stands in where there is nothing to weigh. Adding 0 turns -0 into 0.
+    # 0 log 0 = 0: the logarithm of 1 replaces that of 0. Adding 0 turns -0 into 0.
     return -np.einsum("ik,ik->i", rows, np.log2(np.where(rows > 0, rows, 1))) + 0.0
 
 
@@ -231,7 +231,7 @@ def _total_variation_rows(probabilities: ArrayLike, soft_labels: ArrayLike) -> F
 def _jensen_shannon_rows(probabilities: ArrayLike, soft_labels: ArrayLike) -> Floats:
     rows, soft = _soft(probabilities, soft_labels)
     divergence = _entropy_rows((rows + soft) / 2) - (_entropy_rows(rows) + _entropy_rows(soft)) / 2
-    return np.maximum(divergence, 0)  # of equal rows the rounding error may be negative
+    return np.maximum(divergence, 0)  # rounding can make the divergence of equal rows negative
 
 
 def _kl_rows(probabilities: ArrayLike, soft_labels: ArrayLike) -> Floats:

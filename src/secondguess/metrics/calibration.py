@@ -1,4 +1,4 @@
-"""Whether a confidence of 90 % means right nine times out of ten.
+"""Calibration: whether predictions with a confidence of 90 % are right nine times out of ten.
 
 With confidence c_i = max_k p_ik, prediction = the first class that reaches it, and h_i = 1 if the prediction
 is right:
@@ -13,7 +13,7 @@ closed on the right, (e_{b-1}, e_b], with e_0 = 0 and e_B = 1; a confidence of 0
 inner edges are
 
     binning="width"   e_b = b / B, as in the papers above;
-    binning="mass"    e_b = the ⌈n b / B⌉-th smallest confidence. Equal confidences therefore never part: a
+    binning="mass"    e_b = the ⌈n b / B⌉-th smallest confidence. Equal confidences are therefore never separated: a
                       run of ties fills the bin it begins in, and bins that it swallows are empty.
 
 Brier score and NLL are proper: only the true probabilities minimise them. ECE is not, and it is biased
@@ -84,7 +84,7 @@ class Reliability:
 
     @property
     def overconfidence(self) -> float:
-        """Mean confidence minus accuracy: above 0 the model claims too much, below 0 too little."""
+        """Mean confidence minus accuracy: positive if the model is overconfident, negative if it is underconfident."""
         gap, share = self._gaps()
         return float(share @ gap)
 
@@ -142,7 +142,7 @@ def mce(probabilities: ArrayLike, labels: ArrayLike, *, bins: int = 15, binning:
 def brier(probabilities: ArrayLike, labels: ArrayLike) -> float:
     """Return the Brier score summed over the classes: 0 is perfect, 2 is certain and always wrong.
 
-    For two classes this is twice the score that is usually quoted, which looks at one class only.
+    For two classes this is twice the score that is usually quoted, which counts one class only.
 
     Args:
         probabilities: (n, K), rows sum to 1.
@@ -232,7 +232,7 @@ def _edges(confidence: Floats, bins: int, binning: Binning) -> Floats:
         # Not linspace: its 3 / 5 is not the float 0.6, and a confidence of 0.6 would change bins.
         return np.arange(bins + 1) / bins
     if binning == "mass":
-        # Whole-number arithmetic: ⌈n b / B⌉ in floats would be one too many now and then.
+        # Whole-number arithmetic: ⌈n b / B⌉ in floats would sometimes be one too many.
         ranks = -(-len(confidence) * np.arange(1, bins) // bins)
         return np.concatenate([[0.0], np.sort(confidence)[ranks - 1], [1.0]])
     raise UserError(f'binning is {binning!r}; give "width" or "mass".')

@@ -1,4 +1,4 @@
-"""How well a score tells a stress set from nominal data.
+"""How well a score separates a stress set from nominal data.
 
 The positive class is the stress set, called `other`; the negative class is `nominal`. A larger score is more
 suspicious, and an example raises an alarm when its score is above the threshold. Papers differ on which class
@@ -75,7 +75,7 @@ def auroc_interval(
 def aupr(nominal: ArrayLike, other: ArrayLike) -> float:
     """Return the average precision with the stress set as the positive class.
 
-    Precision is summed in steps, not interpolated, which would flatter the score. A score that tells nothing
+    Precision is summed in steps, not interpolated, which would be too optimistic. An uninformative score
     gets about m / (n + m), the share of the stress set.
 
     Args:
@@ -98,8 +98,8 @@ def aupr_interval(
 def threshold_at(nominal: ArrayLike, false_alarm_rate: float) -> float:
     """Return the smallest threshold that at most `false_alarm_rate` of the nominal scores exceed.
 
-    An alarm is a score above the threshold, so equal scores never part: with ties, the share that alarms can
-    be well below the rate that was asked for. The threshold is one of the nominal scores; with a rate of 0 it
+    An alarm is a score above the threshold, so equal scores are never separated: with ties, the share of alarms can
+    be well below the requested rate. The threshold is one of the nominal scores; with a rate of 0 it
     is the largest of them.
 
     Args:

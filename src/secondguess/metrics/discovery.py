@@ -1,4 +1,4 @@
-"""How well a search finds errors: counts against what was to be expected, and how far apart what it looked at lies.
+"""How well a search finds errors: errors found against errors expected, and how widely the queries are spread.
 
 For queries q = 1 ... b with confidence p_q, of which the predictions e_q in {0, 1} are wrong, and a chance c_q that
 each was wrong in the first place,
@@ -12,11 +12,11 @@ lift: what was found that the confidence does not explain. The same comparison a
 
     excess = sum (e_q - c_q),
 
-is in errors: how many more were found than by looking at random at predictions of the same confidences. Both are
+is in errors: how many more were found than by a random choice among predictions of the same confidences. Both are
 indirect standardisation, so that searches can be compared that ask at different confidences: each is held against the
 pool at its own. (Standardising directly, to confidences that both ask at, fails where they have none in common.) The
-ratio is generous to a search that asks where next to no errors are expected, the excess to one that asks where there
-are many to be had; a search that leads in both finds more at equal confidence.
+ratio favours a search that asks where next to no errors are expected, the excess one that asks where errors
+are frequent; a search that leads in both finds more at equal confidence.
 
     spread  = mean over x of min over queries q of D(x, q)                               (lower = more spread out)
     utility = sum over x of p_x max over errors q found of exp(-D(x, q)^2 / sigma)       (Bansal and Weld, AAAI 2018)
@@ -157,7 +157,7 @@ def errors_distribution(chances: ArrayLike) -> Floats:
 
 
 def expected_errors(chances: ArrayLike) -> float:
-    """The number of errors that the chances (b,) announce."""
+    """The expected number of errors, the sum of the chances (b,)."""
     return float(_chances(chances).sum())
 
 
@@ -225,7 +225,7 @@ def errors_per_hundred_curve(errors: ArrayLike) -> Floats:
 
 
 def apfd_curve(errors: ArrayLike, faults: int) -> Floats:
-    """The average percentage of faults detected, after each query, of those that so many queries could find.
+    """The average percentage of faults detected (APFD) after each query.
 
     Args:
         errors: (b,) in the order of the queries.

@@ -14,7 +14,7 @@ can score the diversity of a perfect one. Compare no two sets with it; it is her
     quality   = mean log q_X(Y) - mean log q_X(held-out)
     diversity = mean log q_Y(held-out) - mean log q_X(held-out)
 
-in nats an image, with intervals. Both are 0 on average for a perfect generator. Quality far below 0 means implausible
+in nats per image, with intervals. Both are 0 on average for a perfect generator. Quality far below 0 means implausible
 images; above 0, images more typical than real ones are, as of a collapsed generator, whose diversity is far below 0.
 """
 
@@ -39,7 +39,7 @@ COMPONENTS = 7
 
 @dataclass(frozen=True, slots=True)
 class Giqa:
-    """Quality and diversity in nats an image, 0 for a perfect generator.
+    """Quality and diversity in nats per image, 0 for a perfect generator.
 
     Attributes:
         quality: how plausible generated images are, minus how plausible unseen real ones are.

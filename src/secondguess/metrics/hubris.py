@@ -1,4 +1,4 @@
-"""Hubris: how much surer a classifier is than the data allow.
+"""Hubris: how much more certain a classifier is than the data justify.
 
 Prediction p_i and reference r_i are distributions over K classes for image i; with d_i = KL(p_i ‖ r_i) in nats,
 
@@ -9,7 +9,7 @@ answer at random scores 1 - 1/e, one that agrees with the reference 0. *Absolute
 of perfectly ambiguous images, and z = ln K - H_K + 1; *relative* hubris has a reference for each image: soft labels,
 human votes, an ambiguity estimator.
 
-How to read it: absolute hubris is a function of the mean predictive entropy and of nothing else, and its largest
+How to read it: absolute hubris is a function of the mean predictive entropy alone, and its largest
 value is 1 - exp(-ln K / z), .972 for K = 2. Relative hubris counts every disagreement with the reference, humility
 too. So each result has beside it the raw mean divergence, the index `rescaled` by its ceiling (which reaches exactly
 1), and a signed split: the part of the mean divergence that comes from images on which the prediction is surer (has
@@ -276,13 +276,13 @@ def _terms(rows: Floats, refs: Floats, compat: bool) -> tuple[Floats, Floats]:
 
 def _divergence(rows: Floats, refs: Floats) -> Floats:
     logs = np.log(np.where(rows > 0, rows, 1)) - np.log(refs)
-    return np.maximum((rows * logs).sum(axis=1), 0)  # of equal rows rounding may be negative
+    return np.maximum((rows * logs).sum(axis=1), 0)  # rounding can make the divergence of equal rows negative
 
 
 def _published(rows: Floats, refs: Floats) -> tuple[Floats, Floats]:
     """The divergences as the published computation has them; the normaliser is one number, repeated."""
     if rows.shape[1] != 2:
-        raise UserError(f"The published computation knows two classes, not {rows.shape[1]}; leave compat out.")
+        raise UserError(f"The published computation takes two classes, not {rows.shape[1]}; leave compat out.")
     grid = np.linspace(0, 1, len(rows))
     return _categorical(rows[:, 1], refs[:, 1]), np.full(len(rows), _categorical(grid, refs[:, 1]).mean())
 
@@ -307,7 +307,7 @@ def _categorical(p: Floats, r: Floats) -> Floats:
 
 
 def _surer(rows: Floats, refs: Floats) -> NDArray[np.bool_]:
-    """Which predictions (n,) have no more entropy than the reference: equal certainty elsewhere is no humility."""
+    """Which predictions (n,) have no more entropy than the reference, equal certainty about another class included."""
     return _entropy(rows) <= _entropy(refs) + _TIE
 
 

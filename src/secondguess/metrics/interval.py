@@ -1,13 +1,13 @@
-"""A number with the range that its sample size leaves open.
+"""Confidence intervals.
 
 `bootstrap` is the percentile bootstrap of Efron (1979): evaluate the statistic on samples drawn with
-replacement from the data, and report the quantiles (1 - level) / 2 and (1 + level) / 2 of what comes out. It
-assumes independent rows, it inherits the bias of the statistic, and it cannot see what the sample does not
+replacement from the data, and report the quantiles (1 - level) / 2 and (1 + level) / 2 of the results. It
+assumes independent rows, it inherits the bias of the statistic, and it knows nothing of what the sample does not
 hold: a statistic that is the same on every resample (an AUROC of 1) gets an interval of width zero, which
 means "no exception seen", not "certain".
 
-`wilson` is the score interval of Wilson (1927) for a proportion, which stays honest near 0 and 1 and in small
-samples.
+`wilson` is the score interval of Wilson (1927) for a proportion, whose coverage stays close to nominal near 0
+and 1 and in small samples.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Interval:
         value: the estimate on the data as given.
         low: lower bound.
         high: upper bound.
-        n: how many rows the estimate rests on.
+        n: number of rows that the estimate is based on.
         level: nominal coverage, between 0 and 1.
     """
 

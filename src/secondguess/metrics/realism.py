@@ -13,7 +13,7 @@ covariances is formed, so that equal sets have the distance 0 to ten digits even
 images. Balls are closed and do not count an image as its own neighbour. The Fréchet distance is biased upwards in small
 samples (compare sets of equal size only), the kernel distance is not.
 
-The features decide what is measured: numbers of different extractors have nothing to do with each other.
+The features decide what is measured: values from different extractors are not comparable.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Manifolds:
     """How two sets of feature vectors overlap.
 
     Attributes:
-        precision: share of the generated images that look real.
+        precision: share of the generated images that lie among real ones.
         recall: share of the real images that the generator could have made.
         density: as precision, but robust to real outliers; 1 for equal distributions on average.
         coverage: share of the real images that have a generated one near them.
@@ -142,7 +142,7 @@ def manifolds(real: ArrayLike, generated: ArrayLike, *, neighbours: int = 5) -> 
 
 
 def check_features(real: ArrayLike, generated: ArrayLike, *, least: int) -> tuple[Floats, Floats]:
-    """Return both as float64 (n, d) and (m, d) with at least `least` rows, or say what is wrong with them."""
+    """Return both as float64 (n, d) and (m, d) with at least `least` rows; raise a `UserError` otherwise."""
     sets = []
     for values, name in ((real, "real"), (generated, "generated")):
         array = _check.floats(values, f"{name} features")

@@ -1,7 +1,7 @@
 """Charts as inline SVG that follow the page into dark mode.
 
-Matplotlib knows no CSS variables, so charts are drawn in stand-in colours, one for each role, and the finished SVG has
-them replaced by the page's variables. Text stays text: it can be selected, searched and read aloud.
+Matplotlib does not support CSS variables, so charts are drawn in stand-in colours, one for each role, which the page's
+variables replace in the finished SVG. Text stays text: it can be selected, searched and read aloud.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ INK, MUTED, GRID, ACCENT, BAD, SURFACE = "#010203", "#020304", "#030405", "#0405
 ROLES = {INK: "ink", MUTED: "muted", GRID: "line", ACCENT: "accent", BAD: "bad", SURFACE: "surface"}
 
 MOST_POINTS = 400  # of each class in a picture of latent space
-FEW = 10  # a bar that stands for fewer images is drawn faintly: its height is mostly luck
+FEW = 10  # a bar of fewer images is drawn faintly: its height is mostly noise
 
 
 @contextmanager

@@ -17,7 +17,7 @@ def render(template: str, folders: list[Path], /, **values: Any) -> str:
     """Fill a template.
 
     Args:
-        template: file name of the template, looked up in `folders` and then in this room's own templates.
+        template: file name of the template, searched for in `folders` and then in the templates of this package.
         folders: where the caller keeps its templates.
         values: what the template may use. Everything is escaped unless it is `Markup`.
     """

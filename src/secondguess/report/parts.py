@@ -34,7 +34,7 @@ class Table:
     Attributes:
         header: the headings of the columns.
         rows: as many cells each: text, numbers, or intervals.
-        caption: what the table is about, if that has to be said.
+        caption: what the table shows; may be empty.
     """
 
     kind: ClassVar[str] = "table"

@@ -1,4 +1,4 @@
-"""Error search: which images should a person look at, to find the confident mistakes with the fewest labels?"""
+"""Error search: which images should a person inspect to find the confident mistakes with the fewest labels?"""
 
 from __future__ import annotations
 

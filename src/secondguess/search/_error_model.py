@@ -26,12 +26,12 @@ __all__ = ["ErrorModel", "Posterior"]
 
 STEPS = 50
 CLOSE = 1e-9
-FLAT = 1e-10  # the least curvature, where an answer is a foregone conclusion
+FLAT = 1e-10  # the least curvature, where an answer is practically certain
 
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
-    """What is believed of f at m images, under each of j prior means.
+    """The posterior of f at m images, under each of j prior means.
 
     Attributes:
         mean: (j, m).
@@ -44,7 +44,7 @@ class Posterior:
     weights: Floats
 
     def chance(self, optimism: float = 0.0) -> Floats:
-        """(m,) the probability of an error, with f raised by so many of its standard deviations."""
+        """(m,) the probability of an error, with f raised by `optimism` standard deviations."""
         raised = self.mean + optimism * np.sqrt(self.variance)
         return self.weights @ _logistic(raised / np.sqrt(1 + np.pi * self.variance / 8))
 
@@ -74,7 +74,7 @@ class ErrorModel:
     group_scale: float
 
     def posterior(self, labelled: Ints, errors: NDArray[np.bool_]) -> Posterior:
-        """What to believe of all m images after the answers (t,) on those at the positions `labelled`."""
+        """The posterior at all m images after the answers (t,) on those at the positions `labelled`."""
         from scipy.linalg import solve_triangular
 
         variance = (self.columns**2).sum(axis=1) + self.amplitude**2 + self.group_scale**2

@@ -9,8 +9,8 @@ Clusters are those that Bansal and Weld's code calls `kmeans_both`: k-means on t
 features within each cluster of confidence, with 2 to 5 clusters each time. The number is where the curve of the mean
 squared distance SSE(k) has its elbow: with the drops d(k) = SSE(k - 1) - SSE(k),
 
-    elbow      k = argmax over 2..5 of d(k) / d(k + 1): the last cluster that was worth it;
-    published  k = argmax over 3..4 of d(k + 1) / d(k): the ratio is upside down, and 2 and 5 can never win.
+    elbow      k = argmax over 2..5 of d(k) / d(k + 1): the last cluster that pays off;
+    published  k = argmax over 3..4 of d(k + 1) / d(k): the ratio is inverted, and 2 and 5 can never be chosen.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Geometry:
         return np.asarray(np.exp(-(self.distances(rows) ** 2) / np.float32(self.sigma)))
 
     def total(self, kind: Literal["distances", "similarity"], summary: Callable[[Table], Table]) -> Floats:
-        """(m,) what `summary` makes of the rows (k, w) of a table, for all images that may be asked about."""
+        """(m,) `summary` applied to the rows (k, w) of a table, for all images that may be asked about."""
         return np.concatenate([summary(tile) for tile in self._tiles(kind)]).astype(np.float64)
 
     def _tiles(self, kind: Literal["distances", "similarity"]) -> Iterator[Table]:

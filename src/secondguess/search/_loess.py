@@ -7,10 +7,10 @@ fit. The robust fit repeats this three times with weights multiplied by B(r_i / 
 n by k numbers, some rows at a time.
 
 It is written out here because confidences saturate: many are equal to 1 or differ in the last bits, and there the
-authors' Fortran (scikit-misc) gives up and the lowess of statsmodels takes minutes for a large pool. Guards: a ridge of
+authors' Fortran (scikit-misc) fails and the lowess of statsmodels is slow on a large pool. Guards: a ridge of
 1e-10 on slopes, so that where all points of a neighbourhood coincide their mean is the fit; a value of x shared by k
 points or more has the mean of all of them; at least `NEIGHBOURS` points take part in every fit, so that a small pool is
-smoothed more; beyond `DIRECT` points the fit is computed at so many of them and interpolated linearly.
+smoothed more; beyond `DIRECT` points the fit is computed at that number of them and interpolated linearly.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LEAST_RATE = 1e-3
 
 
 def loess(x: Floats, y: Floats, *, span: float = SPAN, degree: int = 1, robust: bool = False) -> Floats:
-    """What y is expected to be at each x.
+    """The expectation of y at each x.
 
     Args:
         x: (n,) finite numbers.
@@ -129,7 +129,7 @@ class _Smoother:
 
 
 def _bisquare(residuals: Floats) -> Floats:
-    """(n,) how far each point may be trusted."""
+    """(n,) the robustness weight of each point."""
     scale = 6 * float(np.median(np.abs(residuals)))
     if scale == 0:
         return np.ones(len(residuals))

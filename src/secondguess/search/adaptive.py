@@ -1,4 +1,4 @@
-"""Adaptive search: begins with adversarial distance, learns from the answers where the errors are, and goes there.
+"""Adaptive search: starts from adversarial distance and learns from the answers where the errors are.
 
 Bennette et al. close with the remark that their search should prime methods which learn a model of the errors. This one
 does. Before the first answer the logit of an error is
@@ -8,14 +8,15 @@ does. Before the first answer the logit of an error is
 p the confidence and r the residual of the adversarial distance, divided by its local scale; so among images of one
 confidence the smallest residual comes first. That a small residual means an error is a belief, though: that it means
 nothing, or the opposite (-w), is held possible too, and weighed by the answers. Each answer updates a Gaussian process
-(see `_error_model`) in which all of this may turn out otherwise: the overall error rate, how much the confidence means,
+(see `_error_model`) in which all of this can be revised: the overall error rate, how much the confidence means,
 how much (and in which direction) the residual and the scores of supervisors mean at equal confidence, where in feature
 space the errors lie, and which predicted classes are worse.
 
-A search that maximised the number of errors would sink to the lowest confidence, where they are announced; one that
-maximised their ratio to those announced would rise to the highest, where next to none are. This one maximises how far
+A search that maximised the number of errors would settle at the lowest confidence, where errors are expected; one that
+maximised their ratio to those expected would settle at the highest, where next to none are. This one maximises how far
 its findings stand out. Let phi be the chance of an error, and e the mean of phi over images of similar confidence,
-which is what the confidence announces in this pool. For the next h queries, with E = sum phi and M = sum e,
+which is the error rate that the confidence predicts in this pool. For the next h queries, with E = sum phi and M = sum
+e,
 
     z = (E - M) / sqrt(M)
 
@@ -42,27 +43,27 @@ __all__ = ["AdaptiveSearch"]
 WINDOW = 0.1  # share of the images that count as of similar confidence: the span of the adversarial distance
 FEWEST = 20
 LEAST = 1e-3
-OUTLYING = 4.0  # residuals beyond so many of their local scales count as this much
+OUTLYING = 4.0  # residuals are clipped to this number of their local scales
 SURE = 1e-6
 
 # How large effects may be, in logits: standard deviations of the prior.
 LEVEL, OF_CONFIDENCE, OF_RESIDUAL, OF_SCORE, OF_CLASS, OF_PLACE = 1.0, 0.7, 0.5, 0.5, 0.7, 2.0
-BELIEFS = {1.0: 0.6, 0.0: 0.3, -1.0: 0.1}  # that the residual means what it should, nothing, the opposite
+BELIEFS = {1.0: 0.6, 0.0: 0.3, -1.0: 0.1}  # prior: a small residual means an error, nothing, the opposite
 ROUNDS = 8  # of the fixed point for E / M
 
 
 @register
 class AdaptiveSearch(Search):
-    """Learns a model of the errors and asks where it expects more of them than the confidence announces.
+    """Learns a model of the errors and asks where it expects more of them than the confidence predicts.
 
-    Distances and scores of supervisors are used where the pool knows them.
+    Distances and scores of supervisors are used where the pool has them.
 
     Args:
         seed: draws nothing.
         prime: w, how many logits a residual of one local scale is worth before the first answer.
         horizon: h, for how many queries ahead the search plans.
         length: over which distance errors are alike, where 1 is the root mean square of the features.
-        optimism: standard deviations added to what is believed of an image, to look where little is known.
+        optimism: standard deviations added to the posterior mean of an image, to explore where little is known.
     """
 
     name = "adaptive"

@@ -1,4 +1,4 @@
-"""Adversarial distance (Bennette, Maurer, Sisti, IJCNN 2020): predictions that give way too soon.
+"""Adversarial distance (Bennette, Maurer, Sisti, IJCNN 2020): predictions that a small change overturns.
 
 d(x) is the mean absolute difference between an image and the nearest image found that the classifier decides
 otherwise, F the expectation of ln d at the confidence p of the prediction (LOESS, span 0.1, over the images that may be
@@ -31,7 +31,7 @@ ENOUGH = 50  # images of a class for a curve of its own
 
 @register
 class AdversarialDistanceSearch(Search):
-    """Smallest residual of the distance first; the pool must know its distances.
+    """Smallest residual of the distance first; the pool must have distances.
 
     Args:
         seed: draws nothing.
@@ -86,7 +86,7 @@ def residuals(
     """AdvDist of every image of a pool that may be asked about.
 
     Args:
-        pool: must know its distances.
+        pool: must have distances.
         log: whether the distance is taken by its logarithm.
         degree: of the local polynomials, 1 or 2.
         span: share of the images in a neighbourhood.

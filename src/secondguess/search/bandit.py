@@ -1,4 +1,4 @@
-"""A bandit over clusters (UUB; Lakkaraju, Kamar, Caruana, Horvitz, AAAI 2017): ask where asking has paid off.
+"""A bandit over clusters (UUB; Lakkaraju, Kamar, Caruana, Horvitz, AAAI 2017): ask where errors were found.
 
 Every cluster is an arm. After each arm was pulled once, the next is the arm with the largest
 
@@ -68,7 +68,7 @@ class BanditSearch(Search):
         self._lot = np.random.default_rng(self.seed).random(len(pool))
 
     def rewards(self) -> Floats:
-        """(t,) what each answer so far was worth."""
+        """(t,) the reward of each answer so far."""
         errors = self.errors
         if self.variant == "lakkaraju":
             return errors.astype(np.float64)

@@ -1,9 +1,9 @@
-"""The contract of a search: `ask(n)` gives the next images to look at, `tell(images, labels)` what a person said.
+"""The contract of a search: `ask(n)` returns the next images to label, `tell(images, labels)` takes their labels.
 
 A search is a learner: its parameters live in `__init__`, `fit(pool)` begins it on a pool, and it can be saved at any
 time; loaded again and given the same pool with `resume`, it continues where it was. It implements `_choose`, and `_fit`
 if it prepares something for a pool; the public methods are final and own the checks. What a search chooses depends on
-the pool, its parameters, its seed, and the answers in the order in which they came, and on nothing else. A second
+the pool, its parameters, its seed, and the answers in the order in which they came, only. A second
 answer on an image replaces the first one, in its old place.
 """
 
@@ -31,12 +31,12 @@ class Search(Learner):
     """Leads a person to the errors in a pool.
 
     Args:
-        seed: of whatever the search draws.
+        seed: of the random choices of the search.
 
     Attributes:
         name: by which it is known in the registry, in reports and on the page; lower case with underscores.
         title: what to call it in a table or a legend.
-        needs_distances: whether it is made for pools that know their distances.
+        needs_distances: whether the pool must have distances.
     """
 
     noun: ClassVar[str] = "search"
@@ -128,7 +128,7 @@ class Search(Learner):
 
     @final
     def ask(self, n: int = 1) -> Ints:
-        """The next images to look at.
+        """The next images to label.
 
         Returns:
             (m,) positions in the pool, most wanted first: m = n, or fewer when no more are left. None of them was asked
@@ -148,7 +148,7 @@ class Search(Learner):
 
     @final
     def tell(self, indices: ArrayLike, labels: ArrayLike) -> None:
-        """Take in what a person said about some images, whether they were asked for or not.
+        """Take in the labels of some images, whether they were asked for or not.
 
         Args:
             indices: (m,) positions in the pool.
@@ -166,7 +166,7 @@ class Search(Learner):
         self._open[self._positions(indices)] = False
 
     def why(self, index: int) -> dict[str, float | str]:
-        """What speaks for asking about an image now, for a person to read: finite numbers and texts by name."""
+        """The reasons for asking about an image now, readable by a person: finite numbers and texts by name."""
         row = int(self._positions([index])[0])
         shown: dict[str, float | str] = {
             "prediction": self.pool.observation.class_names[self.pool.predictions[row]],
@@ -211,7 +211,7 @@ class Search(Learner):
 
 
 def _digest(pool: Pool) -> str:
-    """Tells pools apart by what was predicted and what may be asked about."""
+    """A digest of a pool's predictions and of what may be asked about."""
     digest = hashlib.sha256(pool.eligible.tobytes())
     digest.update(np.ascontiguousarray(pool.predictions).tobytes())
     return digest.hexdigest()

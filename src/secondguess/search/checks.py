@@ -1,4 +1,4 @@
-"""A test kit for anybody's search: the contract of `Search`, checked on a synthetic pool.
+"""A test kit for searches: the contract of `Search`, checked on a synthetic pool.
 
     from secondguess.search import check_search
     check_search(MySearch())             # raises AssertionError with the reason, or returns the checks that passed
@@ -211,7 +211,7 @@ def check_saving(kit: _Kit) -> None:
 
 def check_edges(kit: _Kit) -> None:
     """A pool of one image or of three is searched to its end, and one of none is refused."""
-    refuses(lambda: kit.given.clone().fit(kit.pool.only(kit.pool.rows[:0])), "a pool of nothing to ask about")
+    refuses(lambda: kit.given.clone().fit(kit.pool.only(kit.pool.rows[:0])), "a pool without eligible images")
     for rows in (kit.pool.rows[:1], kit.pool.rows[:3]):
         search = kit.given.clone().fit(kit.pool.only(rows))
         asked = kit.order(search, len(rows))

@@ -7,7 +7,7 @@ from the s labels and e errors in it, phi = (2 phi_0 + e) / (2 + s). The search 
     expected_gain   phi(q) (U(with q an error) - U)
     bw_published    phi(q)  U(with q an error)
 
-The second is what the published code computes. It is no expectation: the coverage there already counts for every
+The second is what the published code computes. It is no expectation: the coverage reached so far counts for every
 candidate, so as it accumulates the rule turns into "largest phi", a search for low confidence. The first is the
 expected gain of which the paper speaks, and the default.
 """
@@ -27,7 +27,7 @@ from secondguess.search.registry import register
 
 __all__ = ["Coverage", "CoverageSearch", "coverage_of"]
 
-PRIOR = 2.0  # labels that the first guess is worth
+PRIOR = 2.0  # weight of the prior, in labels
 
 
 class Coverage:

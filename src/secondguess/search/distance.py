@@ -6,10 +6,10 @@ away that is, over all d pixels and channels of images in [0, 1]:
     MAE = (1/d) Σ |x'_i - x_i|,    L2 = sqrt(Σ (x'_i - x_i)²),    L∞ = max |x'_i - x_i|
 
 A search finds an upper bound of the true distance. MAE, in its logarithm, is what Bennette, Maurer & Sisti (*Harnessing
-Adversarial Distances to Discover High-Confidence Errors*, IJCNN 2020) rank images by. Nobody checks that x' still shows
-what x shows, nor what the truth is: the question is how firmly the classifier stands by its answer.
+Adversarial Distances to Discover High-Confidence Errors*, IJCNN 2020) rank images by. Whether x' still shows what x
+shows, and what the truth is, plays no part: the question is how robust the answer of the classifier is.
 
-Departures from their measurement: the default attack spends 1,000 queries an image instead of about 22,000; an image
+Departures from their measurement: the default attack spends 1,000 queries per image instead of about 22,000; an image
 for which no x' is found has the distance infinity and is marked; many images are attacked at once, and none influences
 another. Where the model has no answer to a changed image (NaN, an error), that is no other decision; it is counted.
 """
@@ -50,8 +50,7 @@ class Distances:
         failed: (n,) bool, where no image with another decision was found.
         counterexamples: (n, C, H, W) float32 in [0, 1], the nearest images decided otherwise; the image itself where
             failed, zeros where the image was not to be measured. It may be mapped from a file.
-        counterexample_predictions: (n,) int64 what the model says of them; -1 where it has said nothing that can
-            be used.
+        counterexample_predictions: (n,) int64 the model's predictions for them; -1 where there is no usable answer.
         start_queries: questions about images that are not measured: those in `starts`, and the rest of the set.
         unusable: (n,) int64 how many of the `queries` had no answer that can be used; all 0 if left out.
     """
@@ -112,7 +111,7 @@ def measure_distances(
     progress: Progress | None = None,
     batch_size: int | None = None,
 ) -> Distances:
-    """Look for the nearest image with another decision, for every image of a set.
+    """Search for the nearest image with another decision, for every image of a set.
 
     What is found for an image does not depend on the batch size, nor on the other images, except that they are where it
     starts from (up to the rounding of the model itself, whose answer to an image may depend on the batch it is in).
@@ -125,9 +124,9 @@ def measure_distances(
         budget: the most questions that may be put to the model for an image; left out, 1,000 for `"hop_skip_jump"`,
             while the other attacks end by themselves.
         seed: of all that is random.
-        rows: positions of the images to measure, all if left out; the others are looked at once, to start from.
+        rows: positions of the images to measure, all if left out; the others are classified once, as starting points.
         starts: images to start from, besides the set itself; needed where all images of the set have one decision.
-        checkpoint: a folder in which the state is kept now and then; the same call takes the work up where it was.
+        checkpoint: a folder in which the state is saved regularly; the same call continues from there.
         progress: where to report to.
         batch_size: images per forward pass; the classifier's own if left out.
 
@@ -149,7 +148,7 @@ def measure_distances(
     size = classifier.batch_size if batch_size is None else batch_size
     if budget is not None and budget < chosen.least_queries:
         raise UserError(
-            f"A budget of {budget} queries an image was given, but {chosen.name} needs at least {chosen.least_queries}."
+            f"A budget of {budget} queries per image was given; {chosen.name} needs at least {chosen.least_queries}."
         )
     if chosen.needs_gradients and "gradients" not in classifier.gives:
         raise UserError(
@@ -177,7 +176,7 @@ def measure_distances(
         results.keep_known(known)
     else:
         answers = torch.from_numpy(known["images"]).to(decide.device)
-        decide.charge(torch.arange(len(answers), device=decide.device), answers)  # they were paid for before
+        decide.charge(torch.arange(len(answers), device=decide.device), answers)  # they were charged before
     pool = Starts.choose(source, known["images"], seed)
     if others is not None:
         pool = pool.joined(Starts.choose(others, known["starts"], seed))
@@ -214,7 +213,7 @@ def first_answers(classifier: Classifier, source: ImageSource, batch_size: int) 
 
 
 def _answers(source: ImageSource, decide: Decisions) -> NDArray[np.int64]:
-    """(n,) what the model says of the images as they are, one query each; -1 where that cannot be used."""
+    """(n,) the model's predictions for the unchanged images, one query each; -1 where there is no usable answer."""
     import torch
 
     parts = []

@@ -1,4 +1,4 @@
-"""What the classifier looked at: superpixel LIME of an image and of its counterexample, and the prototype of a class.
+"""Explanations of predictions: superpixel LIME of an image and of its counterexample, and the prototype of a class.
 
 LIME (Ribeiro, Singh, Guestrin, KDD 2016) hides superpixels at random, z in {0, 1}^S with 0 = hidden, asks the
 classifier for the probability f(z) of a class, and fits a linear model to the answers near the image:
@@ -47,7 +47,7 @@ FOR, AGAINST = (0.09, 0.62, 0.55), (0.88, 0.42, 0.12)  # teal and orange: distin
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """Which parts of an image speak for a class, in the eyes of a classifier.
+    """Which parts of an image speak for a class, according to a classifier.
 
     Attributes:
         image: (C, H, W) float32 in [0, 1].
@@ -160,7 +160,7 @@ def explain_pair(
 
 
 def prototype(predictions: NDArray[np.int64], distances: Floats, target: int) -> int | None:
-    """The image that stands for a class most firmly: of those predicted so, the one with the largest distance.
+    """The most typical image of a class: of those predicted so, the one with the largest distance.
 
     Args:
         predictions: (n,) predicted classes.
@@ -178,7 +178,7 @@ def figure(explanations: Sequence[Explanation], titles: Sequence[str], label: st
     """Images above their explanations, as inline SVG for a report.
 
     Args:
-        explanations: one a column.
+        explanations: one per column.
         titles: what stands above each column.
         label: what a screen reader says.
     """

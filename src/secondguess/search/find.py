@@ -1,7 +1,7 @@
-"""What a search for errors is prepared from: the images, what may be asked about, scores of supervisors, distances.
+"""Preparation of a search for errors: the images, what may be asked about, scores of supervisors, distances.
 
-`look_at`, `scored` and `measured` are the three steps, each of which takes long; `advisers` and `fitting_images` find
-out beforehand whether they can be taken. What is kept in a folder is not computed again.
+`make_pool`, `add_scores` and `add_distances` are the three steps, each of which takes long; `advisers` and
+`fitting_images` check beforehand whether they are possible. What is kept in a folder is not computed again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from secondguess.model.classifier import Classifier
     from secondguess.supervisors import Supervisor
 
-__all__ = ["advisers", "fitting_images", "look_at", "measured", "named", "open_images", "remarks", "scored"]
+__all__ = ["add_distances", "add_scores", "advisers", "fitting_images", "make_pool", "named", "open_images", "remarks"]
 
 READS_SCORES = "adaptive"  # the search that learns from scores of supervisors
 KEY = "about"  # in the file of scores, beside the names of supervisors
@@ -36,7 +36,7 @@ KEY = "about"  # in the file of scores, beside the names of supervisors
 def open_images(images: Any, classifier: Classifier, loading: Mapping[str, Any]) -> ImageSet:
     """The images to search, in any form that `as_image_set` takes.
 
-    Folders below a folder are not taken for classes: nobody has sorted images that arrive.
+    Folders below a folder are not taken for classes: incoming images are not sorted by class.
     """
     found = as_image_set(images, classifier.input_shape, **loading)
     if isinstance(images, (str, Path)) and Path(images).is_dir():
@@ -53,7 +53,7 @@ def named(classifier: Classifier, *sets: ImageSet | None) -> Classifier:
 def advisers(
     classifier: Classifier, search: str, supervisors: str | Iterable[str | Supervisor] | None, train: Any
 ) -> list[Supervisor]:
-    """The supervisors whose scores the search learns from; whatever would stop them later is said now."""
+    """The supervisors whose scores the search learns from; raises early whatever would stop them later."""
     from secondguess.supervisors import make_all
 
     if supervisors is None:
@@ -64,7 +64,7 @@ def advisers(
         return []
     if search != READS_SCORES:
         raise UserError(
-            f"Supervisors were given, but the search {search!r} does not look at their scores; leave them out, or take "
+            f"Supervisors were given, but the search {search!r} does not use their scores; leave them out, or take "
             f"the search {READS_SCORES!r}."
         )
     made = make_all(supervisors)
@@ -100,7 +100,7 @@ def fitting_images(
     return images
 
 
-def look_at(
+def make_pool(
     classifier: Classifier,
     images: ImageSet,
     critical: int | str | None,
@@ -108,7 +108,7 @@ def look_at(
     seed: int,
     progress: Progress,
 ) -> Pool:
-    """What the classifier says of the images, and which of them may be asked about: at least one."""
+    """The pool of the images, at least one of which may be asked about."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # images without an answer are counted among the remarks
         pool = Pool.of(
@@ -123,7 +123,7 @@ def look_at(
     return pool
 
 
-def scored(
+def add_scores(
     pool: Pool,
     classifier: Classifier,
     asked: Sequence[Supervisor],
@@ -159,7 +159,7 @@ def scored(
     return found
 
 
-def measured(
+def add_distances(
     pool: Pool,
     classifier: Classifier,
     attack: str,
@@ -186,7 +186,7 @@ def measured(
 
 
 def remarks(pool: Pool) -> list[str]:
-    """What went wrong with images and their distances, in sentences; nothing where nothing did."""
+    """Problems with images and their distances, one sentence each."""
     found = []
     if pool.unanswered:
         found.append(
@@ -226,13 +226,13 @@ def _scored(
                 advance(1, 1)
     told = Titled(progress, f"Scoring {pool.images.name}")
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "The model had no usable answer")  # counted at the first look
+        warnings.filterwarnings("ignore", "The model had no usable answer")  # counted at the first observation
         found = Pool.of(classifier, pool.images, supervisors=asked, features=pool.features, seed=seed, progress=told)
     return replace(pool, scores=found.scores)
 
 
 def _read_scores(path: Path, key: str, count: int) -> dict[str, NDArray[np.float64]] | None:
-    """The scores in a file, if they are about the same, and of so many images."""
+    """The scores in a file, if it has this key and this number of images."""
     try:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             found = dict(file)

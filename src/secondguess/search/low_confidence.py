@@ -10,7 +10,7 @@ __all__ = ["LowConfidenceSearch"]
 
 @register
 class LowConfidenceSearch(Search):
-    """Finds many errors, and hardly one that the confidence did not announce."""
+    """Least confident predictions first: finds many errors, but only those that the confidence predicts."""
 
     name = "low_confidence"
     title = "Low confidence"

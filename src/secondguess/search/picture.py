@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["search_chart"]
 
-SETTLED = 10  # labels; before, a ratio to what was expected is mostly luck and may leave the chart
+SETTLED = 10  # labels; before, a ratio to what was expected is mostly noise and may leave the chart
 
 
 def search_chart(study: SearchStudy, method: str, *, reference: str = "random") -> Markup:

@@ -1,4 +1,4 @@
-"""What a search may ask about: images, what the classifier says about them, and what is known of each without a label.
+"""The pool of a search: images, the classifier's predictions, and what is known of each image without a label.
 
 Features are those of the papers: every pixel brought to mean 0 and variance 1, then the first five principal
 components. Departure: both are learnt from at most 4,000 of the images, fewer where these have more than 16,000 pixels
@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from secondguess.errors import UserError
 from secondguess.model.observation import PENULTIMATE, Needs, Observation, Trace
 from secondguess.progress import Progress
-from secondguess.search._looking import look
+from secondguess.search._observing import observe_answered
 
 if TYPE_CHECKING:
     from secondguess.images import ImageSet, ImageSource
@@ -43,10 +43,10 @@ class Pool:
 
     Attributes:
         observation: what the classifier says about the n images.
-        images: the n images; their labels are never looked at.
+        images: the n images; their labels are never read.
         features: (n, d) where each image lies, for clusters, coverage and spread.
         eligible: (n,) which of the images may be asked about.
-        distances: how far each of the n images is from another decision, or None where nobody measured that.
+        distances: how far each of the n images is from another decision, or None where that was not measured.
         scores: (n,) suspicion by the name of the supervisor.
         unanswered: how many images the classifier had no usable answer to (NaN or an error); none of them may be asked
             about.
@@ -92,11 +92,11 @@ class Pool:
         seed: int = 0,
         progress: Progress | None = None,
     ) -> Pool:
-        """Look at the images once and gather what a search needs.
+        """Observe the images once and gather what a search needs.
 
-        An image to which the classifier has no usable answer (NaN, infinity, an error) ends nothing, as long as it
-        answers others: it keeps its position, may not be asked about, is counted in `unanswered`, and a warning says
-        so. The model is then asked about all images again, to find out which these are.
+        An image to which the classifier has no usable answer (NaN, infinity, an error) stops nothing, as long as others
+        are answered: it keeps its position, may not be asked about, is counted in `unanswered`, and a warning says so.
+        The model is then asked about all images again, to find out which these are.
 
         Args:
             classifier: the system under test.
@@ -105,10 +105,10 @@ class Pool:
             min_confidence: images with a confidence greater than this (not equal) may be asked about; 0 admits all.
             distances: of the n images, from `measure_distances`.
             supervisors: fitted supervisors whose scores the adaptive search may learn from.
-            features: `"pixels"` as in the papers, `"penultimate"` for the activations that the last layer is fed, or
-                an array (n, d) of one's own.
+            features: `"pixels"` as in the papers, `"penultimate"` for the activations that the last layer is fed, or an
+                array (n, d).
             seed: of what the supervisors draw, and of the images that pixel features are learnt from.
-            progress: where to report the images that the classifier has looked at.
+            progress: where to report the images that the classifier has observed.
         """
         if not 0 <= min_confidence < 1:
             raise UserError(
@@ -118,7 +118,7 @@ class Pool:
         trace = Trace(PENULTIMATE, "grid")
         if isinstance(features, str) and features == "penultimate":
             needs |= Needs(traces=frozenset({trace}))
-        seen, answered = look(classifier, images, needs, seed=seed, progress=progress)
+        seen, answered = observe_answered(classifier, images, needs, seed=seed, progress=progress)
         eligible = answered & (seen.confidences > min_confidence)
         if critical is not None:
             eligible &= seen.predictions == _class_number(critical, seen.class_names)
@@ -171,7 +171,7 @@ class Pool:
     def narrowed(self) -> Pool:
         """The pool of only those images that may be asked about: n becomes `size`, and positions are counted anew.
 
-        Distances cost many questions to the model, so they are best measured on `pool.narrowed().images`.
+        Distances cost many queries to the model, so they are best measured on `pool.narrowed().images`.
         """
         rows = self.rows
         if len(rows) == 0:
@@ -200,7 +200,7 @@ class Pool:
         return replace(self, distances=distances)
 
     def without_pixels(self) -> Pool:
-        """The same pool with images of a single pixel: all that a simulation needs, and quickly sent elsewhere."""
+        """The same pool with images of a single pixel: enough for a simulation, and quick to send to a worker."""
         from secondguess.images import ImageSet
 
         blank = np.zeros((len(self), 1, 1, 1), dtype=np.uint8)
@@ -220,7 +220,7 @@ class Pool:
         return found
 
     def remember(self, key: object, make: Callable[[], Made]) -> Made:
-        """What several searches on one pool need is made once: `make()` at the first call with this key."""
+        """Cache what several searches on one pool share: `make()` is called at the first call with this key."""
         if key not in self._memory:
             self._memory[key] = make()
         made: Made = self._memory[key]

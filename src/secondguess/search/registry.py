@@ -1,4 +1,4 @@
-"""Searches by name: ours by decorator, anybody else's by an entry point in the group `secondguess.searches`."""
+"""Searches by name: built-in ones by decorator, others by an entry point in the group `secondguess.searches`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Searches on a pool whose labels are known: what would each have found?
 
-The protocol of Bennette et al.: again and again a random part of the pool is all there is, every search asks for one
+The protocol of Bennette et al.: in each repetition the pool is a random part of the whole, every search asks for one
 image after the other, is given its label, and is measured after every answer. The parts overlap, so the bands show how
-sensitive a search is to the pool it meets and not how sure the result is: for that, repeat with several models.
+sensitive a search is to the pool and not how certain the result is: for that, repeat with several models.
 
 Departures: ratios are also pooled over the repetitions, as their mean is heavy-tailed after a few queries; the lift
 over the pool, the confidence-matched lift and the excess errors stand beside the SDR; spread is measured on the images
@@ -67,7 +67,7 @@ class Curve:
     pooled: Floats
 
     def at(self, queries: int) -> dict[str, float]:
-        """All five after so many queries."""
+        """All five after a number of queries."""
         place = queries - 1
         return {name: float(getattr(self, name)[place]) for name in ("pooled", "mean", "median", "low", "high")}
 
@@ -219,7 +219,7 @@ def simulate(
     Args:
         pool: what may be asked about.
         labels: (n,) or soft (n, K), of all images of the pool; those that may not be asked about may be unknown.
-        names: searches by name, or for each label of one's own a pair of name and parameters; None for all, without
+        names: searches by name, or a mapping from labels to pairs of name and parameters; None for all, without
             those that need distances where the pool has none.
         budget: queries of a search.
         replications: how often the pool is drawn from.

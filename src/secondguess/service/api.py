@@ -1,4 +1,4 @@
-"""The service over HTTP: `POST /predict`, `GET /healthz`, `GET /metrics`, and a page that says so.
+"""The service over HTTP: `POST /predict`, `GET /healthz`, `GET /metrics`, and a page that lists them.
 
 Programs call it, so it asks for `Authorization: Bearer TOKEN` and knows neither cookies nor sessions. A request that
 cannot be served gets a 4xx status and one sentence; 503 with `Retry-After` means that the service is at its limit or
@@ -40,17 +40,17 @@ __all__ = ["Service", "service_app"]
 
 RETRY = "1"  # seconds
 DECODERS = 2  # threads
-WAIT = 0.002  # seconds that a request waits for company
+WAIT = 0.002  # seconds that a request waits for others
 PAGE_POLICY = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'"}
 
 
 class Service:
-    """What stands behind the addresses.
+    """The service behind the HTTP routes.
 
     Args:
         subject: judges.
-        records: keep what it said.
-        token: without which nobody is served.
+        records: keep its answers.
+        token: required of every request.
         limits: of requests.
         thumbnails: whether a small picture of every image with an alarm is kept.
         resize: how pictures of other proportions are brought to the model's shape.
@@ -85,7 +85,7 @@ class Service:
         self.batcher.start()
 
     async def close(self) -> None:
-        """Finish what was taken in, then let go of the records."""
+        """Finish the accepted requests, then close the records."""
         await self.batcher.close()
         self._decoders.shutdown()
         self.records.close()
@@ -141,7 +141,7 @@ def service_app(service: Service) -> FastAPI:
     )
     _add_errors(app)
     _add_predict(app, service)
-    _add_looks(app, service)
+    _add_pages(app, service)
     app.openapi().setdefault("components", {})["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
     return app
 
@@ -188,7 +188,7 @@ async def _answered(service: Service, request: Request) -> Response:
         return JSONResponse({"detail": "The request ended before it was complete."}, 400)
 
 
-def _add_looks(app: FastAPI, service: Service) -> None:
+def _add_pages(app: FastAPI, service: Service) -> None:
     page = (files("secondguess.service") / "static" / "service.html").read_text("utf-8")
 
     @app.get("/", include_in_schema=False)

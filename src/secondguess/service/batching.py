@@ -1,8 +1,8 @@
 """Requests that come close together are worked on together.
 
 One thread works. While it does, jobs gather; when it is free, it takes what has gathered, up to a number of images, but
-waits for company no longer than `wait` seconds after the first has come. When more images wait than may, the next
-caller is told to come back later instead of waiting for ever.
+waits for others no longer than `wait` seconds after the first has come. When more images wait than may, the next
+caller is asked to come back later instead of waiting for ever.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Batcher(Generic[Job, Done]):
         self._runner = asyncio.create_task(self._run())
 
     async def submit(self, job: Job, size: int) -> Done:
-        """Have a job of so many images done.
+        """Submit a job of `size` images and wait for its result.
 
         Raises:
             Busy: too much is waiting.
@@ -93,7 +93,7 @@ class Batcher(Generic[Job, Done]):
             batch = self._taken()
             try:
                 results = await loop.run_in_executor(self._thread, self._work, [one.job for one in batch])
-            except Exception as error:  # a defect must not end the service: everybody is told, and it goes on
+            except Exception as error:  # a defect must not end the service: every caller gets the error
                 results = [error] * len(batch)
             for one, result in zip(batch, results, strict=True):
                 self.images -= one.size
@@ -105,7 +105,7 @@ class Batcher(Generic[Job, Done]):
                     one.done.set_result(result)
 
     async def _gather(self, until: float) -> None:
-        """Wait for company until a time of the loop's clock, or until the batch is full."""
+        """Wait for other jobs until a time of the loop's clock, or until the batch is full."""
         loop = asyncio.get_running_loop()
         while not self._closing and self.images < self._size and (left := until - loop.time()) > 0:
             self._arrived.clear()

@@ -71,7 +71,7 @@ class JudgeWorker:
 
     Args:
         subject: judges.
-        records: keep what it said.
+        records: keep the judgements.
         thumbnails: whether a small picture of every image with an alarm is kept.
         recorded: called with the records of every batch once they are on disk.
     """
@@ -102,7 +102,7 @@ class JudgeWorker:
         return [found if isinstance(found, Exception) else [_answer(one) for one in found] for found in judged]
 
     def _judged(self, jobs: Sequence[Job]) -> Iterator[list[Judgement] | Exception]:
-        """All in one pass; should that fail, job by job, so that only the one to blame fails."""
+        """All in one pass; should that fail, job by job, so that only the one at fault fails."""
         try:
             found = iter(list(self._subject.judge(np.concatenate([job.images for job in jobs]))))
         except Exception as error:

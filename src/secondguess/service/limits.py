@@ -111,8 +111,8 @@ class BodyReader:
     async def drain(self, request: Request) -> None:
         """Let the rest of a refused request arrive and drop it, so that its caller, who is still sending, can listen.
 
-        Closing the connection at once would reset it, and the answer would be lost. A caller who waits to be told to
-        go on (`Expect: 100-continue`) has sent nothing, and neither endless nor slow ones are listened to for long.
+        Closing the connection at once would reset it, and the answer would be lost. A caller that waits for permission
+        to go on (`Expect: 100-continue`) has sent nothing, and the time and the bytes that are waited for are limited.
         """
         if request.headers.get("expect", "").lower() == "100-continue":
             return

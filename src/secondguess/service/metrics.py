@@ -1,4 +1,4 @@
-"""What Prometheus is told: requests by status, images by verdict, latencies, the alarm rate and the promised one."""
+"""Metrics for Prometheus: requests by status, images by verdict, latencies, the alarm rate and the promised one."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Three forms are understood: a multipart form with one or several files, a picture as the body itself (`image/...`), and
 JSON, `{"image": [[...]]}` or `{"images": [...]}` with numbers from 0 to 1 (or up to `"scale": 255`). Pictures are
-resized to what the model takes; arrays must have its shape. The names of files are never looked at.
+resized to what the model takes; arrays must have its shape. The names of files are ignored.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from secondguess.errors import UserError
 from secondguess.images import as_batch, read
-from secondguess.images.decode import BadImage, look
+from secondguess.images.decode import BadImage, read_header
 from secondguess.images.fitting import Resizing
 from secondguess.images.sources import Floats, Shape
 from secondguess.service.limits import Limits, Refused
@@ -120,7 +120,7 @@ def _numbers(value: Any) -> NDArray[np.float64]:
 def _from_picture(file: bytes, place: int, shape: Shape, resize: Resizing, limits: Limits) -> Floats:
     name = f"image {place}"
     try:
-        header = look(file, name)
+        header = read_header(file, name)
         if max(header.height, header.width) > limits.side or header.height * header.width > limits.pixels:
             raise Refused(
                 413,

@@ -1,7 +1,7 @@
-"""What the service said, kept before it was said: one row an image.
+"""Records of the service's judgements, written before they are answered: one row per image.
 
 Rows are only ever added, a micro-batch at a time, in one transaction. Every row belongs to the guard that judged it:
-a service that is started with another guard, or with the same one calibrated anew, begins another chapter, since alarm
+a service that is started with another guard, or with the same one calibrated anew, begins a new chapter, since alarm
 rates are only comparable within one.
 """
 
@@ -49,7 +49,7 @@ SCHEMA = (
 
 @dataclass(frozen=True)
 class Record:
-    """What was said of one image.
+    """The judgement of one image.
 
     Attributes:
         time: milliseconds since 1970, UTC.
@@ -82,12 +82,12 @@ class Record:
 
 @dataclass(frozen=True)
 class Chapter:
-    """A guard's time on duty.
+    """The period during which one guard served.
 
     Attributes:
         id: of the chapter.
         begun: milliseconds since 1970, UTC.
-        card: what the guard said of itself: see `service.subject.card`.
+        card: the description of the guard: see `service.subject.card`.
     """
 
     id: int
@@ -117,7 +117,7 @@ class Records:
 
     Args:
         where: an SQLite file, or the URL of a PostgreSQL database.
-        read_only: for looking only; the records must be there.
+        read_only: open for reading only; the records must exist.
     """
 
     def __init__(self, where: str, *, read_only: bool = False) -> None:
@@ -131,13 +131,13 @@ class Records:
             raise
 
     def begin(self, card: Mapping[str, Any]) -> int:
-        """Say which guard judges from now on; the id of its chapter, the last one where that has the same card."""
-        told = json.dumps(dict(card), sort_keys=True, ensure_ascii=False)
+        """Begin a chapter for a guard, or continue the last one if it has the same card; return its id."""
+        text = json.dumps(dict(card), sort_keys=True, ensure_ascii=False)
         with self._base.transaction():
             last = self._base.rows("SELECT id, card FROM secondguess_guards ORDER BY id DESC LIMIT 1")
-            if not last or last[0][1] != told:
+            if not last or last[0][1] != text:
                 now = int(1000 * time.time())
-                self._base.run("INSERT INTO secondguess_guards (begun, card) VALUES (?, ?)", (now, told))
+                self._base.run("INSERT INTO secondguess_guards (begun, card) VALUES (?, ?)", (now, text))
                 last = self._base.rows("SELECT id, card FROM secondguess_guards ORDER BY id DESC LIMIT 1")
         self._chapter = int(last[0][0])
         return self._chapter
@@ -150,11 +150,11 @@ class Records:
             self._base.run_many(INSERT, [(self._chapter, *astuple(one)) for one in records])
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the database."""
         self._base.close()
 
     def chapters(self) -> list[Chapter]:
-        """The guards that have been on duty, the latest last."""
+        """The chapters of all guards that have served, the latest last."""
         rows = self._base.rows("SELECT id, begun, card FROM secondguess_guards ORDER BY id")
         return [Chapter(int(number), int(begun), json.loads(card)) for number, begun, card in rows]
 
@@ -229,7 +229,7 @@ class Records:
                 for statement in SCHEMA:
                     self._base.run(statement.format(**self._base.words))
         except DatabaseFailed as error:
-            try:  # another process may have been quicker
+            try:  # another process may have made them first
                 return self._base.rows("SELECT version FROM secondguess_format")
             except DatabaseFailed:
                 raise UserError(f"Records cannot be kept in {public_name(self.where)} ({error}).") from error

@@ -1,4 +1,4 @@
-"""Running the service: bind, say where, and stop in good order.
+"""Running the service: bind, announce the address, and shut down cleanly.
 
 A termination signal or Ctrl-C ends the listening at once; requests under way are answered, what was taken in is judged
 and recorded, then the process ends.
@@ -25,7 +25,7 @@ SHORTEST = 16  # letters of a token
 
 
 def read_token(file: Path | None) -> str:
-    """The token in a file; a fresh one that is put there, readable by nobody else, or kept nowhere without a file."""
+    """The token in a file, or a fresh one, which is stored there (readable by the owner only) if a file is given."""
     if file is None:
         return secrets.token_urlsafe(32)
     try:
@@ -83,7 +83,7 @@ def run(service: Service, listening: socket.socket, *, announce: Callable[[str],
         listening: what `bind` gave; it is closed at the end.
         announce: called with the address once requests are answered.
     """
-    # It writes a line for every form that it cannot read; the caller is told, and that is enough.
+    # It writes a line for every form that it cannot read; the caller gets the reason, and that is enough.
     logging.getLogger("python_multipart").setLevel(logging.ERROR)
     host, port = listening.getsockname()[:2]
     address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -28,12 +28,12 @@ class Given:
 
     Attributes:
         nominal: images the classifier is made for; never empty.
-        train: the images it was trained on, if they are at hand; generators learn from these and never from `nominal`.
-        classifier: only attacks look at it.
+        train: the images it was trained on, if available; generators learn from these and never from `nominal`.
+        classifier: used by attacks only.
         seed: same seed, same images.
         progress: where to report.
         device: where to compute.
-        folder: where a set may keep what would be dear to compute again; None keeps nothing.
+        folder: where a set may keep results that are expensive to compute; None keeps nothing.
     """
 
     nominal: ImageSet
@@ -49,7 +49,7 @@ class StressSet(Parametrised, ABC):
     """Makes one kind of stressful images out of nominal ones.
 
     Attributes:
-        kind: what is wrong with the images: their truth is ambiguous, they are corrupted, somebody attacked them, or
+        kind: what is wrong with the images: their truth is ambiguous, they are corrupted, they were attacked, or
             they belong to no class at all.
         name: by which the set is known in the registry; an object may add what tells it apart in reports and gates.
         expensive: whether it takes so long that `make_all("standard")` leaves it out.
@@ -88,11 +88,11 @@ class StressSet(Parametrised, ABC):
         Args:
             nominal: images the classifier is made for; their shape and class names carry over.
             train: the images it was trained on, for generators that learn.
-            classifier: only attacks look at it.
+            classifier: used by attacks only.
             seed: same seed, same images.
             progress: where to report.
             device: where generators compute.
-            folder: where a set may keep what would be dear to compute again.
+            folder: where a set may keep results that are expensive to compute.
 
         Returns:
             A set whose `columns` say where each image comes from. Labels are -1 where no class is right.

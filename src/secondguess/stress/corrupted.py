@@ -1,4 +1,4 @@
-"""Corrupted images: nominal ones, spoilt. Their class is still what it was, and a good model might still see it."""
+"""Corrupted images: nominal ones, degraded. Their class is unchanged, and a robust model may still recognise it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Corrupted", "Mix"]
 
 Mix = Literal["mnist_c", "fashion_mnist_c"]
 
-# Images in double precision at a time, and values if the images are large; the result itself is one byte a value.
+# Images in double precision at a time, and values if the images are large; the result itself takes one byte per value.
 BLOCK, BLOCK_VALUES = 1024, 1 << 22
 
 
@@ -83,7 +83,7 @@ class Corrupted(StressSet):
         return made if order is None else made.take(order)
 
     def _names(self, channels: int) -> tuple[str, ...]:
-        """The corruptions for images of so many channels."""
+        """The corruptions for images with this number of channels."""
         if self.mix is not None:
             return {"mnist_c": MNIST_C, "fashion_mnist_c": FASHION_MNIST_C}[self.mix]
         return self.corruptions or (MNIST_C if channels == 1 else COLOUR)

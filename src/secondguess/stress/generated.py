@@ -1,4 +1,4 @@
-"""Images that are made when they are asked for, so that a set of any size takes no memory."""
+"""Images that are made on demand, so that a set of any size takes no memory."""
 
 from __future__ import annotations
 

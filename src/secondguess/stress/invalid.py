@@ -1,15 +1,14 @@
 """Invalid images: pictures of something else altogether. No class is right, so every label is -1.
 
-They come from another data set, from a formula, or from the nominal images, spoilt beyond recognition:
+They come from another data set, from a formula, or from the nominal images, changed beyond recognition:
 
     textures   noise, gratings, checkerboards and blobs: no object, and artificial statistics
     shuffled   nominal images whose patches have changed places: the same pixels, but no object
     inverted   1 - v, for classes that an inversion destroys
 
-The default, `mixed`, takes equal shares of `photos`, `textures` and `shuffled`, so that no shallow rule tells them all
-from nominal images. Against handwritten digits the mean grey level alone has an AUROC of .98, .99 and .50, the mean
-difference of neighbouring pixels one of .91, .60 and .89. Inverted images are not in the mix, because an inverted shirt
-is still a shirt.
+The default, `mixed`, takes equal shares of `photos`, `textures` and `shuffled`, so that no shallow rule, such as a
+threshold on the mean grey level, separates them all from nominal images (see `docs/adversarial.md`). Inverted images
+are not in the mix, because an inverted shirt is still a shirt.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class Invalid(StressSet):
     Args:
         source: `mixed`, `textures`, `shuffled`, `inverted`, or what `secondguess.images.load_images` takes: `photos`,
             `digits`, `mnist5k`, or best a folder of your own (`./textures` if it is called like one of these). Whether
-            the images are invalid is for you to say: patches of photographs are out of this world for a classifier of
+            the images are invalid depends on the classifier: patches of photographs are invalid for a classifier of
             digits, less so for one of holiday pictures.
     """
 

@@ -1,6 +1,6 @@
-"""Stress sets by name: ours by decorator, anybody else's by an entry point in the group `secondguess.stress`.
+"""Stress sets by name: built-in ones by decorator, others by an entry point in the group `secondguess.stress`.
 
-Nothing is imported before it is asked for, because some generators bring torch.
+Nothing is imported before it is needed, because some generators bring torch.
 """
 
 from __future__ import annotations

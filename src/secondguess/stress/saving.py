@@ -1,4 +1,4 @@
-"""A stress set as files: images, the same in the Hugging Face schema, a card, and a sheet to look at."""
+"""A stress set as files: images, the same in the Hugging Face schema, a card, and a contact sheet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Textures made by formula: pictures of nothing, from a seed.
+"""Textures made by formula from a seed; they show no object.
 
 Each texture is a field t(x, y) in [0, 1] between two random colours (grey levels, for grey images):
 
@@ -90,7 +90,7 @@ def _stretched(field: Field) -> Field:
 
 
 def _colours(channels: int, rng: np.random.Generator) -> tuple[Field, Field]:
-    """Two colours (C,) that differ enough, in their strongest channel, to be told apart."""
+    """Two colours (C,) that differ enough, in their strongest channel, to be distinguished."""
     dark, bright = rng.random((2, channels))
     while np.abs(bright - dark).max() < LEAST_CONTRAST:
         dark, bright = rng.random((2, channels))

@@ -5,8 +5,8 @@
     best-00002.safetensors        the model after its best epoch, where that is kept
     state.json                    epoch, history, and the settings of the run
 
-`state.json` is written last and names the epoch, so a kill at any moment leaves a complete older or newer
-state.
+`state.json` is written last and names the epoch, so a process that is killed at any moment leaves a complete older or
+newer state.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Row = dict[str, float]
 
 @dataclass
 class SavedState:
-    """What a checkpoint holds besides the weights and moments it loads in place."""
+    """The content of a checkpoint besides the weights and moments, which are loaded in place."""
 
     history: list[Row]
     best: dict[str, Tensor] | None

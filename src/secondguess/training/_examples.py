@@ -95,7 +95,7 @@ class Examples:
                 f"The soft labels have {labels.shape[1]} columns, but the model has {outputs} outputs; make the model "
                 "with num_classes equal to the number of columns."
             )
-        classes = max(outputs, 2)  # a single logit tells 0 from 1
+        classes = max(outputs, 2)  # a single logit separates classes 0 and 1
         if labels.ndim == 1 and labels.max() >= classes:
             raise UserError(
                 f"The labels go up to {labels.max()}, but the model tells {classes} classes apart (0 to "
@@ -103,7 +103,7 @@ class Examples:
             )
 
     def check_learnable(self, whose: str = "The labels") -> None:
-        """Raise if there is nothing to tell apart."""
+        """Raise if the labels hold fewer than two classes."""
         labels = self.labels[self.index]
         one_class = np.count_nonzero(labels.any(axis=0)) < 2 if labels.ndim == 2 else np.ptp(labels) == 0
         if one_class:

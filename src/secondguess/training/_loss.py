@@ -1,7 +1,7 @@
 """Cross-entropy for hard, soft and two-class single-logit targets.
 
 With logits z and soft targets q the loss of an example is −Σ_k q_k log softmax(z)_k; a hard label is the q
-that has a one in its place. A model with one output is a two-class model whose logit speaks for class 1, as
+that has a one in its place. A model with one output is a two-class model whose logit is that of class 1, as
 the ambiguity estimator's members are.
 """
 

@@ -59,7 +59,7 @@ class Optimisation:
     ) -> torch.optim.Optimizer:
         """An optimiser over named parameters, which are those of `model` or stacks of them under the same names.
 
-        A recordable one counts its steps on the device, where a replay of them can count on.
+        A recordable one counts its steps on the device, so that a replay continues the count.
         """
         named = dict(parameters)
         decaying = set(named)
@@ -88,7 +88,7 @@ class Optimisation:
         )
 
     def start_epoch(self, optimiser: torch.optim.Optimizer, epoch: int) -> bool:
-        """Set the learning rate of the epoch, counted from 0; whether it is another than before."""
+        """Set the learning rate of the epoch, counted from 0; return whether it changed."""
         halvings = 0 if self.halve_every is None else epoch // self.halve_every
         rate = self.lr * 0.5**halvings
         changed = any(group["lr"] != rate for group in optimiser.param_groups)

@@ -3,9 +3,9 @@
 A step of a small network on small images takes hundreds of kernels of a few microseconds, and launching each costs the
 processor more than running it costs the GPU. Recorded as a CUDA graph, all of them are launched at once.
 
-What is recorded is repeated to the letter: the layers must compute the same on every step, whatever the images, and
+What is recorded is repeated exactly: the layers must compute the same on every step, whatever the images, and
 choose nothing in Python. Random numbers of the device (dropout) are drawn anew on every replay. The learning rate is
-part of the recording, so whoever changes it starts a new one.
+part of the recording, so a change of it needs a new one.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ WARM_UP = 3  # steps in which libraries and optimisers allocate what they keep
 
 
 def prepared(step: Step, *, replay: bool) -> Step:
-    """The step to make again and again: recorded at its first steps, or as it stands."""
+    """The step to repeat: recorded after its first calls, or unchanged."""
     return Replayed(step) if replay else step
 
 
 class Replayed:
-    """A step on tensors of one shape; on tensors of another (the last batch of an epoch) it is computed as it stands.
+    """A step on tensors of one shape; on tensors of another (the last batch of an epoch) it is computed directly.
 
-    The first steps are computed as they stand, too: they count as any other.
+    The first steps are computed directly, too, and count as any other.
 
     Args:
         step: takes tensors on a CUDA device, changes the model, and returns tensors; its state stays where it lies in
@@ -70,7 +70,7 @@ class Replayed:
         return tuple(one.clone() for one in self._outputs)
 
     def _beside(self, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """A step on the stream that the recording will be made on, as CUDA graphs want it."""
+        """A step on the stream that the recording will be made on, as CUDA graphs require."""
         if self._stream is None:
             self._stream = torch.cuda.Stream(inputs[0].device)  # type: ignore[no-untyped-call]
         current = torch.cuda.current_stream(inputs[0].device)

@@ -59,7 +59,7 @@ class Run:
         self.best: dict[str, Tensor] | None = None
 
     def settings(self) -> dict[str, Any]:
-        """Everything that determines the weights after an epoch, as JSON; to be asked for before the first one."""
+        """Everything that determines the weights after an epoch, as JSON; to be read before the first epoch."""
         shapes = {name: tuple(tensor.shape) for name, tensor in self.model.state_dict().items()}
         return {
             **asdict(self.optimisation),
@@ -90,7 +90,7 @@ class Run:
         return 1 + int(np.argmin(values) if self.monitor == "validation_loss" else np.argmax(values))
 
     def out_of(self, patience: int | None) -> bool:
-        """Whether the last `patience` epochs brought nothing better."""
+        """Whether the last `patience` epochs brought no improvement."""
         return patience is not None and len(self.rows) - (self.best_epoch or 0) >= patience
 
     def epoch(self) -> dict[str, float]:
@@ -177,6 +177,6 @@ def laid_out(model: nn.Module, device: torch.device) -> Iterator[None]:
 
 
 def _memory_format(model: nn.Module) -> torch.memory_format:
-    """Convolutions run about a quarter faster on a processor when the channels lie next to each other."""
+    """The memory layout of the model: convolutions run faster on a processor with the channels last."""
     convolves = any(isinstance(layer, nn.Conv2d) for layer in model.modules())
     return torch.channels_last if convolves else torch.contiguous_format

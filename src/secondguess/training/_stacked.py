@@ -4,8 +4,8 @@ The parameters of M models are stacked, each (…) into (M, …), and the forwar
 axis. The loss is summed over the members, so the gradient of each is its own, and an optimiser that works
 element by element on the stacks is M independent optimisers.
 
-A convolution vectorised over its weights becomes a grouped convolution. What a stack gives on your machine,
-`secondguess bench fleet` measures.
+A convolution vectorised over its weights becomes a grouped convolution. `secondguess bench fleet` measures the speed of
+a stack on your machine.
 """
 
 from __future__ import annotations
@@ -135,5 +135,5 @@ def _stack_batch(
 
 
 def normalises(model: nn.Module) -> bool:
-    """Whether the model has batch normalisation, which sees padding however little it weighs."""
+    """Whether the model has batch normalisation, which is affected even by padding of weight zero."""
     return any(isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d) for layer in model.modules())

@@ -46,7 +46,7 @@ __all__ = ["Fleet", "train_fleet"]
 Mode = Literal["auto", "stacked", "loop"]
 
 STACK_LIMIT = 64  # members in one computation, so that their activations fit into a GPU's memory
-DENSE_LIMIT = 50_000  # parameters up to which a stack of dense nets beats the loop on a processor (measured)
+DENSE_LIMIT = 50_000  # parameters up to which a stack of dense nets beats the loop on a processor
 _WEIGHTS, _ABOUT = "fleet.safetensors", "fleet.json"
 
 
@@ -163,10 +163,10 @@ def train_fleet(
         images: n images; `images[index]` gives float32 (m, C, H, W) in [0, 1].
         labels: int (n,), or soft (n, K).
         subsets: for every member the indices of the images it may see; all of them without it. Every member
-            makes the steps of its own subset and no more: members that differ in the number of steps an epoch
+            makes the steps of its own subset only: members that differ in the number of steps per epoch
             (with batch normalisation, in the size of the subset) are trained in separate stacks.
         epochs: passes of every member over its images.
-        batch_size: images a member's step; a single image left over at the end joins the batch before it.
+        batch_size: images per step of a member; a single image left over at the end joins the batch before it.
         lr: learning rate; this and what follows up to `halve_every` are explained in `train`.
         optimiser: `"adam"`, `"sgd"`, `"adadelta"` or `"rmsprop"`.
         eps: the term in the denominator of the adaptive optimisers.
@@ -175,18 +175,17 @@ def train_fleet(
         rho: memory of `"adadelta"` and `"rmsprop"`.
         weight_decay: added to the gradient, times the weight.
         decay: `"all"`, `"kernels"` or `"convolutions"`.
-        halve_every: halve the learning rate after so many epochs, again and again.
+        halve_every: halve the learning rate each time this number of epochs has passed.
         seed: the same seed gives the same fleet on the same device; torch's global random state is left
             alone.
         device: `"auto"`, `"cpu"`, `"cuda"`, `"cuda:1"` or `"mps"`.
         mode: `"stacked"` trains the members as one computation, `"loop"` one after another. `"auto"` stacks
             on a CUDA device; elsewhere only models of at most 50,000 parameters without convolutions, because
-            a stack of anything larger is slower than the loop there. A member that nobody can be stacked with
+            a stack of anything larger is slower than the loop there. A member that cannot be stacked with any other
             trains alone.
-        replay: on a CUDA device, record a step once and replay it, which spares the processor the launching of
-            every kernel. False for layers that choose something in Python anew on every step, such as the order
-            of blocks by Python's random numbers, or read numbers back from the device; torch's own layers do
-            neither.
+        replay: on a CUDA device, record a step once and replay it, so that the processor need not launch every kernel.
+            False for layers that choose something in Python anew on every step, such as the order of blocks by Python's
+            random numbers, or read numbers back from the device; torch's own layers do neither.
         progress: where to report the epochs of all members.
 
     Returns:
@@ -228,8 +227,8 @@ def train_fleet(
             if len(group) > 1:
                 stack = Stack([models[m].cpu() for m in group], where)
                 pieces, orders = [parts[m] for m in group], [seeds[m] for m in group]
-                told = partial(record, group)
-                stack.fit(whole, pieces, orders, optimisation, batch_size, epochs, told, replay=replay)
+                report = partial(record, group)
+                stack.fit(whole, pieces, orders, optimisation, batch_size, epochs, report, replay=replay)
                 stack.write_back()
                 continue
             (member,) = group
@@ -277,7 +276,7 @@ def _groups(model: nn.Module, parts: list[NDArray[np.int64]], batch_size: int, s
 
 
 def _is_stacked(mode: Mode, device: torch.device, model: nn.Module) -> bool:
-    """Whether to stack; on a processor 20 dense nets of up to 50,000 parameters train 1.2 to 3 times faster so."""
+    """Whether to stack; on a processor only small dense networks train faster stacked."""
     if mode not in ("auto", "stacked", "loop"):
         raise UserError(f"mode is {mode!r}; use 'auto', 'stacked' or 'loop'.")
     if mode != "auto" or device.type == "cuda":

@@ -33,7 +33,7 @@ def fit_temperature(logits: NDArray[Any], labels: NDArray[Any]) -> float:
 
     Returns:
         T in [0.05, 20]. A bound is returned where the likelihood keeps improving beyond it: 0.05 for logits
-        that are never wrong (any smaller T is better still), 20 for logits that are worse than none. Where
+        that are never wrong (any smaller T is better still), 20 for logits that are worse than equal ones. Where
         all logits of every row are equal, T does not matter and is 1.
 
     Raises:

@@ -1,6 +1,6 @@
-"""Train one classifier: deterministic by seed, resumable to the bit, with early stopping where asked.
+"""Train one classifier: deterministic by seed, resumable to the bit, with optional early stopping.
 
-Whatever is random in epoch e (the order of the images, dropout) is drawn from (seed, e) alone. Nothing is
+All random numbers of epoch e (the order of the images, dropout) are drawn from (seed, e) alone. Nothing is
 carried over from epoch to epoch but the weights and the optimiser's moments, so a run that is interrupted and
 taken up again ends with the weights of one that was not.
 """
@@ -83,7 +83,7 @@ def train(
             source.
         labels: int (n,), or soft: probabilities (n, K).
         epochs: passes over the images.
-        batch_size: images a step. A single image left over at the end joins the batch before it.
+        batch_size: images per step. A single image left over at the end joins the batch before it.
         lr: learning rate.
         optimiser: `"adam"`, `"sgd"`, `"adadelta"` or `"rmsprop"`.
         eps: the term in the denominator of the adaptive optimisers; the default is Keras'.
@@ -94,11 +94,11 @@ def train(
         weight_decay: added to the gradient, times the weight.
         decay: which parameters decay: `"all"`, the `"kernels"` of convolutions and dense layers, or those of
             `"convolutions"`.
-        halve_every: halve the learning rate after so many epochs, again and again.
+        halve_every: halve the learning rate each time this number of epochs has passed.
         validation: held-out data as a pair (images, labels), or the share of the images to hold out, drawn by
             `seed`.
-        monitor: what tells a better epoch: a lower `"validation_loss"` or a higher `"validation_accuracy"`.
-        patience: stop after so many epochs without a better one, and end with the weights of the best.
+        monitor: the criterion of a better epoch: a lower `"validation_loss"` or a higher `"validation_accuracy"`.
+        patience: stop after this number of epochs without a better one, and end with the weights of the best.
         keep_best: end with the weights of the best epoch even without patience.
         seed: the same seed gives the same weights on the same device; torch's global random state is left
             alone.

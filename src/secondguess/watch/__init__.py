@@ -1,4 +1,4 @@
-"""A page over the records of a guarded service: has something changed, when, and what do the alarms look like?
+"""A page over the records of a guarded service: whether something has changed, when, and which images raised alarms.
 
-`change` is the test, `stream` reads the records as they come, `estimates` guesses the accuracy, `routes` is the HTTP.
+`change` is the test, `stream` reads the records as they come, `estimates` estimates the accuracy, `routes` is the HTTP.
 """

@@ -1,21 +1,21 @@
-"""Has the alarm rate risen? A test that may be looked at after every image, and for ever.
+"""A test of whether the alarm rate has risen, valid after every image and for any length of time.
 
-Let x_t be 1 where image t raised an alarm, and r the rate that nominal images may have at most. Somebody who believes
-that the odds of an alarm are k times those of r, and bets accordingly, multiplies his capital at every image by
+Let x_t be 1 where image t raised an alarm, and r the rate that nominal images may have at most. A bettor who believes
+that the odds of an alarm are k times those of r, and bets accordingly, multiplies the capital at every image by
 
     L_t = 1 + s (x_t - r),   s = (k - 1) / (1 - r + k r),
 
 the likelihood ratio of the two rates. As long as the chance of an alarm, given all that came before, is at most r, no
 bet of this kind gains on average. A change may come at any time, and a bet made from the first image on has lost nearly
-everything by then; so of a capital of 1 the part w_t = 1 / (t (t + 1)) is bet from image t on, and 1 / (t + 1) is still
-in the pocket after image t:
+everything by then; so of a capital of 1 the part w_t = 1 / (t (t + 1)) is bet from image t on, and 1 / (t + 1) is not
+yet bet after image t:
 
     K_t = 1 / (t + 1) + A_t,   A_t = (A_{t-1} + w_t) L_t,   A_0 = 0,
 
 the mean of which is taken over several k. K is a supermartingale that begins at 1, so if nothing has changed it ever
-reaches 1 / alpha with a probability of at most alpha (Ville 1939), however long the service runs and however often
-somebody looks. This is betting as in Waudby-Smith and Ramdas (JRSS B 2024), with a mixture over when the change came
-as in Shin, Ramdas and Rinaldo (E-detectors, 2023), weighted so that a false alarm is bounded for all times together.
+reaches 1 / alpha with a probability of at most alpha (Ville 1939), however long the service runs and however often the
+test is read. This is betting as in Waudby-Smith and Ramdas (JRSS B 2024), with a mixture over when the change came as
+in Shin, Ramdas and Rinaldo (E-detectors, 2023), weighted so that a false alarm is bounded for all times together.
 
 When it came is estimated by the image after which the most convinced of the bets gained most, sum log L.
 
@@ -53,7 +53,7 @@ class Change:
 
 
 class RateTest:
-    """Watches a stream of alarms.
+    """Sequential test of a stream of alarms.
 
     Args:
         rate: r, the alarm rate that is not a change yet.
@@ -96,7 +96,7 @@ class RateTest:
         self.images += len(factors)
 
     def _note(self, bets: NDArray[np.float64], sums: NDArray[np.float64], capital: NDArray[np.float64]) -> None:
-        """Remember the largest capital, the lowest sums, and the change if this is where it shows."""
+        """Remember the largest capital, the lowest sums, and the change where it becomes certain."""
         self._peak = max(self._peak, float(capital.max()))
         above = np.flatnonzero(capital >= -math.log(self.alpha))
         if self.change is None and len(above):

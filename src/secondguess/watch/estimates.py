@@ -2,8 +2,8 @@
 
 Records hold the predicted class of every image and its probability, which is all that two of the estimators of
 `secondguess.accuracy` read: the difference of confidences and the thresholded confidence. They learn once from labelled
-validation images. Both believe in the model's confidence, so they notice images that have become harder as far as the
-model notices; see docs/accuracy.md for what they cannot see.
+validation images. Both rely on the model's confidence, so they notice harder images only as far as the model does; see
+docs/accuracy.md for what they cannot see.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TITLES = {
 
 
 def estimator_for(classifier: Classifier, validation: ImageSet) -> Estimate:
-    """What `Watch` takes as `estimate`, learnt from labelled images that the classifier was not trained on."""
+    """The `estimate` of `Watch`, fitted on labelled images that the classifier was not trained on."""
     seen = classifier.observe(validation)
     known = recorded_observation(seen.predictions, seen.confidences, seen.num_classes, validation.labels)
     estimators = [one.fit(known) for one in (DifferenceOfConfidences(), ThresholdedConfidence())]
@@ -55,7 +55,7 @@ def recorded_observation(
     classes: int,
     labels: NDArray[np.int64] | None = None,
 ) -> Observation:
-    """An observation for estimators that look at the largest probability only; the rest is spread evenly.
+    """An observation for estimators that read the largest probability only; the rest is spread evenly.
 
     Args:
         predictions: (n,) classes.

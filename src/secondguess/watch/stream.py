@@ -1,4 +1,4 @@
-"""The records of a service, read as they come, and what a person wants to know of them."""
+"""The records of a service, read as they arrive, and their summary for the page."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Watch:
     Args:
         records: of the service, for reading.
         estimate: predictions (n,) and confidences (n,) -> estimates of the accuracy; None where none can be made.
-        missed: the sorts of trouble that the guard is known to miss, in words; None where nobody said.
+        missed: the kinds of anomaly that the guard is known to miss, in words; None if unknown.
         alpha: the probability of ever announcing a change where there is none.
     """
 
@@ -80,7 +80,7 @@ class Watch:
         return self._records.thumbnail(number)
 
     def _catch_up(self) -> _Reading | None:
-        """Read what is new; where another guard has come on duty, begin with that one."""
+        """Read new records; where another guard has started, begin with that one."""
         chapters = self._records.chapters()
         if not chapters:
             return None
@@ -109,7 +109,7 @@ class Watch:
 
 
 class _Reading:
-    """How far a chapter has been read, and what came of it."""
+    """The part of a chapter that has been read, and the state of its test."""
 
     def __init__(self, chapter: Chapter, alpha: float) -> None:
         self.chapter = chapter

@@ -1,4 +1,4 @@
-"""Who may speak to a local page: the person with the link, from the page itself, and nobody else.
+"""Access control of a local page: only the person with the link may use it, and only from the page itself.
 
 A server on 127.0.0.1 is within reach of every web page that the person has open and of every other user of the
 machine. Against each there is one check:
@@ -6,8 +6,8 @@ machine. Against each there is one check:
 * **other users and programs**: the link holds a token; the first request trades it for a cookie (`HttpOnly`,
   `SameSite=Strict`), without which everything is refused;
 * **DNS rebinding** (a name of the attacker's that resolves to 127.0.0.1): the `Host` header must be ours;
-* **requests forged by other pages**: whatever may change something needs our `Origin` and a header with a second token,
-  which only a page of ours can know; no header of ours ever allows another origin to read an answer;
+* **requests forged by other pages**: every request that may change something needs our `Origin` and a header with a
+  second token, which only a page of ours can know; no header of ours ever allows another origin to read an answer;
 * **scripts smuggled into the page**: the content security policy allows scripts and styles from our own files only.
 
 The token outlives a restart: it is kept in a file that only its owner can read, so a page that is open when the server
@@ -63,7 +63,7 @@ class Keys:
 
     @classmethod
     def kept_in(cls, file: Path) -> Keys:
-        """Those in a file, or fresh ones that are put there, readable by nobody else.
+        """Those in a file, or fresh ones that are put there, readable by the owner only.
 
         A file that others can read, a copy say, is replaced: they may know what it holds.
         """
@@ -76,7 +76,7 @@ class Keys:
             pass  # there is none, or none that can be used
         keys = cls.new()
         file.unlink(missing_ok=True)  # one with other permissions would keep them
-        # Written in place, since it must never be readable by others: half a file is no use, and is replaced.
+        # Written in place, since it must never be readable by others: an incomplete file is replaced.
         with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:
             json.dump({"token": keys.token}, opened)
         return keys

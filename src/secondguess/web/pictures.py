@@ -1,4 +1,4 @@
-"""Images as a browser takes them, read by one thread at a time."""
+"""Images in the format of a browser, read by one thread at a time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Album", "png"]
 
 
 class Album:
-    """The images of a source for several threads: what reads encoded images keeps some of them, and knows no threads.
+    """The images of a source for several threads: readers of encoded images cache some of them and are not thread-safe.
 
     Args:
         images: n images.
@@ -42,5 +42,5 @@ def png(image: NDArray[np.float32]) -> bytes:
     levels = np.rint(np.clip(image, 0, 1) * 255).astype(np.uint8)
     picture = Image.fromarray(levels[0] if len(levels) < 3 else np.moveaxis(levels[:3], 0, -1))
     buffer = io.BytesIO()
-    picture.save(buffer, "PNG", compress_level=1)  # it travels no farther than this machine
+    picture.save(buffer, "PNG", compress_level=1)  # it does not leave this machine
     return buffer.getvalue()

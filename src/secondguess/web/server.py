@@ -1,4 +1,4 @@
-"""Serving a page to this machine: bind, say where, open the browser, and stop in good order."""
+"""Serving a page to this machine: bind, announce the address, open the browser, and shut down cleanly."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def run(app: ASGIApp, listening: socket.socket, *, ready: Callable[[], None], pa
 
     Args:
         app: the application.
-        listening: where it is asked.
+        listening: the socket that it listens on.
         ready: called once requests are answered.
         patience: seconds that requests under way are given at the end.
         **options: further ones of `uvicorn.Config`.

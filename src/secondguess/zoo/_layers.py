@@ -58,7 +58,7 @@ def stack(**layers: nn.Module) -> nn.Sequential:
 
 
 def flat_size(features: nn.Module, input_shape: Shape) -> int:
-    """How many numbers an image of `input_shape` has once `features` is through with it."""
+    """The number of outputs of `features` for an image of `input_shape`."""
     try:
         output: Tensor = features(torch.empty((2, *input_shape), device="meta"))
     except (RuntimeError, ValueError) as error:

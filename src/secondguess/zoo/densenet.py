@@ -1,6 +1,6 @@
 """The AmbiGuess paper's DenseNet: two dense blocks with squeeze-and-excitation around and between them.
 
-Batch norm precedes ReLU precedes convolution, the growth is 32 channels a layer through a bottleneck of 128,
+Batch norm precedes ReLU precedes convolution, the growth is 32 channels per layer through a bottleneck of 128,
 the transition keeps all channels, and dropout .1 follows every convolution but the first.
 """
 

@@ -1,4 +1,4 @@
-"""ConvNeXt and ViT through `transformers` (extra `models`): fine-tuned from weights at hand, or small and from scratch.
+"""ConvNeXt and ViT through `transformers` (extra `models`): fine-tuned from local weights, or small and from scratch.
 
 Teixeira et al. (2025) fine-tune both on binary tasks with Adam, learning rate 1e-3, for 10 epochs. That is ten to a
 hundred times the usual rate for fine-tuning a transformer; the recipes below take 5e-5 for given weights and 1e-3 for
@@ -34,16 +34,16 @@ FINE_TUNING = Recipe(epochs=5, batch_size=64, lr=5e-5, eps=1e-8, validation=0.1,
 FROM_SCRATCH = Recipe(epochs=15, batch_size=64, lr=1e-3, eps=1e-8, validation=0.1, keep_best=True)
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-SMALLEST = 8  # pixels a side
+SMALLEST = 8  # pixels per side
 
 
 class PretrainedClassifier(nn.Module):
-    """A network of `transformers` behind the manners of the zoo.
+    """A network of `transformers` with the interface of the zoo.
 
     Args:
         network: a model for image classification; its output has `logits`.
-        size: pixels a side that it wants; None leaves images as they are.
-        channels: that it wants; grey images are repeated.
+        size: pixels per side that it takes; None leaves images as they are.
+        channels: the number that it takes; grey images are repeated.
         mean: subtracted from each channel.
         std: what each channel is divided by.
     """
@@ -92,7 +92,7 @@ def convnext(
         input_shape: (C, H, W) of the images.
         weights: a folder in the format of Hugging Face, or a name such as `"facebook/convnext-tiny-224"` in its local
             cache, with a new last layer; None builds a small network (three stages of 32, 64 and 128 channels).
-        download: whether a name may be looked for on the network.
+        download: whether weights may be downloaded by name.
         seed: of all weights that are not given.
     """
     return _build("convnext", num_classes, input_shape, weights, download, seed)
@@ -125,7 +125,7 @@ def _build(
     if num_classes < 1 or len(input_shape) != 3 or input_shape[0] not in (1, 3) or min(input_shape[1:]) < SMALLEST:
         raise UserError(
             f"{num_classes} classes of images {tuple(input_shape)} were asked for; at least one class and images "
-            f"(channels, height, width) of 1 or 3 channels and {SMALLEST} pixels a side are needed."
+            f"(channels, height, width) of 1 or 3 channels and {SMALLEST} pixels per side are needed."
         )
     with isolated_rng():
         seed_rng(seed)
@@ -184,7 +184,7 @@ def _given(transformers: Any, kind: str, num_classes: int, weights: str, downloa
 
 @contextmanager
 def _quiet(transformers: Any) -> Iterator[None]:
-    """No bars and no report on the last layer, which is meant to be new; both are global settings."""
+    """Suppress progress bars and the warning about the last layer, which is new by design; both are global settings."""
     logging = transformers.utils.logging
     before, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
@@ -207,7 +207,7 @@ def _beside(transformers: Any, weights: str, where: dict[str, bool]) -> Path | N
 
 
 def _preprocessing(file: Path | None, config: Any) -> tuple[tuple[float, ...], tuple[float, ...], int]:
-    """Mean, standard deviation and size that the weights expect: what stands beside them, else ImageNet's or ours."""
+    """Mean, standard deviation and size that the weights expect: from the file beside them, or ImageNet's."""
     told: dict[str, Any] = {} if file is None else json.loads(file.read_text("utf-8"))
     colour = config.num_channels == 3
     asked = told.get("size", getattr(config, "image_size", None) or 224)

@@ -32,7 +32,7 @@ class Recipe:
 
     Attributes:
         epochs: passes over the training data.
-        batch_size: images a step.
+        batch_size: images per step.
         lr: learning rate.
         optimiser: `"adam"`, `"sgd"`, `"adadelta"` or `"rmsprop"`.
         eps: the term that keeps the adaptive optimisers from dividing by zero (Keras has 1e-7, PyTorch 1e-8).
@@ -42,7 +42,7 @@ class Recipe:
             is weight_decay = 2 c.
         decay: which parameters decay: `"all"`, the `"kernels"` of convolutions and dense layers, or those of
             `"convolutions"` alone.
-        halve_every: halve the learning rate after so many epochs, again and again.
+        halve_every: halve the learning rate each time this number of epochs has passed.
         validation: share of the training data that is held out to watch the training.
         keep_best: end with the weights of the epoch with the lowest validation loss.
     """

@@ -13,7 +13,7 @@ from secondguess.audits.findings import Findings
 from secondguess.audits.sections.registry import Section, register
 from secondguess.metrics import accuracy_interval, confusion, most_confused, wilson
 
-SHOWN_CLASSES = 20  # a confusion matrix beyond this is a carpet; the table of pairs says more
+SHOWN_CLASSES = 20  # a larger confusion matrix is unreadable; the table of pairs is clearer
 
 
 @register
@@ -53,7 +53,7 @@ class Accuracy(Section):
 
 
 def _classes(names: Sequence[str], table: NDArray[np.int64]) -> list[dict[str, Any]]:
-    """Recall and precision of each class with their intervals; None where there is nothing to divide by."""
+    """Recall and precision of each class with their intervals; None where the denominator is 0."""
     right, support, predicted = table.diagonal(), table.sum(axis=1), table.sum(axis=0)
     return [
         {

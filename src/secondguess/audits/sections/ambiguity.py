@@ -1,4 +1,4 @@
-"""What the model makes of images to which two answers are right.
+"""How the model classifies images to which two answers are right.
 
 On a truly ambiguous image a good model names the two classes and hesitates between them. `top pair` counts how often
 its two likeliest classes are the two right ones; the entropy says how much it hesitates; the distance compares its
@@ -34,7 +34,7 @@ PAIRS, SHOWN = 8, 8
 
 @register
 class Ambiguity(Section):
-    """What the model makes of images to which two answers are right."""
+    """How the model classifies images to which two answers are right."""
 
     name = "ambiguity"
     title = "Ambiguity"

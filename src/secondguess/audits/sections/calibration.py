@@ -24,7 +24,7 @@ class Calibration(Section):
     template = "calibration.html"
 
     def run(self, context: Context) -> Findings:
-        """Calibration error, Brier score, likelihood, reliability diagram, and what a temperature would mend."""
+        """Calibration error, Brier score, likelihood, reliability diagram, and what a temperature would correct."""
         known = context.labels >= 0
         labels, probabilities = context.labels[known], context.nominal.probabilities[known]
         measures = {
@@ -74,7 +74,7 @@ class Calibration(Section):
 def _with_temperature(probabilities: np.ndarray, labels: np.ndarray, seed: int) -> tuple[float, float]:
     """The mean temperature of two halves, and the calibration error when each half uses the other's.
 
-    Fitting and measuring on the same images would flatter the temperature.
+    Fitting and measuring on the same images would be too optimistic.
     """
     logits = np.log(np.maximum(probabilities, np.finfo(np.float64).tiny))
     order = np.random.default_rng(seed).permutation(len(labels))

@@ -30,11 +30,11 @@ BUDGET = 50  # labels a search may ask for
 CHECKPOINTS = (20, BUDGET)
 FEWEST = 2 * BUDGET  # images; a search that asks about more than half of them shows nothing
 REPETITIONS = 8
-FEW_MISTAKES = 10  # below, differences between searches are mostly luck
+FEW_MISTAKES = 10  # below, differences between searches are mostly noise
 
 # Images whose distance is measured, by the way it is done: as many pixels, and between how many images.
 LIMITS = {"gradient": (1_000_000, 200, 1000), "hop_skip_jump": (250_000, FEWEST, 250)}
-QUESTIONS = 150  # to the model about each image, where gradients are not to be had
+QUESTIONS = 150  # to the model about each image, where gradients are unavailable
 
 SHOWN = 4  # mistakes of each search
 EXPLAINED, SAMPLES = 3, 300
@@ -183,7 +183,7 @@ def _explained(
     best = whole.outcomes[table[0]["name"]]
     rows = [int(row) for row in best.queries[0, best.errors[0]] if not pool.distances.failed[row]]
     classifier = copy.copy(context.classifier)
-    classifier.cache = None  # nobody will ask about images with hidden parts again
+    classifier.cache = None  # images with hidden parts are never observed again
     cards = []
     for row in rows[:EXPLAINED]:
         image, counterexample = pool.images.images[row], pool.distances.counterexamples[row]

@@ -1,6 +1,6 @@
 """If this model is deployed: which guard to take, how many false alarms to expect, and what it will miss.
 
-The guard is put together from scores that the audit has already: those of the supervisors that a guard recommends, as
+The guard is composed of scores that the audit already has: those of the supervisors that a guard recommends, as
 far as they took part (a fitted guard uses earlier layers besides). One half of the test images and part of every
 stress set teach its panel; the other half sets the threshold; what is reported was seen on the rest of the stress sets:
 on sorts that the panel has not met where a set has several, on other images of the same sort where not. The promise of
@@ -37,7 +37,7 @@ Rows = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Tried:
-    """A stress set and the part of it that nobody learnt from."""
+    """A stress set and the part of it that was not used for fitting."""
 
     stress: StressSet
     learn: Rows
@@ -54,7 +54,7 @@ class Deploy(Section):
     template = "deploy.html"
 
     def run(self, context: Context) -> Findings:
-        """What to expect of a guard over this model."""
+        """Expected behaviour of a guard over this model."""
         rate = context.false_alarms
         order = np.random.default_rng(context.seed).permutation(len(context.test))
         learn, calibrate = np.array_split(order, 2)

@@ -1,6 +1,6 @@
 """How accurate does the model look without labels? Estimates against the truth, and what the rules of ICOS add.
 
-In operation nobody knows the labels. Here they are known, so the estimators can be tried: half of the labelled test
+In operation the labels are unknown. Here they are known, so the estimators can be tested: half of the labelled test
 images is their validation set, and they judge the other half and every stress set that has labels without seeing these.
 The oracle behind two of them is ICOS without input rules, which an audit does not have; its pixel rules come from the
 training images, and those that contradict a prediction are drawn over the image.
@@ -117,7 +117,7 @@ def _fitted(context: Context, oracle: Icos, training: Observation, validation: O
     listed = standard_estimators(oracles=[oracle], folds=FOLDS, seed=context.seed)
     made = [one for one in listed if not isinstance(one, RulesAndConfidence)]
     with context.progress.task("Fitting estimators of accuracy", len(made)) as advance, warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # what there is to say was said of the whole validation set
+        warnings.simplefilter("ignore", UserWarning)  # the warnings were already given for the whole validation set
         for done, one in enumerate(made, start=1):
             one.fit(validation, training)
             advance(done, len(made))
@@ -125,7 +125,7 @@ def _fitted(context: Context, oracle: Icos, training: Observation, validation: O
 
 
 def _row(estimator: Estimator, sets: Mapping[str, Observation], truths: Mapping[str, Interval]) -> dict[str, Any]:
-    """What a method says of each set, how far that is above the truth, and its mean error."""
+    """The estimate of a method for each set, its error, and its mean absolute error."""
     found = {name: estimator.estimate(seen) for name, seen in sets.items()}
     off = {name: one.value - truths[name].value for name, one in found.items()}
     return {

@@ -23,8 +23,8 @@ from secondguess.report import data_uri
 from secondguess.stress.ambiguous import AmbiguousGenerator
 
 SHOWN = 24
-OF_PAIRS = 4  # at least, if there are so many
-RESAMPLES = 200  # of each interval; more would make the section dearer than its numbers
+OF_PAIRS = 4  # at least, if there are that many
+RESAMPLES = 200  # of each interval; more would make the section too expensive
 
 
 @register
@@ -36,7 +36,7 @@ class Overconfidence(Section):
     template = "overconfidence.html"
 
     def run(self, context: Context) -> Findings:
-        """Hubris on every ambiguous set, before and after a temperature, on clean images, and the proudest answers."""
+        """Hubris on every ambiguous set, before and after a temperature, on clean images, and the worst answers."""
         findings = Findings()
         makers = [one.name for one in context.stress if isinstance(one, AmbiguousGenerator)]
         found = {name: context.stressed[name] for name in makers if name in context.stressed}
@@ -96,7 +96,7 @@ def _gallery(companion: CompanionSet, row: ModelRow, observation: Observation) -
     scores = row.ambiguous.main.scores
     names = observation.class_names
     cards: list[dict[str, Any]] = []
-    # Images of one pair look alike; where there are many pairs, no single one fills the gallery.
+    # Images of one pair are similar; where there are many pairs, no single one fills the gallery.
     most = -(-SHOWN // min(OF_PAIRS, len(np.unique(np.sort(companion.pairs, axis=1), axis=0))))
     taken: Counter[frozenset[int]] = Counter()
     for place in np.argsort(-scores, kind="stable"):

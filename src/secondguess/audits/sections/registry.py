@@ -1,4 +1,4 @@
-"""Sections of the audit by name: ours by decorator, anybody else's by an entry point in `secondguess.sections`."""
+"""Sections of the audit by name: built-in ones by decorator, others by an entry point in `secondguess.sections`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Section(Parametrised, ABC):
 
     @abstractmethod
     def run(self, context: Context) -> Findings:
-        """Measure."""
+        """Measure, and return the findings."""
 
 
 REGISTRY: Registry[type[Section], Section] = Registry(
@@ -73,7 +73,7 @@ def make_all(which: str | Iterable[str | Section] = "all") -> list[Section]:
 
 
 def in_order(sections: Sequence[Section]) -> list[Section]:
-    """Each section behind the one that it follows, where that is there; the others as they come."""
+    """Each section behind the one that it follows, where that is present; the others in the order given."""
     known = {one.name for one in sections}
 
     def followers(name: str) -> Iterator[Section]:

@@ -70,7 +70,7 @@ class Supervisors(Section):
 def _summary(
     context: Context, view: dict[str, Any], best: dict[str, dict[str, Any]], columns: list[str]
 ) -> list[tuple[str, str]]:
-    """What is noticed, by whom, and what is noticed least."""
+    """What is detected, by which supervisor, and what is detected least."""
     lines = [("Left out", f"{name}: {reason}") for name, reason in context.failed_stress.items()]
     lines += [
         ("Right under stress", f"{value.value:.1%} of {name} images") for name, value in view["accuracies"].items()

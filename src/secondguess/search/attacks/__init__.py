@@ -1,4 +1,4 @@
-"""Attacks that look for the nearest image which a classifier decides otherwise."""
+"""Attacks that search for the nearest image to which a classifier gives another class."""
 
 from __future__ import annotations
 

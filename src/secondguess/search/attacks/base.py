@@ -21,22 +21,22 @@ __all__ = ["Attack"]
 
 @dataclass(frozen=True)
 class Attack(ABC):
-    """A way to look for the nearest image that is decided otherwise."""
+    """A search for the nearest image with another decision."""
 
     name: ClassVar[str]
-    needs_start: ClassVar[bool] = True  # whether it begins at a counterexample that somebody else has found
+    needs_start: ClassVar[bool] = True  # whether it needs a counterexample to start from
     needs_gradients: ClassVar[bool] = False
-    usual_budget: ClassVar[int | None] = None  # queries an image where the user does not say; None ends by itself
+    usual_budget: ClassVar[int | None] = None  # queries per image by default; None ends by itself
 
     @property
     @abstractmethod
     def usual_queries(self) -> int:
-        """About how many queries an image costs, for showing progress."""
+        """Approximate number of queries per image, for showing progress."""
 
     @property
     @abstractmethod
     def least_queries(self) -> int:
-        """The smallest budget it can work with, the first look and the last at the counterexample included."""
+        """The smallest budget it can work with, the first query and the last check of the counterexample included."""
 
     @abstractmethod
     def start(self, walk: Walk, decide: Decisions) -> None:
@@ -48,7 +48,7 @@ class Attack(ABC):
 
     @abstractmethod
     def finished(self, walk: Walk, decide: Decisions) -> Tensor:
-        """(m,) bool, which images are done with; none of them may be above its budget."""
+        """(m,) bool, which images are finished; none of them may be above its budget."""
 
     def settings(self) -> dict[str, Any]:
         """Name and parameters, for a record."""

@@ -87,7 +87,7 @@ class Boundary(Attack):
         walk.more["iteration"] = walk.more["iteration"] + 1
 
     def finished(self, walk: Walk, decide: Decisions) -> Tensor:
-        """(m,) who has made all iterations, has converged, or cannot afford another iteration."""
+        """(m,) which images have made all iterations, have converged, or cannot afford another iteration."""
         more = walk.more
         over = (more["iteration"] >= self.iterations) | (more["resets"] > 1)
         return over | (decide.left(walk.rows) < 2 * self.candidates)

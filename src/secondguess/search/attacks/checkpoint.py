@@ -7,7 +7,7 @@
     walk.safetensors     the images under way, between two rounds
 
 Counterexamples are on disk before `results.npz` says that they are, and an image leaves `walk.safetensors` after that:
-a kill at any moment costs the rounds since the last save and nothing else. Without a folder everything is in memory.
+if the process is killed, only the rounds since the last save are lost. Without a folder everything is in memory.
 """
 
 from __future__ import annotations
@@ -76,11 +76,11 @@ class Results:
             self.arrays = kept
 
     def known(self) -> dict[str, NDArray[Any]] | None:
-        """What the model has already said of the images, if it was kept."""
+        """The kept answers of the model to the images, or None."""
         return None if self._folder is None else self._read("start")
 
     def keep_known(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Keep what the model says of the images."""
+        """Keep the model's answers to the images."""
         self._write("start", arrays)
 
     def under_way(self, decide: Decisions) -> Walk | None:
@@ -99,7 +99,7 @@ class Results:
         return walk
 
     def save(self, walk: Walk, decide: Decisions, *, now: bool = False) -> None:
-        """Save the results and the walk, if the last time is long enough ago or `now`."""
+        """Save the results and the walk, if the last save is old enough or with `now`."""
         if self._folder is None or (not now and time.monotonic() - self._saved < SECONDS):
             return
         if isinstance(self.counterexamples, np.memmap):

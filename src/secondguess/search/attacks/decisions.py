@@ -3,7 +3,7 @@
 A torch model is asked where it is, under `inference_mode`, without a detour over NumPy; anything else through
 `Classifier.predict`, with the cache switched off, since no probe is ever seen twice.
 
-An answer that is no answer, such as NaN, is `UNUSABLE` and counted; it is not another decision, so that no
+An unusable answer, such as NaN, is `UNUSABLE` and counted; it is not another decision, so that no
 counterexample rests on it. A batch at which the model raises an error is asked again in halves until the images at
 fault stand alone. Each of them counts as unusable if the model still answers another image; if it answers nothing any
 more, the error is raised. What is asked again is charged once: no image pays for another one at fault.
@@ -38,7 +38,7 @@ class Decisions:
         classifier: the model under attack.
         count: the number n of images that can be charged.
         budget: the most queries an image may cost, or None.
-        batch_size: images per forward pass.
+                batch_size: images per forward pass.
 
     Attributes:
         device: where images must be; the model's own.
@@ -76,8 +76,8 @@ class Decisions:
         return torch.cat(parts) if parts else rows.new_zeros(0)
 
     def logits(self, images: Tensor, rows: Tensor) -> Tensor:
-        """(m, K) logits that gradients can follow back to the images, for attacks that look inside."""
-        assert self._logits is not None, "an attack that looks inside says so in `needs_gradients`"
+        """(m, K) logits that gradients can follow back to the images, for white-box attacks."""
+        assert self._logits is not None, "a white-box attack sets `needs_gradients`"
         logits = self._logits(images)
         self.charge(rows, decided(logits))
         return logits
@@ -90,7 +90,7 @@ class Decisions:
     def _ask(self, images: Tensor, rows: Tensor) -> Tensor:
         try:
             answers = self._answers(images)
-        except Exception as error:  # whatever a black box may raise
+        except Exception as error:  # a black box may raise anything
             answers = self._apart(images, error, images[:WITNESSES])
         self.charge(rows, answers)
         return answers

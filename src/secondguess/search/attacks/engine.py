@@ -30,7 +30,7 @@ class AttackRun:
         attack: what to run.
         source: the n images.
         decide: the model and the ledger.
-        results: where what is found is written to.
+        results: where the results are written.
         seed: of all noise.
     """
 
@@ -42,7 +42,7 @@ class AttackRun:
         """Attack all images that are not finished.
 
         Args:
-            classes: (n,) what the model says of them, already paid for.
+            classes: (n,) the model's predictions for them, already charged.
             starts: where to begin.
             advance: called with the queries made so far and about how many there will be.
         """
@@ -54,7 +54,7 @@ class AttackRun:
                 self.attack.step(walk, self.decide, self.noise)
                 walk = self._retire(walk, self.attack.finished(walk, self.decide))
                 self.results.save(walk, self.decide)
-                self._tell(walk, advance)
+                self._report(walk, advance)
             walk = None
         self.results.save(Walk.begin(*self._load(np.zeros(0, dtype=np.int64), classes)), self.decide, now=True)
 
@@ -88,7 +88,7 @@ class AttackRun:
         return self._retire(walk, ~walk.found | self.attack.finished(walk, self.decide))
 
     def _retire(self, walk: Walk, done: torch.Tensor) -> Walk:
-        """Write down the images that are done with, after a last look at their counterexamples; return the others."""
+        """Record the finished images, after a last check of their counterexamples; return the others."""
         if not bool(done.any()):
             return walk
         gone = walk.take(done)
@@ -112,7 +112,7 @@ class AttackRun:
         arrays["done"][rows] = True
         return walk.take(~done)
 
-    def _tell(self, walk: Walk, advance: Advance) -> None:
+    def _report(self, walk: Walk, advance: Advance) -> None:
         done, wanted = self.results.arrays["done"], self.results.wanted
         usual = min(self.decide.budget, self.attack.usual_queries)
         under_way = int(self.decide.spent[walk.rows].clamp_max(usual).sum())

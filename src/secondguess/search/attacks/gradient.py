@@ -34,7 +34,7 @@ class Gradient(Attack):
 
     Args:
         steps: of DeepFool, at most.
-        classes: the likeliest other classes whose borders DeepFool looks at.
+        classes: the likeliest other classes whose borders DeepFool considers.
         overshoot: by which share of its length the change is made longer, to end beyond the border.
         rounds: arcs.
         halvings: of the angle of an arc, and of the chord before them.
@@ -61,7 +61,7 @@ class Gradient(Attack):
         return 3 + self.steps + 2 * self.halvings
 
     def start(self, walk: Walk, decide: Decisions) -> None:
-        """Cross the border by DeepFool and come back to it; who never crosses it has no counterexample."""
+        """Cross the border by DeepFool and come back to it; an image that never crosses it has no counterexample."""
         total = torch.zeros_like(walk.images)
         for _ in range(self.steps):
             waiting = (~walk.found).nonzero()[:, 0]
@@ -92,7 +92,7 @@ class Gradient(Attack):
         walk.more["rounds"] = walk.more["rounds"] + 1
 
     def finished(self, walk: Walk, decide: Decisions) -> Tensor:
-        """(m,) who has made all rounds, or cannot afford another."""
+        """(m,) which images have made all rounds, or cannot afford another."""
         return (walk.more["rounds"] >= self.rounds) | (decide.left(walk.rows) < self.halvings + 1)
 
     def _deepfool(self, walk: Walk, decide: Decisions) -> tuple[Tensor, Tensor]:

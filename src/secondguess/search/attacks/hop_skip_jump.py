@@ -1,4 +1,4 @@
-"""The default attack: where does the boundary face, then an arc towards the nearest point of it.
+"""The default attack: estimate the normal of the boundary, then follow an arc towards its nearest point.
 
 HopSkipJump (Chen, Jordan & Wainwright 2020) alternates two things at a point y of the boundary. It asks about K points
 y + δ u_k around it and takes the covariance of answer and place for the boundary's normal,
@@ -7,11 +7,11 @@ y + δ u_k around it and takes the covariance of answer and place for the bounda
 
 then steps along g and bisects back to the boundary. Departures, each for smaller distances at a thousand queries:
 
-* The u_k are smooth: drawn on a coarse grid and enlarged bilinearly (QEBA, Li et al. 2020). What a network looks at is
-  mostly smooth, and a normal in 192 dimensions is found with far fewer probes than one in 12,288. The grid becomes
+* The u_k are smooth: drawn on a coarse grid and enlarged bilinearly (QEBA, Li et al. 2020). What a network responds to
+  is mostly smooth, and a normal in 192 dimensions is found with far fewer probes than one in 12,288. The grid becomes
   finer as the work goes on.
-* The u_k are orthogonal, over many rounds (see `probes`), which tells more about the normal than independent ones.
-* The normals of earlier rounds are not thrown away: the estimate is a sum in which a round counts `memory` times as
+* The u_k are orthogonal, over many rounds (see `probes`), which is more informative about the normal than independence.
+* The normals of earlier rounds are not discarded: the estimate is a sum in which a round counts `memory` times as
   much as the round after it. The boundary turns little from one round to the next.
 * The step is an arc (see `walk`), which needs no step size and no search for one, and costs every image the same number
   of queries; images therefore stay in step and fill whole batches.
@@ -93,7 +93,7 @@ class HopSkipJump(Attack):
         bisect_arc(walk, walk.more["normals"], decide, self.halvings)
 
     def finished(self, walk: Walk, decide: Decisions) -> Tensor:
-        """(m,) who cannot afford another round."""
+        """(m,) which images cannot afford another round."""
         return decide.left(walk.rows) < self._plan(walk, 0).most() + self.halvings
 
     def _plan(self, walk: Walk, seed: int) -> Probes:

@@ -28,7 +28,7 @@ LOW = (1 << 24) - 1
 
 
 class Noise:
-    """Streams of random numbers, one an image.
+    """Streams of random numbers, one per image.
 
     Args:
         seed: of all streams.

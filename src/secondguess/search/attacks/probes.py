@@ -1,4 +1,4 @@
-"""Directions in which to look around: random orthonormal bases of smooth images, from coarse to fine.
+"""Directions of the probes: random orthonormal bases of smooth images, from coarse to fine.
 
 A direction is a row of a random orthonormal basis of the images on a small grid, enlarged bilinearly and brought to
 length one. The grid has 4 x 4 points until every row of its basis was used, then 8 x 8, then 16 x 16 again and again,
@@ -7,8 +7,8 @@ each time with a new basis. A grid of side s has C s² rows for C channels: 48, 
 Orthogonal rather than independent, because signs of n · u_k for K rows of a basis of D dimensions show a unit vector n
 up to the cosine sqrt(2K / πD), while for independent rows it is 1 / sqrt(1 + πD / 2K): .80 against .62 at K = D.
 
-All images are given the same directions in the same round. They are made once a round, not once an image, and depend on
-nothing but the seed.
+All images are given the same directions in the same round. They are made once per round, not once per image, and depend
+on the seed alone.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class Starts:
         return Starts(torch.cat([self.images, other.images]), torch.cat([self.classes, other.classes]))
 
     def begin(self, walk: Walk, decide: Decisions, noise: Noise) -> None:
-        """Give every image of a walk its nearest start, or noise; `found` says who has one."""
+        """Give every image of a walk its nearest start, or noise; `found` says which images have one."""
         nearest = self.nearest(walk.images, walk.classes)
         has = nearest >= 0
         taken = self.images[nearest.clamp_min(0).cpu()].to(walk.images.device)

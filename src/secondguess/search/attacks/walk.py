@@ -34,7 +34,7 @@ class Walk:
     Attributes:
         rows: (m,) int64 places in the whole set.
         images: (m, C, H, W) the images as they are, float32.
-        classes: (m,) int64 what the model says of them.
+        classes: (m,) int64 the model's predictions for them.
         counterexamples: (m, C, H, W) the nearest images found that are decided otherwise; the images where none is.
         found: (m,) bool, whether there is such a counterexample.
         counters: (m,) int64 how much of its stream of noise an image has used.
@@ -122,7 +122,7 @@ def pixelwise(values: Tensor, like: Tensor) -> Tensor:
 
 
 def bisect_chord(walk: Walk, decide: Decisions, steps: int) -> None:
-    """Move every counterexample along the chord to within 2^-steps of the boundary; `steps` queries an image."""
+    """Move every counterexample along the chord to within 2^-steps of the boundary; `steps` queries per image."""
     low = torch.zeros(len(walk), device=walk.images.device)
     high = torch.ones_like(low)
     across = walk.counterexamples - walk.images
@@ -135,7 +135,7 @@ def bisect_chord(walk: Walk, decide: Decisions, steps: int) -> None:
 
 
 def bisect_arc(walk: Walk, normals: Tensor, decide: Decisions, steps: int) -> None:
-    """Move every counterexample along the arc towards `normals` (m, C, H, W); `steps` queries an image.
+    """Move every counterexample along the arc towards `normals` (m, C, H, W); `steps` queries per image.
 
     Args:
         walk: counterexamples on the boundary.

@@ -1,7 +1,8 @@
 """The smallest change that fools a classifier, of a grid of sizes, for every image on its own.
 
-An image is settled by the first size that works, and larger ones are tried on the others only. What raises an error is
-tried again in halves until the image at fault stands alone; it stays as it was, with the reason, and the others go on.
+An image is settled by the first size that works, and larger ones are tried on the others only. A batch that raises an
+error is tried again in halves until the image at fault is isolated; it stays unchanged, with the reason, and the others
+go on.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ class GridAttack(Protocol):
     """A way to change images so that a model errs."""
 
     def prepare(self, images: Floats, labels: Ints, rows: Ints) -> Floats:
-        """What can be found out before any size is fixed, for each image an array of its shape.
+        """Compute what does not depend on the size, for each image an array of its shape.
 
         Args:
             images: (m, C, H, W) in [0, 1].
-            labels: (m,) what the model must not say.
-            rows: (m,) positions in the whole set, which seed whatever is random.
+            labels: (m,) the classes that the model must not predict.
+            rows: (m,) positions in the whole set, which seed all random numbers.
         """
 
     def perturb(self, images: Floats, labels: Ints, prepared: Floats, epsilon: float) -> Floats:
@@ -38,18 +39,18 @@ class GridAttack(Protocol):
 
 
 class SmallestChange:
-    """Looks for the smallest change of m images.
+    """Search for the smallest change of m images that fools a classifier.
 
     Args:
         attack: makes the changes.
-        predict: images -> classes (m,); the judge, whichever model the attack looks at.
+        predict: images -> classes (m,); the classifier to fool, whichever model the attack differentiates.
         images: (m, C, H, W) in [0, 1].
-        labels: (m,) true classes; where below 0, what the judge says of the untouched image stands in.
+        labels: (m,) true classes; where below 0, the prediction for the unchanged image is used instead.
         rows: (m,) positions in the whole set.
 
     Attributes:
         images: (m, C, H, W) the smallest change that worked, or the image as it was.
-        epsilon: (m,) its size; 0 where the judge errs by itself, NaN where nothing worked.
+        epsilon: (m,) its size; 0 where the unchanged image is misclassified, NaN where no size worked.
         success: (m,) whether the judge errs.
         reasons: m texts, "" unless the image could not be attacked at all.
     """
@@ -67,7 +68,7 @@ class SmallestChange:
         self._prepared = np.zeros_like(images)
 
     def run(self, epsilons: Sequence[float], settled: Callable[[int], None] | None = None) -> None:
-        """Try the sizes, which are above 0 and increase; `settled` hears how many images are done with."""
+        """Try the sizes, which are above 0 and increase; `settled` is called with the number of finished images."""
         self._find_mistakes()
         for part, prepared in pieces(self._prepare, self._open(), self.reasons):
             self._prepared[part] = prepared
@@ -81,7 +82,7 @@ class SmallestChange:
                 self._succeed(part[fooled], candidates[fooled], epsilon)
 
     def _find_mistakes(self) -> None:
-        """Images that the judge gets wrong need no attack."""
+        """Settle the images that are misclassified without an attack."""
         for part, said in pieces(lambda part: self._predict(self._originals[part]), self._open(), self.reasons):
             self._truth[part] = np.where(self._truth[part] < 0, said, self._truth[part])
             wrong = part[said != self._truth[part]]
@@ -116,7 +117,7 @@ def pieces(function: Callable[[Ints], Result], positions: Ints, reasons: list[st
         return
     try:
         result = function(positions)
-    except Exception as error:  # whatever a model, a driver or a library raises: it must not cost the other images
+    except Exception as error:  # a model, driver or library may raise anything; the other images go on
         if len(positions) == 1:
             reasons[positions[0]] = _first_line(error)
             return

@@ -39,7 +39,7 @@ PAPER_GRID = (0, 0.0002, 0.0005, 0.0008, 0.001, 0.0015, 0.002, 0.003, 0.01, 0.1,
 
 # A fixed size rather than the classifier's batch size, on which the last bits of a gradient may depend.
 CHUNK = 256
-BY_NAME = 300  # images of a set that is asked for by name: an attack costs hundreds of forward passes an image
+BY_NAME = 300  # images of a set requested by name: an attack costs hundreds of forward passes per image
 CHUNK_VALUES = 2**22  # pixels and channels of all images in a chunk: 27 colour images of 224x224
 
 
@@ -50,17 +50,18 @@ class Adversarial(StressSet):
     The `columns` of the set are `attack`, `epsilon` (the size of the change; 0 where the classifier was wrong already,
     NaN where nothing worked), `success`, `mode` (`white-box` or `transfer`), `source_index` (the place among the
     nominal images) and `reason` (why an image could not be attacked at all, else empty). Labels are the true ones; an
-    image without a label is attacked against what the classifier says of it.
+    image without a label is attacked against the class that the classifier predicts.
 
     Args:
         attacks: some of `fgsm`, `pgd`, `bim` and `deepfool`.
         epsilons: the sizes to try, for pixels in [0, 1].
         surrogate: a differentiable classifier of the same classes, to be attacked in place of the classifier. One
             without gradients (an ONNX file, a callable) gets a small network, trained to answer as it does, if none is
-            given. Success is always what the classifier itself says.
+            given. Success is always judged by the classifier itself.
         surrogate_images: what that network learns from, labelled or not; the training images, or else the nominal ones,
             if left out.
-        limit: attack at most so many images, drawn at random; an attack costs hundreds of forward passes an image.
+        limit: the largest number of images to attack, drawn at random; an attack costs hundreds of forward passes per
+            image.
         legacy: hand the attacks the softmax as if it were logits, as the paper's code does.
         chunk_size: images attacked at once, which bounds the memory; 256, and fewer of large images, if left out.
     """
@@ -111,7 +112,7 @@ class Adversarial(StressSet):
         nominal = given.nominal.take(taken)
         chunk = self.chunk_size or max(1, min(CHUNK, CHUNK_VALUES // int(np.prod(nominal.shape))))
         judge = copy.copy(classifier)
-        judge.cache, judge.batch_size = None, chunk  # what is tried and thrown away must not fill anybody's disk
+        judge.cache, judge.batch_size = None, chunk  # discarded candidates must not fill the cache on disk
         surrogate = self._surrogate(judge, nominal, given.train, seed, chunk)
         images = np.empty((len(nominal), *nominal.shape), dtype=np.float32)
         columns: dict[str, NDArray[Any]] = {
@@ -172,7 +173,7 @@ class Adversarial(StressSet):
         return SmallestChange(attack, partial(_classes, judge), nominal.images[rows], nominal.labels[rows], rows)
 
     def _sizes(self) -> list[float]:
-        """The sizes above 0; that of 0 is the image itself, which is always looked at."""
+        """The sizes above 0; the unchanged image, size 0, is always evaluated."""
         return sorted({float(epsilon) for epsilon in self.epsilons if epsilon > 0})
 
     def _assembled(
@@ -184,13 +185,13 @@ class Adversarial(StressSet):
         notes = [
             (withstood, f"{withstood} of {len(made)} images withstood every attack and are unchanged."),
             (failed, f"{failed} of {len(made)} images could not be attacked and are unchanged; see 'reason'."),
-            (surrogate, f"The attacks looked at {surrogate.name if surrogate else ''}, not at the classifier."),
+            (surrogate, f"The attacks used {surrogate.name if surrogate else ''}, not the classifier."),
         ]
         return replace(made, notes=tuple(note for applies, note in notes if applies))
 
 
 def _classes(judge: Classifier, images: Floats) -> Ints:
-    """What the classifier says of images (m, C, H, W)."""
+    """The classes (m,) that the classifier predicts for images (m, C, H, W)."""
     from secondguess.images import ImageSet
 
     return judge.predict(ImageSet.from_arrays(images, layout="NCHW")).argmax(axis=1)

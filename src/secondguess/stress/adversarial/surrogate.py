@@ -1,7 +1,7 @@
 """A stand-in with gradients for a model that has none.
 
-A small network learns to say what the model says; images that fool it often fool the model too (Papernot et al. 2017).
-It learns from the model's probabilities, which tell more than its decisions.
+A small network learns to predict what the model predicts; images that fool it often fool the model too (Papernot et al.
+2017). It learns from the model's probabilities, which carry more information than its decisions.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def train_surrogate(classifier: Classifier, images: ImageSet, *, seed: int, chun
     rows, probabilities = _answers(classifier, images, chunk)
     if len(np.unique(probabilities.argmax(axis=1))) < 2:
         raise UserError(
-            f"{classifier.name} gives no gradients, and no surrogate can learn to stand in for it, because it says the "
-            f"same of all {len(rows)} images; give Adversarial(surrogate=...) a differentiable classifier of its "
+            f"{classifier.name} gives no gradients, and no surrogate can learn to replace it, because it predicts the "
+            f"same for all {len(rows)} images; give Adversarial(surrogate=...) a differentiable classifier of its "
             "classes, or surrogate_images=... that it tells apart."
         )
     with isolated_rng():
@@ -41,7 +41,7 @@ def train_surrogate(classifier: Classifier, images: ImageSet, *, seed: int, chun
 
 
 def _answers(classifier: Classifier, images: ImageSet, chunk: int) -> tuple[Ints, NDArray[np.float64]]:
-    """The positions of the images that the classifier can look at, and its probabilities."""
+    """The positions of the images that the classifier accepts, and its probabilities for them."""
     reasons = [""] * len(images)
     answers = [
         piece
@@ -53,7 +53,7 @@ def _answers(classifier: Classifier, images: ImageSet, chunk: int) -> tuple[Ints
         )
     ]
     if not answers:
-        raise UserError(f"{classifier.name} cannot look at any of the {len(images)} images: {reasons[0]}")
+        raise UserError(f"{classifier.name} cannot classify any of the {len(images)} images: {reasons[0]}")
     rows, probabilities = zip(*answers, strict=True)
     return np.concatenate(rows), np.concatenate(probabilities)
 

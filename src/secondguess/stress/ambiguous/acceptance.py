@@ -86,5 +86,5 @@ def examine(
 
 
 def _some(images: Tensor) -> Tensor:
-    """At most `BLURRED` of the images, from all over: sets read from folders are sorted by class."""
+    """At most `BLURRED` of the images, evenly spaced: sets read from folders are sorted by class."""
     return images[torch.linspace(0, len(images) - 1, min(len(images), BLURRED), device=images.device).long()]

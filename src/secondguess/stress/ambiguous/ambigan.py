@@ -17,8 +17,8 @@ Teixeira, Gomes, Soares, van Rijn, "Hubris benchmarking with AmbiGANs" (2025), f
 Ours also differs in the judges and in the step, so that it is possible to make them all hesitate, and not possible by
 fading: members see all images in turn and are calibrated (`estimator_for`), and steps are guarded (`gan_losses.py`).
 
-Beyond the paper: any number of classes, a target r other than 1/2, a dial (`r="dial"`: the generator is told another r
-for every image and learns all of them), rejection of images, restarts after a collapse, and a search over alpha and the
+Beyond the paper: any number of classes, a target r other than 1/2, a dial (`r="dial"`: the generator takes r as an
+input, another one for every image), rejection of images, restarts after a collapse, and a search over alpha and the
 variance from one stage 1 (`gan_selection.py`).
 """
 
@@ -71,7 +71,7 @@ def estimator_for(method: Method, classes: Sequence[int], **options: Any) -> Amb
     """An untrained estimator: for `agreement` of members that can agree, calibrated and trained on all images in turn.
 
     Args:
-        method: who will judge by it; the paper's estimator for its methods.
+        method: the method that will use it; the paper's estimator for the paper's methods.
         classes: the labels it tells apart.
         **options: parameters of `AmbiguityEstimator`, which go before those of the method.
     """
@@ -102,11 +102,11 @@ class TrainedGan:
 
 
 class AmbiGAN(AmbiguousGenerator):
-    """Ambiguous images from a generative adversarial network that was told to confuse.
+    """Ambiguous images from a generative adversarial network that is trained to confuse classifiers.
 
     Args:
         classes: the labels between which images are made, two or more; the two most alike if left out.
-        method: who judges, and by which loss.
+        method: which judges and which loss are used; see the module's table.
         combine: `"sum"` of the losses, `"alternate"` steps on them, or a `"guarded"` step; guarded for `agreement` and
             the sum for all others if left out.
         alpha: weight of the ambiguity (`"sum"`), or norm to which its gradient is clipped (`"alternate"`); 0.5 to 1.5
@@ -121,7 +121,7 @@ class AmbiGAN(AmbiguousGenerator):
         classifier: for `gasten` and `gasten2`, a module that gives logits of all classes; a small one is trained if
             left out.
         rejection: which images are thrown away.
-        watch: epochs between checkpoints and sample sheets, and when to speak of collapse; its folder is ignored.
+        watch: epochs between checkpoints and sample sheets, and the threshold of a collapse; its folder is ignored.
         device: where to compute.
         folder: for estimator, checkpoints and sample sheets, so that an interrupted run goes on.
     """
@@ -244,7 +244,7 @@ class AmbiGAN(AmbiguousGenerator):
             progress=progress,
         )
         settings = self._settings(train)
-        del settings["rejection"]  # who rejects less wants no other training
+        del settings["rejection"]  # rejection does not affect the training
         key = [data.fingerprint, estimator.settings(), settings, stage1.epoch, seed]
         stage2, more = self._attempts(stage, lambda _: stage1, "stage2", key, seed)
         return TrainedGan(stage1, stage2, estimator, (tries, more))

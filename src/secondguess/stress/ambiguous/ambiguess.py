@@ -1,4 +1,4 @@
-"""AmbiGuess: truly ambiguous images with soft labels, made without looking at the model under test.
+"""AmbiGuess: truly ambiguous images with soft labels, made independently of the model under test.
 
 For each pair of classes, regularised adversarial autoencoders arrange the images of both in a plane, one class around
 (-3, 0), the other around (3, 0). Between them lie images that could be either. What follows is the algorithm of Weiss,
@@ -12,9 +12,9 @@ García Gómez and Tonella, "Generating and detecting true ambiguity: a forgotte
 4. decode the points; their soft label comes from the discriminator; draw a hard label from it
 5. gather the images of all autoencoders of all pairs
 
-Where the paper and its authors' code part ways, `mode` says whom to follow (see `latent.py`). Departures of ours:
+Where the paper and its authors' code differ, `mode` says which to follow (see `latent.py`). Departures of ours:
 
-* `realism`: images that nobody would call either class are rejected (`realism.py`);
+* `realism`: images that a person would assign to neither class are rejected (`realism.py`);
 * `stratify`: every pair contributes equally, as far as it can, instead of in proportion to its accepted autoencoders;
 * the batch size shrinks with the data, so that a pair of 800 images gets as many training steps as one of 12,000;
 * the adversarial losses are divided by the size of a full batch, not of each batch (`autoencoders.py`);
@@ -52,8 +52,8 @@ from secondguess.stress.registry import generators, register
 
 __all__ = ["AmbiGuess"]
 
-STEPS_AN_EPOCH = 12  # 12,000 images of a pair of MNIST in batches of 1,000
-SMALLEST, LARGEST = 8, 64  # pixels a side
+STEPS_PER_EPOCH = 12  # 12,000 images of a pair of MNIST in batches of 1,000
+SMALLEST, LARGEST = 8, 64  # pixels per side
 LARGEST_STACK = 256
 STACK_BYTES = 8 << 30  # of activations on a GPU
 STACK_PIXELS = 2000 * 28 * 28  # in a batch of all members together on a CPU
@@ -71,9 +71,9 @@ class AmbiGuess(AmbiguousGenerator):
         delta_max: the largest |p1 - p2|; 0.25 for test sets and 0.4 for training sets in the paper.
         cells: of the grid, along each axis; 50 in the authors' code.
         epochs: 80 in the authors' code.
-        batch_size: images a step; a twelfth of the largest pair, at most 1,000 (the authors' value), if left out.
+        batch_size: images per step; a twelfth of the largest pair, at most 1,000 (the authors' value), if left out.
         mode: `"paper"` or `"legacy"`.
-        realism: reject images that nobody would call either class.
+        realism: reject images that a person would assign to neither class.
         stratify: let every pair contribute equally.
         device: where to train.
         folder: where trained autoencoders are kept, so that an interrupted run goes on.
@@ -159,7 +159,7 @@ class AmbiGuess(AmbiguousGenerator):
     ) -> list[TrainedFleet]:
         """Train `autoencoders` of them for each pair, in stacks."""
         device = pick_device(self.device)
-        # The discriminator is told which of the two classes it looks at; the authors spell that out over all classes.
+        # The discriminator's input says which of the two classes it is given; the authors encode it over all classes.
         codes = train.num_classes if self.mode == "legacy" else 2
         used = np.flatnonzero(np.isin(train.labels, np.unique(pairs)))
         labels = train.labels[used]
@@ -200,8 +200,8 @@ class AmbiGuess(AmbiguousGenerator):
         device: torch.device,
         seed: int,
     ) -> list[tuple[list[Member], int]]:
-        """Members that take the same number of steps an epoch, in stacks that fit into memory; their batch size."""
-        batch = self.batch_size or min(1000, max(2, math.ceil(max(sizes.values()) / STEPS_AN_EPOCH)))
+        """Members that take the same number of steps per epoch, in stacks that fit into memory; their batch size."""
+        batch = self.batch_size or min(1000, max(2, math.ceil(max(sizes.values()) / STEPS_PER_EPOCH)))
         groups: dict[int, list[Member]] = defaultdict(list)
         for pair in pairs:
             for number in range(self.autoencoders):
@@ -243,7 +243,7 @@ def _forward(advance: Advance, before: int, total: int, done: int, _epochs: int)
 def _largest_stack(batch: int, shape: tuple[int, int, int], device: torch.device) -> int:
     """How many autoencoders train together: on a GPU as many as fit, on a CPU until arithmetic outweighs bookkeeping.
 
-    About eight tensors of the size of a batch are alive at once. The rule looks at nothing but the kind of device, so
+    About eight tensors of the size of a batch are alive at once. The rule depends on the kind of device only, so
     that the same seed gives the same images on another machine of the same kind.
     """
     if device.type == "cuda":

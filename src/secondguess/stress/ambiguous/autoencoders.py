@@ -7,7 +7,7 @@ For a batch of m images x with classes y in {c1, c2}, three steps in this order,
 3. generator        min over E      BCE(Q(E(x), y), 1) / m
 
 with the prior p(z|c1) = N((-3, 0), I), p(z|c2) = N((3, 0), I). The divisions by m and 2m on top of the batch mean are
-the authors'; they make the adversarial gradients so small that Adam's epsilon (1e-7, Keras' default) is felt, so they
+the authors'; they make the adversarial gradients so small that Adam's epsilon (1e-7, Keras' default) matters, so they
 are kept. But the size m of the last batch of an epoch is whatever is left: 7 images of the digits 1 and 7, whose
 adversarial gradients are then 143 times those of a full batch, so that Adam's second moments shrink every other step
 and the discriminator is left too strong. So all steps are divided by the size of a full batch; `by_own_size` divides
@@ -109,7 +109,7 @@ class RaaeFleet:
         return torch.stack([self.discriminate(z, which), self.discriminate(z, which + 1)], dim=-1)
 
     def prior(self, count: int) -> tuple[Tensor, Tensor]:
-        """`count` points of the prior for every member, half a class: z (M, count, 2) and which class (M, count)."""
+        """`count` points of the prior for every member, half per class: z (M, count, 2) and which class (M, count)."""
         which = (torch.arange(count, device=self.device) >= count // 2).long().expand(len(self), count)
         z = torch.randn(len(self), count, LATENT, device=self.device)
         z[..., 0] += CENTRE * (2 * which - 1)
@@ -127,7 +127,7 @@ class RaaeFleet:
         by_own_size: bool = False,
         after_epoch: Callable[[int, int], None] | None = None,
     ) -> None:
-        """Train all members, which must take the same number of steps an epoch.
+        """Train all members, which must take the same number of steps per epoch.
 
         Args:
             images: (n, C, H, W) on the device.

@@ -58,7 +58,7 @@ class Candidates:
 
 @dataclass(frozen=True)
 class LatentPicture:
-    """One autoencoder's plane, to be looked at.
+    """One autoencoder's latent plane, for a picture.
 
     Attributes:
         pair: the names of its two classes.
@@ -109,7 +109,7 @@ class AmbiguousGenerator(StressSet):
         """Make `count` images between the classes of `train`, with their card."""
 
     def _configured(self, given: Given) -> AmbiguousGenerator:
-        """This generator with the device and the folder of the run, where it was not told its own."""
+        """This generator with the device and the folder of the run, where it has none of its own."""
         worker = copy.copy(self)
         if getattr(worker, "device", None) == "auto":
             worker.device = given.device  # type: ignore[attr-defined]
@@ -150,7 +150,7 @@ def assemble(train: ImageSet, chosen: Candidates, *, name: str, seed: int) -> Im
 
 
 def water_fill(available: Mapping[Any, int], count: int) -> dict[Any, int]:
-    """Share `count` places as equally as the supply allows: nobody gets more than is available of it."""
+    """Share `count` places as equally as the supply allows: no entry gets more than is available."""
     shares = dict.fromkeys(available, 0)
     left = min(count, sum(available.values()))
     while left > 0:

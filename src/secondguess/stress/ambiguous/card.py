@@ -95,7 +95,7 @@ def latent_picture(
 
 
 def _ratio(part: Counter[tuple[int, int]], whole: Counter[tuple[int, int]]) -> float:
-    """The mean over pairs: productive pairs are drawn from less often, so that a plain ratio would belittle them."""
+    """The mean over pairs: productive pairs are drawn from less often, so that a plain ratio would underweight them."""
     return float(np.mean([part[pair] / whole[pair] for pair in whole if whole[pair]])) if whole else 0.0
 
 

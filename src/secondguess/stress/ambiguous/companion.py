@@ -1,4 +1,4 @@
-"""Companion sets: a data set's ambiguous sister, with the judgement of an ambiguity estimator on every image.
+"""Companion sets: ambiguous images between classes of a data set, each with the judgement of an ambiguity estimator.
 
 Images are drawn from a generator, rounded to 8 bits, and judged as they will be saved. With the target t (the
 probabilities of the classes, 1/2 each in the papers), the members' mean p and their mutual information I, an image is
@@ -21,7 +21,7 @@ The papers reject nothing. The soft label is p, which the target only aims at; t
 | mutual_information | of the members, in nats                                                      |
 | target_r           | t of class_1                                                                 |
 
-Labels, soft labels, `class_1` and `class_2` are as in AmbiGuess' sets: either kind can stand in for the other.
+Labels, soft labels, `class_1` and `class_2` are as in AmbiGuess' sets: either kind can replace the other.
 """
 
 from __future__ import annotations
@@ -149,8 +149,8 @@ def draw_companion(
 
     Args:
         gan: the generator.
-        estimator: who judges.
-        target: what they should say.
+        estimator: the judges.
+        target: the probabilities that they should give.
         count: how many images.
         rejection: which to throw away.
         reality: what to compare with; needed if `rejection` asks for realism.

@@ -48,7 +48,7 @@ def realism_share(images: ImageSet, check: Realism) -> float:
 
 
 def figures(images: ImageSet, train: ImageSet, *, seed: int = 0) -> dict[str, Any]:
-    """What the cards of all generators say about their images, judged by the training images they were made from."""
+    """Figures for the card of any generator, judged by the training images that the images were made from."""
     return {
         "train": train.describe(),
         "images": len(images),
@@ -59,5 +59,5 @@ def figures(images: ImageSet, train: ImageSet, *, seed: int = 0) -> dict[str, An
 
 def _soft(images: ImageSet) -> NDArray[np.float64]:
     if images.soft_labels is None:
-        raise UserError(f"{images.name!r} has no soft labels, so its images lie between nobody knows which classes.")
+        raise UserError(f"{images.name!r} has no soft labels, so its classes are unknown; give soft labels.")
     return images.soft_labels

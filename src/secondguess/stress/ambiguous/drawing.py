@@ -1,4 +1,4 @@
-"""Draw images from accepted autoencoders until every pair has its share, or has shown that it has none to give."""
+"""Draw images from accepted autoencoders until every pair has its share, or proves to have none."""
 
 from __future__ import annotations
 

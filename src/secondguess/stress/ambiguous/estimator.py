@@ -1,4 +1,4 @@
-"""The ambiguity estimator: how ambiguous is an image, in the eyes of many small classifiers that differ?
+"""The ambiguity estimator: how ambiguous an image is to many different small classifiers.
 
 M = 50 small networks (Teixeira, Gomes, Soares, van Rijn, "Hubris benchmarking with AmbiGANs", 2025), with 2 to 4 blocks
 of 1 to 5 channels each, both drawn uniformly. Member m gives the probability p_m(x) of the first of two classes; the
@@ -17,11 +17,11 @@ all members say the same, and 1/4 and ln 2 where they are sure and split in halv
 Departures from the published estimator:
 
 * `subsets="disjoint"` (default) gives every member images that no other member ever sees, as the paper says. The
-  published code cuts each shuffled batch into pieces, one for each member, so that after some epochs everybody has
-  seen almost everything: `subsets="batch"`. It sets a 51st piece aside that nothing uses; we do not.
+  published code cuts each shuffled batch into pieces, one for each member, so that after some epochs every member has
+  seen almost every image: `subsets="batch"`. It sets a 51st piece aside that nothing uses; we do not.
 * `calibrated=True` divides each member's logits by a temperature of its own, at least 1, that suits the held-out
-  images best. A network that has learnt a few hundred images by heart is too sure of all others; fifty such networks
-  quarrel about images that honest ones would merely doubt.
+  images best. A network that overfits a few hundred images is overconfident on all others; fifty such networks disagree
+  on images about which calibrated ones would only be uncertain.
 * More than two classes: members end in a softmax over them; variance is then half the sum over the classes, which for
   two classes is the one above.
 * A batch that does not divide evenly leaves a few images out, others in each epoch.
@@ -82,7 +82,7 @@ class AmbiguityEstimator:
         architectures: seed of their depths and widths; 32 in the published settings.
         subsets: `"disjoint"` or `"batch"`.
         epochs: 200 in the published settings; the epoch with the lowest validation loss of the mean counts.
-        batch_size: images a step of all members together; 800 in the published settings.
+        batch_size: images per step of all members together; 800 in the published settings.
         lr: of Adam; 1e-3 in the published settings.
         calibrated: whether members are made as unsure as they should be, once trained; not so in the paper.
         seed: of initial weights, of the split and of the order.
@@ -334,7 +334,7 @@ def _losses(logits: Tensor, targets: Tensor) -> Tensor:
 
 @torch.no_grad()
 def _temperatures(networks: MemberNetworks, images: Tensor, rows: Tensor, targets: Tensor) -> list[float]:
-    """What each member's logits should be divided by, at least 1: few held-out images show no member to be humble."""
+    """Divisors of the members' logits, at least 1: few held-out images cannot show a member to be underconfident."""
     folded = FoldedMembers(networks, dense=images.device.type == "cuda").to(images.device)
     logits = torch.cat([folded.logits(images[part]) for part in torch.split(rows, BLOCK)], dim=1).cpu().numpy()
     if logits.shape[-1] == 1:

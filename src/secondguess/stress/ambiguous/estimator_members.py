@@ -1,7 +1,7 @@
 """Many small convolutional networks of different depth and width as one network.
 
 A member is a chain of blocks, convolution 3 x 3 "same", batch normalisation, ReLU, maximum over 2 x 2, and a linear
-layer on what is left (`zoo.make("ambiguity_member")`). Fifty of them one after another leave a GPU idle. Here
+layer on the result (`zoo.make("ambiguity_member")`). Fifty of them one after another leave a GPU idle. Here
 
 * every width is padded to the largest one. A padded channel has zero weights, so it is zero before the ReLU; the
   derivative of a ReLU is zero there, so no gradient ever reaches it and it stays zero, without any mask;
@@ -9,8 +9,8 @@ layer on what is left (`zoo.make("ambiguity_member")`). Fifty of them one after 
   channels, and those that end with it leave at the back;
 * batch normalisation works channel by channel, hence member by member, even when every member sees other images.
 
-A block of all members is a convolution in groups, one a member. Groups of five channels are slow on a GPU: there the
-groups are written as one ordinary convolution whose weight is block-diagonal, some forty times the arithmetic and
+A block of all members is a grouped convolution, one group per member. Groups of five channels are slow on a GPU: there
+the groups are written as one ordinary convolution whose weight is block-diagonal, some forty times the arithmetic and
 still nothing for the device.
 """
 
@@ -165,9 +165,9 @@ class MemberNetworks(nn.Module):
 
 
 class FoldedMembers(nn.Module):
-    """Trained members, frozen, that all look at the same images: batch normalisation has become part of the weights.
+    """Trained members, frozen, that all see the same images: batch normalisation is folded into the weights.
 
-    Gradients flow to the images and to nothing else.
+    Gradients flow to the images only.
 
     Args:
         trained: the members.

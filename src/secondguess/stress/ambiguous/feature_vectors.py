@@ -1,9 +1,9 @@
 """Feature vectors of images, for the distances between real and generated images in `secondguess.metrics`.
 
 By default they are what the last layer of a small classifier sees that was trained on the data set in question: that
-works offline, on small images, and looks at what tells these classes apart. Inception features, which the literature
-reports, are made for photographs of 299 pixels a side; they are used where torchmetrics, torch-fidelity and the
-weights are on this machine, and nothing is ever downloaded.
+works offline, on small images, and represents what distinguishes these classes. Inception features, which the
+literature reports, are made for photographs of 299 pixels per side; they are used where torchmetrics, torch-fidelity
+and the weights are on this machine, and nothing is ever downloaded.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["features", "train_extractor"]
 Floats = NDArray[np.float64]
 Extractor = Literal["classifier", "inception"] | str | Classifier | Callable[[NDArray[np.float32]], Any]
 
-SMALLEST = 16  # pixels a side of which LeNet's two unpadded convolutions leave something
+SMALLEST = 16  # pixels per side; LeNet's two unpadded convolutions need as many
 EPOCHS = 5
 BLOCK = 256
 INCEPTION = "weights-inception-2015-12-05-6726825d.pth"  # what torch-fidelity calls the file
@@ -64,7 +64,7 @@ def features(
             raise UserError(f"There is no extractor {extractor!r}; there is 'classifier' and 'inception'.")
     if isinstance(extractor, Classifier):
         trace = Trace(PENULTIMATE, "flatten")
-        told = Titled(progress or Silent(), "Looking for features")
+        told = Titled(progress or Silent(), "Extracting features")
         seen = extractor.observe(images, Needs(traces=frozenset({trace})), progress=told)
         return np.asarray(seen.traces[trace], dtype=np.float64)
     rows = [np.asarray(extractor(part), dtype=np.float64) for part, _ in images.batches(BLOCK)]
@@ -86,7 +86,7 @@ def train_extractor(
 
     Args:
         train: labelled images of at least two classes.
-        leave_out: classes that it shall not learn. The last layer of a classifier keeps its own classes apart, and an
+        leave_out: classes that it must not learn. The last layer of a classifier keeps its own classes apart, and an
             image between two of them is far from all real ones there, however real it looks. To judge how real
             ambiguous images are, leave out the classes they lie between, if at least two others remain.
         epochs: passes over them.

@@ -1,4 +1,4 @@
-"""What stage 2 asks of a generator besides realism: that those who judge its images hesitate.
+"""The losses of stage 2: besides being realistic, the generator's images should be ambiguous to the judges.
 
 With members' probabilities p_m of the first class, their mean p, and the target r (1/2 in the papers):
 
@@ -12,14 +12,14 @@ with the variance v. Since mean (p_m - r)^2 = (p - r)^2 + variance of the p_m, t
 members' disagreement: an image that half of the members are sure of either way costs nothing in the second row and the
 maximum in the third. log(v)/2 has no gradient.
 
-Every one of them can be cheated: an image so faint that no judge sees anything in it leaves all of them undecided. The
-third, which asks the most, is cheated first. So ours comes with a guard (`guarded`), which looks at the gradients of
+Every one of them can be cheated: an image so faint that no judge recognises anything leaves all of them undecided. The
+third, which asks the most, is cheated first. So ours comes with a guard (`guarded`), which takes the gradients of
 both losses at the images G(z), g of realism and a of ambiguity, and goes on with g + a', where for each image
 
     a' = a without its parts along the image itself and along a constant, shortened to alpha mean |g| if it is longer.
 
-The first two directions are contrast and brightness: nobody is made to hesitate by fading. The bound, of which the mean
-is over the batch, keeps the judges from drowning the discriminator, whatever the variance.
+The first two directions are contrast and brightness: images cannot become ambiguous by fading. The bound, of which the
+mean is over the batch, keeps the judges from dominating the discriminator, whatever the variance.
 
 For K classes, with targets t: half the sum over the classes of abs(p_k - t_k) or (p_k - t_k)^2, which is the above for
 K = 2.
@@ -80,7 +80,7 @@ class Target:
 
     @property
     def inputs(self) -> int:
-        """How many numbers tell a generator the target."""
+        """Number of inputs that encode the target for a generator."""
         return 1 if self.classes == 2 else self.classes
 
     def draw(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:

@@ -7,9 +7,9 @@
 
 A step of G doubles the size with a transposed convolution 4 x 4, followed by batch normalisation and ReLU, the last one
 by tanh; a step of D halves it with a convolution 4 x 4 whose weight is divided by its largest singular value (one power
-iteration a training step; Miyato et al. 2018), followed by LeakyReLU 0.2; it has no batch normalisation. Sizes that are
-odd are halved upwards. Weights begin N(0, 0.02), gains of batch normalisation N(1, 0.02), biases of convolutions as
-PyTorch has them (Teixeira et al., "Hubris benchmarking with AmbiGANs", 2025).
+iteration per training step; Miyato et al. 2018), followed by LeakyReLU 0.2; it has no batch normalisation. Sizes that
+are odd are halved upwards. Weights begin N(0, 0.02), gains of batch normalisation N(1, 0.02), biases of convolutions as
+in PyTorch (Teixeira et al., "Hubris benchmarking with AmbiGANs", 2025).
 
 Equal but for rounding: G's projection, a transposed convolution of one pixel, and D's last convolution, whose kernel
 covers the whole map, are written as the matrix products that they are; D gives the logit and leaves its sigmoid to the
@@ -34,9 +34,9 @@ from secondguess.errors import UserError
 __all__ = ["Discriminator", "Gan", "GanArchitecture", "Generator", "to_unit"]
 
 Shape = tuple[int, int, int]
-SMALLEST = 8  # pixels a side
-LARGE = 48  # pixels a side from which the deeper architecture is meant
-DIAL = 4.0  # a latent variable of its own has variance 1; the dial must be heard among hundreds of them
+SMALLEST = 8  # pixels per side
+LARGE = 48  # pixels per side from which the deeper architecture is used
+DIAL = 4.0  # a latent variable has variance 1; the dial must stand out among hundreds of them
 SLOPE, SPREAD, TINY = 0.2, 0.02, 1e-12
 
 

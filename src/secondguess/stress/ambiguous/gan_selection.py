@@ -1,7 +1,7 @@
 """Which alpha and which variance: a grid of second stages from one first stage, and the choice between them.
 
 The Fréchet distance to real images (realism) and the average confusion distance (ambiguity) should both be small, and
-one is bought with the other. The settings that no other setting beats in both are the Pareto front; of these the paper
+one is traded for the other. The settings that no other setting beats in both are the Pareto front; of these the paper
 takes the lowest Fréchet distance "provided ACD remains acceptable". Here acceptable is a number that the user gives; if
 no setting reaches it, the most ambiguous one is taken.
 
@@ -34,7 +34,7 @@ from secondguess.training._examples import derive_seed
 __all__ = ["Candidate", "choose", "pareto_front", "search"]
 
 ALPHAS, VARIANCES = (0.5, 1.0, 1.5), (0.01, 0.1)  # the paper's grid
-GUARDED_ALPHAS, GUARDED_VARIANCES = (2.0, 4.0, 8.0), (0.002, 0.01)  # of guarded steps, whose alpha is another thing
+GUARDED_ALPHAS, GUARDED_VARIANCES = (2.0, 4.0, 8.0), (0.002, 0.01)  # for guarded steps, whose alpha has another meaning
 Features = Callable[[NDArray[np.float32]], NDArray[np.float64]]
 
 

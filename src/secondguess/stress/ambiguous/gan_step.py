@@ -9,8 +9,8 @@ In stage 2 the generator's loss has a second part, A = `ambiguity_loss`, in one 
 * `"sum"`, the paper's equation: one step on  L_G + alpha A;
 * `"alternate"`, the authors' code: a step on A alone with the gradient clipped to norm alpha, then one on L_G clipped
   to norm 1, from the same noise. Alpha is then no weight but a threshold, and G takes two steps for one of D;
-* `"guarded"`, ours: one step on both gradients at the images, that of A without whatever would make them fainter, and
-  no longer than alpha times that of L_G (`gan_losses.py`).
+* `"guarded"`, ours: one step on both gradients at the images, that of A without the part that would make them fainter,
+  and no longer than alpha times that of L_G (`gan_losses.py`).
 
 The gradient of G is clipped to norm 1 in stage 1 too, that of D never. Adam with betas (0, 0.999). With alpha = 0
 `"sum"` and `"guarded"` are stage 1, `"alternate"` is not: Adam's second moments decay on a gradient of zero.
@@ -200,7 +200,7 @@ class Step:
         return ambiguity_loss(self.ambiguity.loss, members, target, self.ambiguity.variance), members.detach()
 
     def _dial(self, which: int) -> Tensor | None:
-        """What the generator is told of the targets; nothing in stage 1, where nobody looks at them."""
+        """The targets as inputs of the generator; None in stage 1, which does not use them."""
         inputs = self.gan.architecture.targets
         return self.targets[which, :, :inputs] if self.gan.architecture.dial and self.ambiguity is not None else None
 
@@ -227,7 +227,7 @@ class Step:
 
 
 def _beside(work: Callable[[], None]) -> None:
-    """Run on a stream of its own, as what is to be recorded must have been before."""
+    """Run on a separate stream, which CUDA requires before work can be recorded as a graph."""
     side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side), warnings.catch_warnings():

@@ -56,7 +56,7 @@ __all__ = [
 ]
 
 WATCHED = 256  # images
-GRACE = 0.25, 1000  # share of stage 1, and iterations, before which nobody expects variety
+GRACE = 0.25, 1000  # share of stage 1, and iterations, before which variety is not checked
 SHEET = (8, 16)  # rows and columns of a sample sheet
 DRAWN = 500  # images at a time
 Row = dict[str, float]
@@ -92,14 +92,14 @@ class RealImages:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A trained GAN, from which stage 2 starts as often as one likes.
+    """A trained GAN, from which stage 2 can start any number of times.
 
     Attributes:
         architecture: of both networks.
         shape: (C, H, W).
         weights: of both networks.
         moments: state of the optimiser.
-        epoch: epochs behind it, in both stages.
+        epoch: epochs trained so far, in both stages.
         history: what was measured in each of them.
     """
 
@@ -134,7 +134,7 @@ class Watch:
         folder: for checkpoints and sample sheets; None keeps nothing.
         every: epochs between two checkpoints; the last epoch always has one.
         sheets: epochs between two sample sheets; 0 for none.
-        collapse: the ratio below which the generator has collapsed; 0 looks away.
+        collapse: the ratio below which the generator has collapsed; 0 switches the check off.
     """
 
     folder: Path | None = None
@@ -162,7 +162,7 @@ def train_stage(
         data: real images.
         recipe: how to train.
         epochs: how many.
-        target: what the judges should say; without meaning in stage 1.
+        target: the probabilities that the judges should give; unused in stage 1.
         ambiguity: what stage 2 adds; None for stage 1.
         seed: of order, noise and targets.
         watch: what to keep and when to stop.
@@ -232,13 +232,13 @@ def samples(gan: Gan, count: int, target: Target, *, seed: int) -> Iterator[tupl
             wanted = target.draw((DRAWN,), generator)[: count - start].to(device)
             dial = wanted[:, : gan.architecture.targets] if gan.architecture.dial else None
             yield to_unit(gan.generator(noise, dial)), wanted
-    finally:  # also for a caller who has seen enough
+    finally:  # also when the caller stops early
         gan.train(was_training)
 
 
 @torch.no_grad()
 def diversity(images: Tensor, real: Tensor) -> Row:
-    """How different images (n, C, H, W) in [0, 1] are, over how different as many real ones in [-1, 1] are."""
+    """Variety of images (n, C, H, W) in [0, 1], relative to that of as many real ones in [-1, 1]."""
     count = min(len(images), len(real))
     spread_ours, nearest_ours = _distances(images[:count])
     rows = torch.linspace(0, len(real) - 1, count, device=real.device).long()
@@ -337,7 +337,7 @@ def _digest_of(state: Mapping[str, Tensor]) -> str:
 
 
 def _on(gan: Gan, device: torch.device) -> Gan:
-    """On the device, laid out as its convolutions like it."""
+    """The GAN on the device, in the memory layout that its convolutions prefer."""
     gan = gan.to(device)
     if device.type == "cuda":
         gan.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

@@ -1,9 +1,9 @@
 """One classifier as the judge of a generator: GASTeN and its second version.
 
-GASTeN (Cunha, Soares, Restivo, Teixeira, "GASTeN: Generative adversarial stress test networks", 2023) looks for images
-at the decision boundary of one given classifier C: its loss is the confusion distance mean abs(C(G(z)) - 1/2), in the
-second version (Teixeira, Gomes, Soares, van Rijn 2024) the Gaussian likelihood around 1/2. What is ambiguous to one
-classifier need not be ambiguous to another: images made so test this classifier, not others.
+GASTeN (Cunha, Soares, Restivo, Teixeira, "GASTeN: Generative adversarial stress test networks", 2023) searches for
+images at the decision boundary of one given classifier C: its loss is the confusion distance mean abs(C(G(z)) - 1/2),
+in the second version (Teixeira, Gomes, Soares, van Rijn 2024) the Gaussian likelihood around 1/2. What is ambiguous to
+one classifier need not be ambiguous to another: images made so test this classifier, not others.
 
 `ClassifierJudge` turns any torch module into such a judge. Where none is given, a small one is trained: two
 convolutions 3 x 3 with f and 2 f filters, each followed by a maximum over 2 x 2, and a linear layer, with no other

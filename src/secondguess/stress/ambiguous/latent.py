@@ -1,4 +1,4 @@
-"""Where in latent space ambiguity lives, and how to draw from there.
+"""The ambiguous region of latent space, and how points are drawn from it.
 
 The confined latent space (CLS) is a rectangle between the two class clusters. It is cut into equal cells; each cell is
 judged at its centre, the anchor:
@@ -11,7 +11,7 @@ judged at its centre, the anchor:
 Cells are drawn in proportion to their weight, one uniform point in each, and a point is kept if |p1 - p2| < delta_max
 at the point itself (the final filter).
 
-Where the paper and the authors' code differ, `mode="paper"` follows the paper with the code's defects mended, and
+Where the paper and the authors' code differ, `mode="paper"` follows the paper with the code's defects corrected, and
 `mode="legacy"` follows the code:
 
 | | paper | legacy |

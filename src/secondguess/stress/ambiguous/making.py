@@ -60,7 +60,7 @@ class CompanionSettings:
         between: the classes that the images lie between, by name or number.
         method: agreement, ambigan, gasten or gasten2.
         r: target probability of the first class, or of each class; or "dial" for all of them.
-        combine: how the losses of the GAN and of the estimator meet: guarded, sum or alternate.
+        combine: how the losses of the GAN and of the estimator are combined: guarded, sum or alternate.
         alpha: how much ambiguity counts.
         variance: of the Gaussian likelihood.
         grid: whether to try the paper's alphas and variances and to choose one of each.
@@ -119,7 +119,7 @@ def make_companion(
     on where it stopped.
 
     Args:
-        data: a data set, or what `load` takes; its training images are learnt from, all of them where there is but one
+        data: a data set, or what `load` takes; its training images are learnt from, all of them where there is only one
             split.
         folder: for `images.npz`, `card.json`, `sheet.png` and `samples.png`, and for what is kept of the training.
         settings: how the set is made; `AmbiGAN` of the digits 9 and 8 that asks for agreement by default.
@@ -136,7 +136,7 @@ def make_companion(
     settings, folder, progress = settings or CompanionSettings(), Path(folder), progress or Silent()
     dataset = data if isinstance(data, Dataset) else load(data, **loading)
     train = dataset.train or dataset.test
-    real = _yardstick(dataset, settings, count, seed) if measure else None  # which may refuse, before the long work
+    real = _yardstick(dataset, settings, count, seed) if measure else None  # may raise, so before the long work
     if not settings.resume:
         _forget(folder / "training")
     maker = _generator(settings, train, folder / "training", seed, device)
@@ -168,7 +168,7 @@ def _save(images: ImageSet, card: dict[str, Any], folder: Path, *, dial: bool) -
 
 
 def _yardstick(dataset: Dataset, settings: CompanionSettings, count: int, seed: int) -> Yardstick:
-    """What the images will be measured against."""
+    """The real images that the companion images are measured against."""
     if count < LEAST:
         raise UserError(
             f"Realism cannot be measured of {count} images; at least {LEAST} are needed, give a larger count."

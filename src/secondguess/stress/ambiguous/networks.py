@@ -26,7 +26,7 @@ LATENT = 2  # the confined latent space and its grid are a plane
 HIDDEN = 128
 SLOPE = 0.3
 DROPOUT = 0.1
-LARGEST_DENSE = 32  # pixels a side
+LARGEST_DENSE = 32  # pixels per side
 
 
 class Raae(nn.Module):

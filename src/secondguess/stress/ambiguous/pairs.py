@@ -2,8 +2,8 @@
 
 `"all"` takes every pair, as the paper does. `"confused"` takes those between which ambiguity is realistic, judged
 from the data alone, never from the model under test: a pair is kept if real images of the two classes are hard to
-tell apart for a nearest-neighbour vote in a small PCA space. An image between a trouser and a sandal is no garment
-anybody would hesitate about.
+tell apart for a nearest-neighbour vote in a small PCA space. An image between a trouser and a sandal is not ambiguous
+to anyone.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ overlays of both. An image passes
   make;
 * if it is not plainly one of the two: the ratio of its two distances must be less one-sided than that of 90 % of the
   held-out images of either class (where the held-out images themselves overlap so much that no ratio is left between
-  the two bounds, nothing is plain, and this rule is silent);
+  the two bounds, no image is plain, and this rule does not apply);
 * and if it is not blurrier than 95 % of the autoencoder's own reconstructions of real images, which is what this
   autoencoder can do when nothing is ambiguous.
 
@@ -30,7 +30,7 @@ from secondguess.images import ImageSet
 __all__ = ["Realism", "sharpness"]
 
 Floats = NDArray[np.float32]
-REFERENCE, HELD_OUT = 2000, 500  # images a class, at most
+REFERENCE, HELD_OUT = 2000, 500  # images per class, at most
 BLOCK = 4096
 
 
@@ -105,7 +105,7 @@ class Realism:
         near = min(self._neighbours, len(reference))
         squares = np.square(reference).sum(axis=1)
         result = np.empty(len(points))
-        for start in range(0, len(points), BLOCK):  # one matrix product a block
+        for start in range(0, len(points), BLOCK):  # one matrix product per block
             rows = points[start : start + BLOCK]
             table = squares - 2 * rows @ reference.T
             nearest = np.partition(table, near - 1, axis=1)[:, :near] + np.square(rows).sum(axis=1, keepdims=True)

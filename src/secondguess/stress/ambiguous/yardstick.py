@@ -1,6 +1,6 @@
 """How real a companion set is: generated images against real ones of its classes, in the features of a classifier.
 
-All measures of `secondguess.metrics.realism`, and GIQA relative to real images that nothing has learnt from. A number
+All measures of `secondguess.metrics.realism`, and GIQA relative to real images that no model was trained on. A number
 alone says little, as it depends on the features and on how many images there are: the same measures of real, held-out
 images stand beside it.
 
@@ -30,7 +30,7 @@ __all__ = ["LEAST", "Yardstick", "kept_out", "measure_realism", "some_rows"]
 Floats = NDArray[np.float64]
 
 COMPARED = 5000  # real images, at most, in what grows with the square of their number
-LEAST = COMPONENTS  # images of each kind that all measures can be taken of
+LEAST = COMPONENTS  # images of each kind that the measures need at least
 LEARNT = 0.8  # of a data set that is in one piece; the rest is held out
 
 
@@ -61,7 +61,7 @@ def some_rows(rows: Floats) -> Floats:
 
 
 def kept_out(train: ImageSet, classes: Sequence[int]) -> tuple[int, ...]:
-    """The classes that an extractor of features shall not learn: these, if it has two others, and else none."""
+    """The classes that an extractor of features must not learn: these, if two others remain, else none."""
     others = np.setdiff1d(train.labels, [-1, *classes])
     return tuple(classes) if len(others) >= 2 else ()
 
@@ -107,7 +107,7 @@ class Yardstick:
 
         Returns:
             What `measure_realism` says of the `generated` and of the `held_out` real images; `giqa`, with `quality` and
-            `diversity` in nats an image, each with its bounds; the `features` that this is about, with their
+            `diversity` in nats per image, each with its bounds; the `features` that this is about, with their
             `dimensions` and the `classes` that the extractor knows; and how many `images` of each kind there are.
         """
         if len(images) < LEAST:

@@ -22,7 +22,7 @@ __all__ = [
     "saturate",
 ]
 
-LUMA = np.array([0.2125, 0.7154, 0.0721])  # how bright red, green and blue look (Rec. 709)
+LUMA = np.array([0.2125, 0.7154, 0.0721])  # perceived brightness of red, green and blue (Rec. 709)
 
 
 def luma(images: Work) -> Work:

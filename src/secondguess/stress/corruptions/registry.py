@@ -1,7 +1,7 @@
 """What a corruption is, the table of all of them, and the one function that applies them.
 
 A corruption is a function `name(images, rng, *level)` of images v (n, C, H, W) in [0, 1], doubles, a generator, and the
-parameters of one severity. `corrupt` looks after everything else: as in the published sets, the result is clipped,
+parameters of one severity. `corrupt` does everything else: as in the published sets, the result is clipped,
 scaled to 0..255 and truncated to whole grey levels.
 
 To add one, decorate it with its five levels, the severity that is used by default, and its source. It may draw from the
@@ -29,13 +29,13 @@ Level = tuple[float, ...]
 # Float32 keeps a grey level to 1e-5; anything farther from a whole level is meant to be between two of them.
 GREY_SLACK = 1e-3
 
-# Fashion-MNIST-C calls its quarter turns flips; whoever asks for one of these names should know what it was.
+# Fashion-MNIST-C calls its quarter turns flips; a request for one of these names is answered with what it was.
 MISNOMERS = {"flip_left_right": "turn_right", "flip_top_bottom": "turn_left"}
 
 
 @dataclass(frozen=True)
 class Corruption:
-    """One way to spoil an image.
+    """One way to degrade an image.
 
     Attributes:
         apply: (images, generator, *level) -> images.
@@ -123,7 +123,7 @@ def find(name: str) -> Corruption:
 
 
 def check_severity(severity: int | None) -> None:
-    """Refuse what is no severity."""
+    """Raise a `UserError` unless this is a severity."""
     if severity is not None and severity not in range(1, 6):
         raise UserError(f"The severity of a corruption is a whole number from 1 to 5, not {severity!r}.")
 

@@ -1,7 +1,7 @@
-"""The first look at the images of a pool, which an image without an answer does not end.
+"""The first observation of the images of a pool, which continues past images without a usable answer.
 
 `Classifier.observe` refuses NaN and passes errors on. Where it does, the images at fault are found by
-`secondguess.search.attacks.decisions` and left out of a second look. They keep their places among the n images: answers
+`secondguess.search.attacks.decisions` and left out of a second pass. They keep their places among the n images: answers
 of people are kept by position, and must still belong to the same images when a model answers differently tomorrow.
 """
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from secondguess.images import ImageSet
     from secondguess.model.classifier import Classifier
 
-__all__ = ["look"]
+__all__ = ["observe_answered"]
 
 Number = TypeVar("Number", bound="np.floating[Any]")
 WITNESSES = 8  # images that are tried to see whether the model answers at all
 
 
-def look(
+def observe_answered(
     classifier: Classifier,
     images: ImageSet,
     needs: Needs,
@@ -34,19 +34,19 @@ def look(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> tuple[Observation, NDArray[np.bool_]]:
-    """Look at n images and pass over those that the classifier has no answer to.
+    """Observe n images, except those that the classifier has no usable answer to.
 
     Returns:
         The observation, and which of the n images were answered (n,). The others have the same probability for all
-        classes, and zeros for whatever else was asked for.
+        classes, and zeros for everything else that was requested.
 
     Raises:
-        UserError: if the classifier answers nothing at all, or what is asked of it cannot be done.
+        UserError: if the classifier answers no image at all, or cannot provide what is needed.
     """
     classifier.check(needs)
     try:
         seen = classifier.observe(images, needs, seed=seed, progress=progress)
-    except Exception as error:  # whatever a black box may raise
+    except Exception as error:  # a black box may raise anything
         answered = _answered(classifier, images, error)
     else:
         return seen, np.ones(len(images), dtype=np.bool_)
@@ -55,7 +55,7 @@ def look(
 
 
 def _answered(classifier: Classifier, images: ImageSet, error: Exception) -> NDArray[np.bool_]:
-    """(n,) which images the classifier answers; the error again where that is no matter of single images."""
+    """(n,) which images the classifier answers; raises the error again where it does not concern single images."""
     from secondguess.search.distance import first_answers
 
     few = np.unique(np.linspace(0, len(images) - 1, WITNESSES).astype(np.int64))
@@ -79,7 +79,7 @@ def _answers(classifier: Classifier, images: ImageSet) -> bool:
 
 
 def _spread(seen: Observation, images: ImageSet, answered: NDArray[np.bool_]) -> Observation:
-    """What was seen of the answered images, at their places among all n."""
+    """The observation of the answered images, at their positions among all n."""
 
     def all_rows(values: NDArray[Number], fill: float) -> NDArray[Number]:
         rows = np.full((len(answered), *values.shape[1:]), fill, dtype=values.dtype)
