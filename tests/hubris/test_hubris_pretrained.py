@@ -92,7 +92,7 @@ def test_nothing_is_downloaded_silently(tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("options", [{"num_classes": 0}, {"input_shape": (2, 28, 28)}, {"input_shape": (1, 4, 28)}])
 def test_impossible_sizes_are_told(options: dict[str, object]) -> None:
-    with pytest.raises(UserError, match="1 or 3 channels and 8 pixels a side are needed"):
+    with pytest.raises(UserError, match="1 or 3 channels and 8 pixels per side are needed"):
         vit(**options)
 
 

@@ -208,11 +208,11 @@ def _beside(transformers: Any, weights: str, where: dict[str, bool]) -> Path | N
 
 def _preprocessing(file: Path | None, config: Any) -> tuple[tuple[float, ...], tuple[float, ...], int]:
     """Mean, standard deviation and size that the weights expect: from the file beside them, or ImageNet's."""
-    told: dict[str, Any] = {} if file is None else json.loads(file.read_text("utf-8"))
+    saved: dict[str, Any] = {} if file is None else json.loads(file.read_text("utf-8"))
     colour = config.num_channels == 3
-    asked = told.get("size", getattr(config, "image_size", None) or 224)
+    asked = saved.get("size", getattr(config, "image_size", None) or 224)
     if isinstance(asked, dict):
         asked = asked.get("height") or asked.get("shortest_edge") or 224
-    mean = tuple(told.get("image_mean", IMAGENET_MEAN if colour else (0.5,)))
-    std = tuple(told.get("image_std", IMAGENET_STD if colour else (0.5,)))
+    mean = tuple(saved.get("image_mean", IMAGENET_MEAN if colour else (0.5,)))
+    std = tuple(saved.get("image_std", IMAGENET_STD if colour else (0.5,)))
     return mean, std, int(asked)
