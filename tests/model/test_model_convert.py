@@ -16,7 +16,7 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel
 
 from secondguess import Classifier, UserError
-from secondguess.model.convert import convert
+from secondguess.model.convert import convert_checkpoint
 from tiny_models import TinyCNN, seeded
 
 
@@ -34,7 +34,7 @@ def same(path: str | Path, model: nn.Module) -> bool:
 def test_weights_are_found(tmp_path: Path, model: nn.Module, wrapper: str | None) -> None:
     state: Any = model.state_dict()
     torch.save({wrapper: state, "epoch": 3} if wrapper else state, tmp_path / "c.pth")
-    made = convert(tmp_path / "c.pth")
+    made = convert_checkpoint(tmp_path / "c.pth")
     assert made.weights == str(tmp_path / "c.safetensors") and same(made.weights, model)
     assert made.unwrapped == ((wrapper,) if wrapper else ())
     assert made.dropped == ({"epoch": "3"} if wrapper else {})
@@ -55,7 +55,7 @@ def test_a_checkpoint_as_training_leaves_it(tmp_path: Path, model: nn.Module) ->
         "best": np.float64(0.5),
     }
     torch.save(checkpoint, tmp_path / "c.ckpt")
-    made = convert(tmp_path / "c.ckpt", tmp_path / "w.safetensors")
+    made = convert_checkpoint(tmp_path / "c.ckpt", tmp_path / "w.safetensors")
     assert same(tmp_path / "w.safetensors", model)
     assert made.stripped == ("module.", "_orig_mod.") and made.unwrapped == ("model",)
     assert made.dropped.keys() == {"epoch", "ema", "optimizer", "args", "best"}
@@ -63,21 +63,21 @@ def test_a_checkpoint_as_training_leaves_it(tmp_path: Path, model: nn.Module) ->
     assert json.loads(json.dumps(made.to_dict()))["parameters"] == sum(
         one.numel() for one in model.state_dict().values()
     )
-    convert(tmp_path / "c.ckpt", tmp_path / "ema.safetensors", key="ema")
+    convert_checkpoint(tmp_path / "c.ckpt", tmp_path / "ema.safetensors", key="ema")
     assert same(tmp_path / "ema.safetensors", other)
     with pytest.raises(UserError, match="has no weights under 'teacher'; it has model, ema"):
-        convert(tmp_path / "c.ckpt", key="teacher")
+        convert_checkpoint(tmp_path / "c.ckpt", key="teacher")
 
 
 def test_averaged_weights_lose_their_counter(tmp_path: Path, model: nn.Module) -> None:
     torch.save(AveragedModel(model).state_dict(), tmp_path / "c.pth")
-    made = convert(tmp_path / "c.pth")
+    made = convert_checkpoint(tmp_path / "c.pth")
     assert same(made.weights, model) and made.dropped == {"n_averaged": "tensor ()"}
 
 
 def test_a_part_that_is_called_module_keeps_its_name(tmp_path: Path) -> None:
     torch.save({"module.weight": torch.ones(2), "head.weight": torch.zeros(2)}, tmp_path / "c.pth")
-    assert load_file(convert(tmp_path / "c.pth").weights).keys() == {"module.weight", "head.weight"}
+    assert load_file(convert_checkpoint(tmp_path / "c.pth").weights).keys() == {"module.weight", "head.weight"}
 
 
 def test_shared_and_odd_tensors(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_shared_and_odd_tensors(tmp_path: Path) -> None:
         "_extra_state": None,
     }
     torch.save(state, tmp_path / "c.pth")
-    made = convert(tmp_path / "c.pth")
+    made = convert_checkpoint(tmp_path / "c.pth")
     found = load_file(made.weights)
     assert made.shared == (("a", "b"),)
     assert made.dropped == {"sparse": "sparse tensor (2, 2)", "_extra_state": "None"}
@@ -116,34 +116,34 @@ def test_nothing_in_it_runs(tmp_path: Path, model: nn.Module) -> None:
     for number, content in enumerate([Trap(trace), {"state_dict": model.state_dict(), "hook": Trap(trace)}]):
         torch.save(content, tmp_path / f"{number}.pth")
         with pytest.raises(UserError, match="opening the rest could run any code, so it is refused"):
-            convert(tmp_path / f"{number}.pth")
+            convert_checkpoint(tmp_path / f"{number}.pth")
     (tmp_path / "raw.pkl").write_bytes(pickle.dumps(Trap(trace)))
     with pytest.raises(UserError):
-        convert(tmp_path / "raw.pkl")
+        convert_checkpoint(tmp_path / "raw.pkl")
     assert not trace.exists()
 
 
 def test_refusals_say_what_to_do(tmp_path: Path, model: nn.Module) -> None:
     torch.save(model, tmp_path / "whole.pt")
     with pytest.raises(UserError, match=r"it holds a tiny_models.TinyCNN.*torch.save\(model.state_dict\(\)"):
-        convert(tmp_path / "whole.pt")
+        convert_checkpoint(tmp_path / "whole.pt")
     torch.jit.trace(model, torch.rand(1, 1, 8, 8)).save(str(tmp_path / "script.pt"))
     with pytest.raises(UserError, match="is a TorchScript archive, not a checkpoint; export the original"):
-        convert(tmp_path / "script.pt")
+        convert_checkpoint(tmp_path / "script.pt")
     (tmp_path / "junk.pth").write_bytes(b"junk" * 100)
     with pytest.raises(UserError, match="is not a"):
-        convert(tmp_path / "junk.pth")
+        convert_checkpoint(tmp_path / "junk.pth")
     torch.save(model.state_dict(), tmp_path / "c.pth")
     (tmp_path / "cut.pth").write_bytes((tmp_path / "c.pth").read_bytes()[:1000])
     with pytest.raises(UserError, match="is not a torch checkpoint that can be read"):
-        convert(tmp_path / "cut.pth")
+        convert_checkpoint(tmp_path / "cut.pth")
     for content, sentence in [(torch.ones(2), "not a dictionary of weights"), ({"epoch": 1}, "holds no tensors")]:
         torch.save(content, tmp_path / "odd.pth")
         with pytest.raises(UserError, match=sentence):
-            convert(tmp_path / "odd.pth")
+            convert_checkpoint(tmp_path / "odd.pth")
     with pytest.raises(UserError, match="There is no checkpoint at"):
-        convert(tmp_path / "nowhere.pth")
+        convert_checkpoint(tmp_path / "nowhere.pth")
     with pytest.raises(UserError, match=r"ends in .safetensors"):
-        convert(tmp_path / "c.pth", tmp_path / "w.bin")
+        convert_checkpoint(tmp_path / "c.pth", tmp_path / "w.bin")
     with pytest.raises(UserError, match="need not be converted"):
-        convert(convert(tmp_path / "c.pth").weights)
+        convert_checkpoint(convert_checkpoint(tmp_path / "c.pth").weights)

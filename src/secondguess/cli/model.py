@@ -136,7 +136,7 @@ def convert(
 
     `secondguess model convert checkpoint.pth --key ema --out resnet20.safetensors`
     """
-    from secondguess.model.convert import convert as convert_checkpoint
+    from secondguess.model.convert import convert_checkpoint
 
     common.show(convert_checkpoint(checkpoint, out, key=key))
 

@@ -1,7 +1,24 @@
 """The system under test: a classifier, what runs it, what can be observed of it, and where that is kept."""
 
+from secondguess.model.check import ModelCheck, check_model
 from secondguess.model.classifier import Classifier
+from secondguess.model.convert import Conversion, convert_checkpoint
+from secondguess.model.describe import describe_model
+from secondguess.model.description import Description
 from secondguess.model.observation import PENULTIMATE, Needs, Observation, Trace
 from secondguess.model.session import Session
 
-__all__ = ["PENULTIMATE", "Classifier", "Needs", "Observation", "Session", "Trace"]
+__all__ = [
+    "PENULTIMATE",
+    "Classifier",
+    "Conversion",
+    "Description",
+    "ModelCheck",
+    "Needs",
+    "Observation",
+    "Session",
+    "Trace",
+    "check_model",
+    "convert_checkpoint",
+    "describe_model",
+]

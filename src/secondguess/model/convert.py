@@ -22,7 +22,7 @@ from secondguess.results import Result
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Conversion", "convert"]
+__all__ = ["Conversion", "convert_checkpoint"]
 
 PLAIN = ("state_dict", "model_state_dict", "model", "net", "network", "weights", "params")
 AVERAGES = ("ema", "state_dict_ema", "model_ema", "ema_state_dict")
@@ -86,7 +86,7 @@ class Conversion(Result):
         return Path(folder)
 
 
-def convert(checkpoint: str | Path, out: str | Path | None = None, *, key: str | None = None) -> Conversion:
+def convert_checkpoint(checkpoint: str | Path, out: str | Path | None = None, *, key: str | None = None) -> Conversion:
     """Write the weights of a torch checkpoint as safetensors.
 
     Args:
