@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from secondguess import __version__
-from secondguess.cli import audit, data, estimate, generate, guard, hubris, label, model, supervisors
+from secondguess.cli import audit, data, estimate, generate, guard, hubris, label, model, score, supervisors
 
 __all__ = ["app"]
 
@@ -43,6 +43,7 @@ app.command("audit")(audit.audit)
 app.command("estimate")(estimate.estimate)
 app.command("hubris")(hubris.hubris)
 app.command("label")(label.label)
+app.command("score")(score.score)
 app.command("data")(data.data)
 app.command("supervisors")(supervisors.supervisors)
 app.add_typer(generate.app, name="generate")

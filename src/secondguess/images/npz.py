@@ -24,7 +24,7 @@ from secondguess.errors import UserError
 from secondguess.images.image_set import ImageSet
 from secondguess.images.labels import infer_class_names
 
-__all__ = ["read_npz"]
+__all__ = ["read_arrays", "read_npz"]
 
 SPLIT_KEYS = {
     split: tuple(pair for name in names for pair in ((f"x_{name}", f"y_{name}"), (f"{name}_images", f"{name}_labels")))
@@ -46,6 +46,17 @@ def read_npz(path: Path) -> dict[str, ImageSet]:
         archive = zipfile.ZipFile(path)
     with archive:
         return _read_parts(_Members(path, archive))
+
+
+def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """All arrays of an archive by name; those that are stored without compression are mapped, not read."""
+    if not path.is_file():
+        raise UserError(f"There is no file {path}; give an .npz file that numpy.savez has written.")
+    with _damage_reported(path):
+        archive = zipfile.ZipFile(path)
+    with archive:
+        members = _Members(path, archive)
+        return {key: array for key in sorted(members.keys) if (array := members.get(key)) is not None}
 
 
 @contextmanager

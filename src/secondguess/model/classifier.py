@@ -325,6 +325,7 @@ class Classifier:
             samples=by_what.get("samples"),
             images=images,
             class_names=self.class_names,
+            checked=True,
         )
 
     def _record(

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.errors import UserError
-from secondguess.model.outputs import to_probabilities
+from secondguess.model.outputs import TOLERANCE, to_probabilities
 
 if TYPE_CHECKING:
     from secondguess.images import ImageSet, ImageSource
@@ -191,6 +191,7 @@ class Observation:
         predictions: (n,) predicted classes, where probabilities and logits were not recorded.
         columns: further arrays (n,) by name, such as what other models predict; those of the image set where there is
             one.
+        checked: whether the probabilities are known to be such, and need not be looked at.
 
     Attributes:
         logits: (n, K), or None.
@@ -213,13 +214,15 @@ class Observation:
         self,
         probabilities: Any = None,
         logits: Any = None,
-        traces: Mapping[Trace | str, Any] | Mapping[Trace, Any] | None = None,
+        traces: Mapping[Trace, Any] | Mapping[str, Any] | None = None,
         samples: Any = None,
         images: ImageSet | ImageSource | None = None,
         labels: Any = None,
         class_names: Sequence[str] = (),
         predictions: Any = None,
         columns: Mapping[str, Any] | None = None,
+        *,
+        checked: bool = False,
     ) -> None:
         outputs, reduced = _split(traces or {})
         vars(self).update(
@@ -235,6 +238,8 @@ class Observation:
             _columns={name: _array(values) for name, values in (columns or {}).items()},
         )
         self._check()
+        if self._probabilities is not None and not checked:
+            _check_probabilities(self._probabilities)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"An observation does not change; use replace({name}=...) to make another one.")
@@ -355,7 +360,9 @@ class Observation:
         given = self._given()
         rows = {name: given[name][indices] for name in ROWS if given[name] is not None}
         parts = {name: {key: array[indices] for key, array in given[name].items()} for name in ("traces", "columns")}
-        return Observation(**(given | rows | parts | {"images": self._some_images(np.arange(len(self))[indices])}))
+        return Observation(
+            checked=True, **(given | rows | parts | {"images": self._some_images(np.arange(len(self))[indices])})
+        )
 
     def replace(self, **changes: Any) -> Observation:
         """The same observation with other values for some arguments; labels come with `images`."""
@@ -364,7 +371,7 @@ class Observation:
             given["labels"] = None
         if {"probabilities", "logits"} & changes.keys():
             given["predictions"] = None
-        return Observation(**(given | changes))
+        return Observation(checked="probabilities" not in changes, **(given | changes))
 
     def require_labels(self, who: str) -> NDArray[np.int64]:
         """The labels (n,); a `UserError` if one is unknown, or if the images have other classes than the model."""
@@ -503,6 +510,16 @@ def _whole(values: Any, name: str) -> NDArray[np.int64]:
     if array.dtype.kind not in "iu":
         raise UserError(f"The {name} are of dtype {array.dtype}; give one whole number an image.")
     return np.asarray(array, dtype=np.int64)
+
+
+def _check_probabilities(values: NDArray[Any]) -> None:
+    """Raise a `UserError` unless all rows are positive and sum to about one."""
+    sums = values.sum(axis=1, dtype=np.float64)
+    if values.size and not (values.min() >= -TOLERANCE and np.abs(sums - 1).max() <= TOLERANCE):  # NaN is false
+        raise UserError(
+            f"The probabilities run from {values.min():.3g} to {values.max():.3g} and rows sum to {sums.min():.3g} to "
+            f"{sums.max():.3g}; every row must sum to 1. Where these are logits, give them as such: logits=..."
+        )
 
 
 def _split(traces: Mapping[Any, Any]) -> tuple[dict[str, NDArray[np.float32]], dict[Trace, NDArray[np.float32]]]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from secondguess.errors import UserError
 
-__all__ = ["Convention", "as_matrix", "detect", "softmax", "to_probabilities"]
+__all__ = ["TOLERANCE", "Convention", "as_matrix", "detect", "softmax", "to_probabilities"]
 
 Convention = Literal["logits", "probabilities"]
 FEW = 64  # numbers

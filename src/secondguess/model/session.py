@@ -82,6 +82,7 @@ class Session:
             },
             images=ArraySource(batch, "NCHW") if needs.images else None,
             class_names=classifier.class_names,
+            checked=True,
         )
 
     def close(self) -> None:

@@ -61,12 +61,15 @@ class CrossReference(Oracle):
             )
         own = operation.predictions
         ballots = np.stack([own, *(_predicted(referee, operation) for referee in self.referees)], axis=1)
-        winner = majority(ballots, len(operation.class_names))
+        names = operation.class_names
+        if not operation.classes_are_known:  # a referee may know classes that the classifier never predicts
+            names = tuple(str(k) for k in range(max(len(names), int(ballots.max()) + 1)))
+        winner = majority(ballots, len(names))
         wrong = np.where(winner < 0, UNDECIDED, np.where(winner == own, RIGHT, WRONG))
         reasons = np.full(len(own), "", dtype=object)
         for row in np.flatnonzero(wrong == WRONG):
             agreeing = int((ballots[row] == winner[row]).sum())
-            reasons[row] = f"{agreeing} of {ballots.shape[1]} models say {operation.class_names[winner[row]]!r}"
+            reasons[row] = f"{agreeing} of {ballots.shape[1]} models say {names[winner[row]]!r}"
         return Verdicts.make(wrong, reasons, np.where(wrong == WRONG, winner, -1))
 
 
@@ -90,6 +93,6 @@ def _predicted(referee: Classifier | str, operation: Observation) -> NDArray[np.
     if given.dtype.kind not in "iu":
         place = {name: number for number, name in enumerate(names)}
         given = np.array([place.get(str(one), -1) for one in given])
-    if given.min() < 0 or given.max() >= len(names):
+    if given.min() < 0 or (operation.classes_are_known and given.max() >= len(names)):
         raise UserError(f"The column {referee!r} holds predictions that are none of the {len(names)} classes.")
     return given.astype(np.int64)

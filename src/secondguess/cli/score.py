@@ -1,0 +1,76 @@
+"""`secondguess score`: how suspicious are predictions of which only arrays are at hand?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from secondguess.cli.groups import grouped
+from secondguess.cli.options import Common
+from secondguess.errors import UserError
+
+if TYPE_CHECKING:
+    from secondguess.results import Result
+
+__all__ = ["score"]
+
+
+@grouped
+def score(
+    *,
+    arrays: Annotated[Path, typer.Argument(help="An .npz file: probabilities, logits or predictions; traces; labels.")],
+    supervisor: Annotated[
+        list[str] | None,
+        typer.Option("--supervisor", help="Who scores, such as dsa or dsa:layers=conv1. May be repeated."),
+    ] = None,
+    oracle: Annotated[
+        str | None, typer.Option("--oracle", help="Who judges instead, such as cross-reference or selfchecker.")
+    ] = None,
+    train: Annotated[
+        Path | None,
+        typer.Option("--train", help="Arrays of training images. [default: those called train_...]"),
+    ] = None,
+    validation: Annotated[
+        Path | None,
+        typer.Option(
+            "--validation", help="For an oracle: of validation images. [default: those called validation_...]"
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Folder for a table (.csv) and the same as JSON.")
+    ] = None,
+    common: Common,
+) -> None:
+    """Score predictions without a model: from activations, probabilities or the predictions of several networks.
+
+    The arrays are described in docs/arrays.md.
+
+    **Examples**
+
+    `secondguess score traces.npz --supervisor dsa --train train.npz`
+
+    `secondguess score probabilities.npz --supervisor entropy --supervisor max-softmax --json`
+
+    `secondguess score predictions.npz --oracle cross-reference --out out/verdicts`
+    """
+    result = _scored(arrays, supervisor, oracle, train, validation)
+    if out is not None:
+        result.save(out)
+    common.show(result)
+
+
+def _scored(
+    arrays: Path, supervisors: list[str] | None, oracle: str | None, train: Path | None, validation: Path | None
+) -> Result:
+    from secondguess.accuracy.oracles import judge_arrays
+    from secondguess.supervisors import score_arrays
+
+    if (supervisors is None) == (oracle is None):
+        raise UserError("Say who scores with --supervisor (secondguess supervisors lists them), or with --oracle.")
+    if oracle is not None:
+        return judge_arrays(arrays, oracle, train=train, validation=validation)
+    if validation is not None:
+        raise UserError("--validation is for oracles; supervisors learn from --train alone.")
+    return score_arrays(arrays, supervisors or [], train=train)

@@ -1,0 +1,130 @@
+"""Scores of bare arrays, without a model: `secondguess score traces.npz --supervisor dsa`.
+
+`secondguess.model.arrays` says how arrays are called in a file.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secondguess._files import make_folder, write_json, write_text
+from secondguess.errors import UserError
+from secondguess.metrics import auroc
+from secondguess.model.arrays import Arrays, load_observation, same_classes
+from secondguess.results import Result
+from secondguess.supervisors.base import Supervisor
+from secondguess.supervisors.registry import make_all
+
+__all__ = ["Scores", "score_arrays"]
+
+
+@dataclass(frozen=True, eq=False)
+class Scores(Result):
+    """How suspicious each of n predictions is, in the eyes of several supervisors.
+
+    Attributes:
+        scores: (n,) by the supervisor's name; larger = more suspicious.
+        predictions: (n,) the predicted classes.
+        labels: (n,) the true classes, -1 where unknown; None where no label is known.
+    """
+
+    scores: Mapping[str, NDArray[np.float64]]
+    predictions: NDArray[np.int64]
+    labels: NDArray[np.int64] | None = None
+
+    def __len__(self) -> int:
+        """The number of predictions n."""
+        return len(self.predictions)
+
+    def auroc(self, name: str) -> float | None:
+        """How well a supervisor tells wrong predictions from right ones; None where both are not known to occur."""
+        if self.labels is None:
+            return None
+        known = self.labels >= 0
+        wrong, scores = self.predictions[known] != self.labels[known], self.scores[name][known]
+        return auroc(scores[~wrong], scores[wrong]) if wrong.any() and not wrong.all() else None
+
+    def summary(self) -> str:
+        """One line for each supervisor: the quartiles of its scores, and how well they tell wrong predictions."""
+        lines = [f"{len(self):,} predictions; larger scores are more suspicious"]
+        wide = max(map(len, self.scores))
+        for name, scores in list(self.scores.items())[:8]:
+            low, middle, high = np.quantile(scores, [0.25, 0.5, 0.75], method="nearest")
+            found = self.auroc(name)
+            told = "" if found is None else f"   AUROC of wrong predictions {found:.3f}"
+            lines.append(f"  {name:<{wide}}  median {middle:.4g}, middle half {low:.4g} to {high:.4g}{told}")
+        if len(self.scores) > 8:
+            lines.append(f"  and {len(self.scores) - 8} more")
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Scores by supervisor (null where infinite), predictions, labels, and AUROCs where labels are known."""
+        return {
+            "images": len(self),
+            "scores": {name: [_number(value) for value in scores] for name, scores in self.scores.items()},
+            "predictions": self.predictions.tolist(),
+            "labels": None if self.labels is None else self.labels.tolist(),
+            "auroc": {name: self.auroc(name) for name in self.scores},
+        }
+
+    def save(self, folder: str | Path) -> Path:
+        """Write `scores.csv`, one row for each prediction, and `scores.json`."""
+        folder = make_folder(folder)
+        text = io.StringIO()
+        table = csv.writer(text, lineterminator="\n")
+        table.writerow(["prediction", *([] if self.labels is None else ["label"]), *self.scores])
+        columns = [self.predictions, *([] if self.labels is None else [self.labels]), *self.scores.values()]
+        table.writerows(zip(*(column.tolist() for column in columns), strict=True))
+        write_text(folder / "scores.csv", text.getvalue())
+        write_json(folder / "scores.json", self.to_dict())
+        return folder
+
+
+def score_arrays(
+    arrays: Arrays, supervisors: str | Iterable[str | Supervisor], *, train: Arrays | None = None
+) -> Scores:
+    """Score predictions of which only arrays are at hand.
+
+    Args:
+        arrays: the path of an `.npz` file, arrays by name, or an observation.
+        supervisors: names, with parameters if need be (`dsa:layers=conv1`), or supervisors, which are left as they are.
+        train: the same for the training images, which most supervisors learn from; by default the arrays whose names
+            begin with `train_`.
+    """
+    seen = load_observation(arrays)
+    if seen is None:
+        raise UserError("No arrays were given; give the path of an .npz file, or arrays by name.")
+    learnt = load_observation(arrays, "train") if train is None else load_observation(train)
+    if learnt is not None:
+        learnt, seen = same_classes(learnt, seen)
+    found: dict[str, NDArray[np.float64]] = {}
+    for one in make_all(supervisors):
+        if one.name in found:
+            raise UserError(f"Two supervisors are called {one.name!r}; score them one after the other.")
+        found[one.name] = _fitted(one, learnt).score(seen)
+    if not found:
+        raise UserError("No supervisor was named; secondguess supervisors lists them.")
+    return Scores(found, seen.predictions, seen.labels)
+
+
+def _fitted(supervisor: Supervisor, learnt: Any) -> Supervisor:
+    if not supervisor.requires_fit or (learnt is None and supervisor.is_fitted):
+        return supervisor
+    if learnt is None:
+        raise UserError(
+            f"The supervisor {supervisor.name!r} learns from training images; give their arrays in a file of their own "
+            "(train=, --train), or in the same file with train_ before their names."
+        )
+    return supervisor.clone().fit(learnt)
+
+
+def _number(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
