@@ -26,6 +26,7 @@ from secondguess.accuracy.oracles.icos import InputRules, Partition
 from secondguess.errors import UserError
 from secondguess.metrics import wilson
 from secondguess.model.observation import Observation
+from secondguess.model.outputs import softmax
 
 
 class Doubter(Oracle):
@@ -79,7 +80,7 @@ def test_what_cannot_be_estimated_says_so(estimator: Estimator, world) -> None:
     with pytest.raises(UserError, match="50 of the 50 in 'images' are unknown"):
         estimator.fit(unknown)
     fewer = Observation(
-        validation.probabilities[:, :4],
+        softmax(np.log(validation.probabilities[:, :4])),
         images=replace(validation.images, labels=validation.labels % 4, class_names=tuple("0123")),
     )
     with pytest.raises(UserError, match="fitted on 6 classes, but this observation has 4"):

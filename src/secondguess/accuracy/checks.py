@@ -116,7 +116,8 @@ def check_refusals(kit: _Kit) -> None:
     images = kit.validation.require_images("The check")
     unknown = kit.validation.replace(images=replace(images, labels=np.full(len(images), -1)))
     refuses(lambda: kit.given.clone().fit(unknown, kit.training), "fitting without labels")
-    fewer = Observation(kit.operation.probabilities[:, :-1])
+    some = kit.operation.probabilities[:, :-1]
+    fewer = Observation(some / some.sum(axis=1, keepdims=True))
     refuses(lambda: kit.fitted.estimate(fewer), "an observation with fewer classes")
 
 

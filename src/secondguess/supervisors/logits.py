@@ -60,7 +60,7 @@ def max_logit(logits: Logits) -> NDArray[np.float64]:
     return -np.asarray(logits, dtype=np.float64).max(axis=1)
 
 
-def warn_of_log_probabilities(logits: Logits, name: str, *, stacklevel: int = 4) -> bool:
+def warn_of_log_probabilities(logits: Logits, name: str, *, stacklevel: int = 5) -> bool:
     """Warn, on behalf of a supervisor, if all rows of logits (n, K) are logarithms of probabilities.
 
     A single row is not judged: real logits may be such by chance.
