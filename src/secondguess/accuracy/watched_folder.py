@@ -82,8 +82,8 @@ class WatchedFolder:
         seen: dict[File, NDArray[np.float64]] = {}
         if new:
             images = self._images(new)
-            told = Titled(progress, "Looking at new images")
-            probabilities = self._classifier.observe(images, progress=told).probabilities
+            titled = Titled(progress, "Looking at new images")
+            probabilities = self._classifier.observe(images, progress=titled).probabilities
             seen = dict(zip(new, probabilities, strict=True))
         self._seen = {file: row for file, row in self._seen.items() if file not in gone} | seen
         return bool(new or gone)

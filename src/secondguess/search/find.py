@@ -224,10 +224,10 @@ def _scored(
             with progress.task(f"Fitting {one.name}", 1) as advance:
                 one.fit(seen, training.labels)
                 advance(1, 1)
-    told = Titled(progress, f"Scoring {pool.images.name}")
+    titled = Titled(progress, f"Scoring {pool.images.name}")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The model had no usable answer")  # counted at the first observation
-        found = Pool.of(classifier, pool.images, supervisors=asked, features=pool.features, seed=seed, progress=told)
+        found = Pool.of(classifier, pool.images, supervisors=asked, features=pool.features, seed=seed, progress=titled)
     return replace(pool, scores=found.scores)
 
 

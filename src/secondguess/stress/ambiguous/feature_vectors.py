@@ -64,8 +64,8 @@ def features(
             raise UserError(f"There is no extractor {extractor!r}; there is 'classifier' and 'inception'.")
     if isinstance(extractor, Classifier):
         trace = Trace(PENULTIMATE, "flatten")
-        told = Titled(progress or Silent(), "Extracting features")
-        seen = extractor.observe(images, Needs(traces=frozenset({trace})), progress=told)
+        titled = Titled(progress or Silent(), "Extracting features")
+        seen = extractor.observe(images, Needs(traces=frozenset({trace})), progress=titled)
         return np.asarray(seen.traces[trace], dtype=np.float64)
     rows = [np.asarray(extractor(part), dtype=np.float64) for part, _ in images.batches(BLOCK)]
     if any(part.ndim != 2 for part in rows) or sum(map(len, rows)) != len(images):
