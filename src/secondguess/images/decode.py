@@ -9,6 +9,7 @@ program.
 from __future__ import annotations
 
 import io
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -101,12 +102,20 @@ def _encoded(cell: Any, name: str) -> Path | bytes | None:
 @contextmanager
 def _opened(file: Path | bytes, name: str) -> Iterator[Image.Image]:
     """Open an image; any error raised before the block ends becomes a `BadImage`."""
-    given = io.BytesIO(file) if isinstance(file, bytes) else file
-    with _reported(name), Image.open(given, formats=FORMATS) as image:
+    with _reported(name), Image.open(_readable(file), formats=FORMATS) as image:
         limit = Image.MAX_IMAGE_PIXELS
         if limit is not None and image.width * image.height > limit:
             raise Image.DecompressionBombError(f"{image.width}x{image.height} pixels")
         yield image
+
+
+def _readable(file: Path | bytes) -> Path | io.BytesIO:
+    """What Pillow opens; never a pipe or a device, which could keep it waiting for ever."""
+    if isinstance(file, bytes):
+        return io.BytesIO(file)
+    if not stat.S_ISREG(file.stat().st_mode):
+        raise ValueError("it is no file")
+    return file
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,18 +12,19 @@ from secondguess.images.dataset import canonical_split
 from secondguess.images.decode import EXTENSIONS
 from secondguess.images.encoded import FileSource, Options, choose_shape, evenly, without_bad
 from secondguess.images.image_set import ImageSet
+from secondguess.images.listing import Found, find_files
 
 __all__ = ["read_folder"]
 
 
 @dataclass(frozen=True)
 class Listing:
-    """The image files of one split in a fixed order with their labels, and the number of other files."""
+    """The image files of one split in a fixed order with their labels, and a sentence for each kind left out."""
 
     files: tuple[Path, ...]
     labels: tuple[int, ...]
     class_names: tuple[str, ...]
-    others: int
+    notes: tuple[str, ...]
 
 
 def read_folder(root: Path, options: Options) -> dict[str, ImageSet]:
@@ -32,7 +32,8 @@ def read_folder(root: Path, options: Options) -> dict[str, ImageSet]:
 
     `root/train/cat/1.png` has splits and classes, `root/cat/1.png` classes, `root/1.png` neither. Folders
     called train, val, test (or training, validation, ...) are splits unless they lie beside other folders of
-    images: then they are classes. Hidden files and files that are not images are ignored.
+    images: then they are classes. Hidden files and files that are not images are ignored. Links are followed, and an
+    image that several paths lead to counts once in its split.
     """
     listings = {key: _list_split(folder) for key, folder in _split_folders(root).items()}
     inspected = (
@@ -52,15 +53,13 @@ def _image_set(
     notes: tuple[str, ...],
     options: Options,
 ) -> ImageSet:
-    if listing.others:
-        notes = (*notes, f"{listing.others} files that are not {', '.join(EXTENSIONS)} images were ignored.")
     image_set = ImageSet(
         images=FileSource(listing.files, shape, options.resize),
         labels=np.array(listing.labels, dtype=np.int64),
         class_names=listing.class_names,
         name=root.name if split == "all" else f"{root.name}/{split}",
         ids=tuple(file.relative_to(root).as_posix() for file in listing.files),
-        notes=notes,
+        notes=(*notes, *listing.notes),
     )
     return without_bad(image_set) if options.skip_bad else image_set
 
@@ -69,8 +68,7 @@ def _split_folders(root: Path) -> dict[str, Path]:
     """The folder of each split, or {"all": root}."""
     folders = _subfolders(root)
     splits = [folder for folder in folders if canonical_split(folder.name)]
-    classes = [folder for folder in folders if not canonical_split(folder.name) and _walk(folder)[0]]
-    if not splits or classes:
+    if not splits or (len(splits) < len(folders) and _has_classes(root)):
         return {"all": root}
     found: dict[str, Path] = {}
     for folder in splits:
@@ -81,47 +79,57 @@ def _split_folders(root: Path) -> dict[str, Path]:
     return found
 
 
+def _has_classes(root: Path) -> bool:
+    """Whether images lie in folders that are not called like splits."""
+    insides = (file.relative_to(root).parts for file in find_files(root).images)
+    return any(len(inside) > 1 and not canonical_split(inside[0]) for inside in insides)
+
+
 def _list_split(folder: Path) -> Listing:
-    loose, others = _walk(folder, deep=False)
-    found = {child: _walk(child) for child in _subfolders(folder)}
-    others += sum(count for _, count in found.values())
-    if not any(images for images, _ in found.values()):
+    folders, found = _subfolders(folder), find_files(folder)
+    repeated = set(found.repeated)
+    classes: dict[Path, list[Path]] = {child: [] for child in folders if child not in repeated}
+    loose: list[Path] = []
+    for file in found.images:
+        inside = file.relative_to(folder).parts
+        if len(inside) == 1:
+            loose.append(file)
+        elif folder / inside[0] in classes:  # a folder that has come since then is not looked at
+            classes[folder / inside[0]].append(file)
+    notes = _notes(found, folder)
+    if not any(classes.values()):
         if not loose:
-            raise UserError(f"There is no image ({', '.join(EXTENSIONS)}) in the folder {folder}.")
-        return Listing(tuple(loose), (-1,) * len(loose), (), others)
+            raise UserError(" ".join([f"There is no image ({', '.join(EXTENSIONS)}) in the folder {folder}.", *notes]))
+        return Listing(tuple(loose), (-1,) * len(loose), (), notes)
     if loose:
         raise UserError(
             f"The folder {folder} holds both images (such as {loose[0].name}) and class folders (such as "
-            f"{next(iter(found)).name}); move the images into class folders."
+            f"{next(iter(classes)).name}); move the images into class folders."
         )
-    for child, (images, _) in found.items():
+    for child, images in classes.items():
         if not images:
             raise UserError(f"The class folder {child} holds no image ({', '.join(EXTENSIONS)}); fill it or remove it.")
     return Listing(
-        files=tuple(file for images, _ in found.values() for file in images),
-        labels=tuple(label for label, (images, _) in enumerate(found.values()) for _ in images),
-        class_names=tuple(child.name for child in found),
-        others=others,
+        files=tuple(file for images in classes.values() for file in images),
+        labels=tuple(label for label, images in enumerate(classes.values()) for _ in images),
+        class_names=tuple(child.name for child in classes),
+        notes=notes,
     )
+
+
+def _notes(found: Found, folder: Path) -> tuple[str, ...]:
+    """One sentence for each kind of thing that was left out."""
+    notes = []
+    if found.others:
+        notes.append(f"{found.others} files that are not {', '.join(EXTENSIONS)} images were ignored.")
+    if found.repeated:
+        first = found.repeated[0].relative_to(folder)
+        notes.append(f"{len(found.repeated)} links to what is counted already were left out (such as {first}).")
+    if found.odd:
+        first = found.odd[0].relative_to(folder)
+        notes.append(f"{len(found.odd)} things named like images that are no files were left out (such as {first}).")
+    return tuple(notes)
 
 
 def _subfolders(folder: Path) -> list[Path]:
     return sorted(child for child in folder.iterdir() if child.is_dir() and not child.name.startswith("."))
-
-
-def _walk(folder: Path, *, deep: bool = True) -> tuple[list[Path], int]:
-    """The images in a folder (and below it) in sorted order, and the number of other files; none hidden."""
-    images: list[Path] = []
-    others = 0
-    for where, folders, names in os.walk(folder, followlinks=True, onerror=_raise):
-        folders[:] = [name for name in folders if deep and not name.startswith(".")]
-        for name in names:
-            if name.lower().endswith(EXTENSIONS) and not name.startswith("."):
-                images.append(Path(where, name))
-            elif not name.startswith("."):
-                others += 1
-    return sorted(images, key=Path.as_posix), others
-
-
-def _raise(error: OSError) -> None:
-    raise error

@@ -29,7 +29,7 @@ UNSIGNED_BYTE = 0x08
 
 def has_idx(folder: Path) -> bool:
     """Whether a folder holds IDX files."""
-    return any(NAME.match(file.name) for file in folder.iterdir())
+    return any(NAME.match(file.name) and file.is_file() for file in folder.iterdir())
 
 
 def read_idx(folder: Path) -> dict[str, ImageSet]:
@@ -37,7 +37,7 @@ def read_idx(folder: Path) -> dict[str, ImageSet]:
     found: dict[tuple[str, str], Path] = {}
     for file in sorted(folder.iterdir(), reverse=True):  # in this order a plain file replaces its gzipped copy
         match = NAME.match(file.name)
-        if match:
+        if match and file.is_file():  # a pipe could keep us waiting for ever
             key = (SPLITS[match[1].lower()], match[2].lower())
             other = found.setdefault(key, file)
             if other.name.removesuffix(".gz") != file.name.removesuffix(".gz"):

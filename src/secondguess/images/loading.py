@@ -133,6 +133,8 @@ def _read_path(path: Path, options: Options) -> dict[str, ImageSet]:
             if has_idx(path):
                 return read_idx(path)
             return read_parquet(path, options) if has_parquet(path) else read_folder(path, options)
+        if not path.is_file():  # a pipe or a device could keep us waiting for ever
+            raise UserError(f"{path} is neither a file nor a folder; give {KINDS}.")
         if path.suffix.lower() == ".npz":
             return read_npz(path)
         if path.suffix.lower() == ".parquet":

@@ -138,7 +138,10 @@ def _guarded(path: Path, action: Any) -> Any:
 
 
 def _files(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*.parquet")) or sorted((folder / "data").glob("*.parquet"))
+    def within(place: Path) -> list[Path]:  # a pipe could keep us waiting for ever
+        return sorted(file for file in place.glob("*.parquet") if file.is_file())
+
+    return within(folder) or within(folder / "data")
 
 
 def _features(schema: Any) -> Mapping[str, Any]:
