@@ -24,7 +24,8 @@ from secondguess.guard.thresholds import conformal_p_values
 from secondguess.images import ImageSet, load
 from secondguess.metrics import hubris
 from secondguess.model.classifier import Classifier
-from secondguess.model.observation import Needs, Observation, Trace
+from secondguess.model.needs import Needs, Trace
+from secondguess.model.observation import Observation
 from secondguess.search import Distances, Pool, measure_distances
 from secondguess.search import make as make_search
 from secondguess.stress import Corrupted

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from secondguess.images import Dataset, ImageSet, load, load_images
     from secondguess.labelling import ErrorSearch, find_errors
     from secondguess.model.classifier import Classifier
-    from secondguess.model.observation import Needs, Observation, Trace
+    from secondguess.model.needs import Needs, Trace
+    from secondguess.model.observation import Observation
     from secondguess.stress import StressSet
     from secondguess.supervisors import Supervisor, check_supervisor
     from secondguess.training import train, train_fleet

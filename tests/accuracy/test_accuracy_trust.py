@@ -22,7 +22,7 @@ from secondguess.accuracy.trust import _joined, swapped
 from secondguess.errors import UserError
 from secondguess.images import ImageSet, load
 from secondguess.model.classifier import Classifier
-from secondguess.model.observation import Needs
+from secondguess.model.needs import Needs
 
 
 def _half(labels: np.ndarray) -> np.ndarray:

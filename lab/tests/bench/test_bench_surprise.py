@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from secondguess.errors import UserError
-from secondguess.model.observation import Trace
+from secondguess.model.needs import Trace
 from secondguess.progress import Lines
 from secondguess_lab.bench import surprise
 from secondguess_lab.bench._memory import peak_memory

@@ -13,7 +13,8 @@ from PIL import Image
 from secondguess.engine import TaskData
 from secondguess.errors import UserError
 from secondguess.images import Dataset, ImageSet, load
-from secondguess.model.observation import Needs, Observation
+from secondguess.model.needs import Needs
+from secondguess.model.observation import Observation
 from secondguess.search import Distances, Pool, simulate
 from secondguess_lab.studies import get, make_plan, recorded
 from secondguess_lab.studies.papers import search as papers

@@ -25,7 +25,8 @@ from secondguess.accuracy.oracles import Oracle, Verdicts, make
 from secondguess.accuracy.oracles.cross_reference import CrossReference
 from secondguess.accuracy.registry import register
 from secondguess.errors import UserError
-from secondguess.model.observation import Needs, Observation
+from secondguess.model.needs import Needs
+from secondguess.model.observation import Observation
 
 __all__ = ["OraclePasses", "cross_judged", "rogan_gladen"]
 

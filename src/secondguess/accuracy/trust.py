@@ -31,7 +31,8 @@ from numpy.typing import NDArray
 
 from secondguess.accuracy.base import Estimator, Trial
 from secondguess.errors import UserError
-from secondguess.model.observation import Needs, Observation
+from secondguess.model.needs import Needs
+from secondguess.model.observation import Observation
 
 if TYPE_CHECKING:
     from secondguess.images import ImageSet

@@ -25,7 +25,8 @@ from secondguess.errors import UserError
 from secondguess.images import ImageSet
 from secondguess.metrics import Interval
 from secondguess.model.classifier import Classifier
-from secondguess.model.observation import Needs, Observation
+from secondguess.model.needs import Needs
+from secondguess.model.observation import Observation
 from secondguess.progress import Progress, Silent, Titled
 from secondguess.stress import StressSet
 from secondguess.supervisors import Supervisor

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from secondguess.images import ImageSet
 from secondguess.model.classifier import Classifier
-from secondguess.model.observation import Needs
+from secondguess.model.needs import Needs
 
 __all__ = ["Cost", "Stopwatch"]
 

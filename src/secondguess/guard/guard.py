@@ -36,7 +36,8 @@ from secondguess.supervisors import Supervisor, SupervisorSet, make_all
 
 if TYPE_CHECKING:
     from secondguess.images import ImageSet
-    from secondguess.model.observation import Needs, Observation
+    from secondguess.model.needs import Needs
+    from secondguess.model.observation import Observation
     from secondguess.model.session import Session
 
 __all__ = ["Guard"]

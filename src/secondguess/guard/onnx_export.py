@@ -23,7 +23,7 @@ from secondguess._files import atomic_path, make_folder, write_bytes, write_json
 from secondguess.errors import UserError, require
 from secondguess.guard.artefact import decision_arrays, store_arrays
 from secondguess.guard.runtime import FORMAT
-from secondguess.model.observation import Trace
+from secondguess.model.needs import Trace
 from secondguess.supervisors import Supervisor, SupervisorSet, get, names
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from secondguess.model.observation import Trace
+from secondguess.model.needs import Trace
 from secondguess.supervisors import make, make_all
 from secondguess.supervisors.base import Supervisor
 

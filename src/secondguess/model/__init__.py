@@ -5,7 +5,8 @@ from secondguess.model.classifier import Classifier
 from secondguess.model.convert import Conversion, convert_checkpoint
 from secondguess.model.describe import describe_model
 from secondguess.model.description import Description
-from secondguess.model.observation import PENULTIMATE, Needs, Observation, Trace
+from secondguess.model.needs import PENULTIMATE, Needs, Trace
+from secondguess.model.observation import Observation
 from secondguess.model.session import Session
 
 __all__ = [

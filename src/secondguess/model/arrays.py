@@ -24,7 +24,8 @@ from typing import Any
 
 from secondguess.errors import UserError
 from secondguess.images.npz import read_arrays
-from secondguess.model.observation import PENULTIMATE, Observation
+from secondguess.model.needs import PENULTIMATE
+from secondguess.model.observation import Observation
 
 __all__ = ["PARTS", "Arrays", "load_observation", "same_classes"]
 

@@ -21,7 +21,8 @@ from secondguess.model.backends.base import digest
 from secondguess.model.cache import Cache
 from secondguess.model.description import Description
 from secondguess.model.description_fields import OutputKind
-from secondguess.model.observation import PENULTIMATE, Needs, Observation, Trace
+from secondguess.model.needs import PENULTIMATE, Needs, Trace
+from secondguess.model.observation import Observation
 from secondguess.model.outputs import Convention, as_matrix, detect, to_probabilities
 from secondguess.model.recording import Item, Sinks, sample_chunk
 from secondguess.progress import Advance, Progress, Silent

@@ -8,7 +8,8 @@ from dataclasses import asdict
 from secondguess.contracts.learner import Learner
 from secondguess.contracts.saving import Writable
 from secondguess.errors import UserError
-from secondguess.model.observation import Needs, Observation, Trace
+from secondguess.model.needs import Needs, Trace
+from secondguess.model.observation import Observation
 
 __all__ = ["TRACE", "Observer"]
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from secondguess.errors import UserError
 from secondguess.model.cache import Cache, Draft
-from secondguess.model.observation import Trace
+from secondguess.model.needs import Trace
 
 __all__ = ["Item", "Sinks", "sample_chunk"]
 

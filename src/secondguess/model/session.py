@@ -20,7 +20,8 @@ from secondguess.errors import UserError
 from secondguess.images.batches import as_batch
 from secondguess.images.fitting import check_resize
 from secondguess.images.sources import ArraySource
-from secondguess.model.observation import Needs, Observation, Trace
+from secondguess.model.needs import Needs, Trace
+from secondguess.model.observation import Observation
 
 if TYPE_CHECKING:
     from secondguess.model.backends.base import Recorder

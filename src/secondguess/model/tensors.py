@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from secondguess.model.observation import GRID_WIDTH, Trace
+from secondguess.model.needs import GRID_WIDTH, Trace
 
 __all__ = ["read_output", "reduce_trace"]
 

@@ -214,7 +214,7 @@ def _scored(
     seed: int,
     progress: Progress,
 ) -> Pool:
-    from secondguess.model.observation import Needs
+    from secondguess.model.needs import Needs
 
     if training is not None:
         learners = [one for one in asked if one.requires_fit and not one.is_fitted]

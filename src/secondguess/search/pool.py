@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from secondguess.errors import UserError
-from secondguess.model.observation import PENULTIMATE, Needs, Observation, Trace
+from secondguess.model.needs import PENULTIMATE, Needs, Trace
+from secondguess.model.observation import Observation
 from secondguess.progress import Progress
 from secondguess.search._observing import observe_answered
 

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from secondguess.contracts.kit import Kit, check_name, check_parameters, refuses, require, run_checks
 from secondguess.errors import UserError
-from secondguess.model.observation import Needs, Observation
+from secondguess.model.needs import Needs
+from secondguess.model.observation import Observation
 from secondguess.supervisors.base import Supervisor
 
 __all__ = ["check_supervisor", "example_observation"]

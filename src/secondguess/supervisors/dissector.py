@@ -35,7 +35,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.errors import UserError
-from secondguess.model.observation import Needs, Observation, Trace
+from secondguess.model.needs import Needs, Trace
+from secondguess.model.observation import Observation
 from secondguess.supervisors._submodels import SubmodelRecipe, class_logits, train_submodel
 from secondguess.supervisors._traces import Layers
 from secondguess.supervisors.base import Supervisor

@@ -24,7 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.errors import UserError
-from secondguess.model.observation import Needs, Observation
+from secondguess.model.needs import Needs
+from secondguess.model.observation import Observation
 from secondguess.supervisors._sampling_scores import (
     mean_softmax,
     mutual_information,

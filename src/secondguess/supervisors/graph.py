@@ -23,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from secondguess.model.observation import Trace
+from secondguess.model.needs import Trace
 
 if TYPE_CHECKING:
     from secondguess.model.observation import Observation

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.errors import UserError
-from secondguess.model.observation import Needs, Observation, Trace
+from secondguess.model.needs import Needs, Trace
+from secondguess.model.observation import Observation
 from secondguess.supervisors.base import Supervisor
 
 __all__ = ["SupervisorSet"]

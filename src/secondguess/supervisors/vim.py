@@ -27,7 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.errors import UserError
-from secondguess.model.observation import Needs, Observation
+from secondguess.model.needs import Needs
+from secondguess.model.observation import Observation
 from secondguess.supervisors._traces import Layers, TraceSupervisor, finite_rows
 from secondguess.supervisors.logits import energy, warn_of_log_probabilities
 from secondguess.supervisors.registry import register

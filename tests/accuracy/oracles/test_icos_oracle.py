@@ -12,7 +12,8 @@ from sklearn.tree import DecisionTreeClassifier
 from secondguess.accuracy.oracles import Oracle
 from secondguess.accuracy.oracles.icos import CRITERIA, Icos, InputRules
 from secondguess.errors import UserError
-from secondguess.model.observation import Observation, Trace
+from secondguess.model.needs import Trace
+from secondguess.model.observation import Observation
 
 Sets = tuple[Observation, Observation, Observation]
 

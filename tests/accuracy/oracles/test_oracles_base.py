@@ -15,7 +15,8 @@ from secondguess.accuracy.oracles.icos import InputRules, Partition
 from secondguess.errors import UserError
 from secondguess.images import ImageSet
 from secondguess.model.classifier import Classifier
-from secondguess.model.observation import Needs, Observation, Trace
+from secondguess.model.needs import Needs, Trace
+from secondguess.model.observation import Observation
 
 Make = Callable[..., Observation]
 

@@ -11,7 +11,8 @@ from secondguess.accuracy.oracles.checks import CHECKS, labelled_observation
 from secondguess.accuracy.oracles.cross_reference import CrossReference
 from secondguess.accuracy.oracles.icos import CRITERIA, Icos, InputRules, Partition
 from secondguess.errors import UserError
-from secondguess.model.observation import Needs, Observation, Trace
+from secondguess.model.needs import Needs, Trace
+from secondguess.model.observation import Observation
 
 HALVES = InputRules(
     [Partition("low", [0, 1], column="partition"), Partition("high", ["2", "3"], column="partition")],

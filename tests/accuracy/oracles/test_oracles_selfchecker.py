@@ -12,7 +12,8 @@ from secondguess.accuracy.oracles.checks import check_oracle
 from secondguess.accuracy.oracles.selfchecker import SelfChecker, best_alarm_layers, plurality, subsets
 from secondguess.errors import UserError
 from secondguess.images import ImageSet
-from secondguess.model.observation import Observation, Trace
+from secondguess.model.needs import Trace
+from secondguess.model.observation import Observation
 from secondguess.model.outputs import softmax
 
 LAYERS = ["one", "two", "three"]

@@ -36,7 +36,7 @@ def run(
     from secondguess._device import pick_device
     from secondguess.images import ImageSet
     from secondguess.model.classifier import Classifier
-    from secondguess.model.observation import Needs, Trace
+    from secondguess.model.needs import Needs, Trace
 
     target = pick_device(device)
     model = zoo.make(ARCHITECTURE, input_shape=SHAPE, seed=0).eval().to(target)

@@ -33,7 +33,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.errors import MissingExtra, UserError, require
-from secondguess.model.observation import Observation, Trace
+from secondguess.model.needs import Trace
+from secondguess.model.observation import Observation
 from secondguess.progress import Advance, Progress, Silent
 from secondguess_lab.bench._memory import peak_memory
 

@@ -25,7 +25,8 @@ from secondguess.accuracy.oracles.base import UNDECIDED, Oracle, Verdicts
 from secondguess.contracts.kit import Kit, check_name, check_parameters, refuses, require, run_checks
 from secondguess.errors import UserError
 from secondguess.images.image_set import ImageSet
-from secondguess.model.observation import Needs, Observation
+from secondguess.model.needs import Needs
+from secondguess.model.observation import Observation
 from secondguess.supervisors.checks import example_observation
 
 __all__ = ["check_oracle", "labelled_observation"]

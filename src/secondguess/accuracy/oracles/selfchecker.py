@@ -34,7 +34,8 @@ from numpy.typing import NDArray
 from secondguess.accuracy.oracles.base import RIGHT, WRONG, Oracle, Verdicts
 from secondguess.accuracy.oracles.registry import register
 from secondguess.errors import UserError
-from secondguess.model.observation import Needs, Observation, Trace
+from secondguess.model.needs import Needs, Trace
+from secondguess.model.observation import Observation
 
 if TYPE_CHECKING:
     from secondguess.supervisors.surprise._density import Density

@@ -25,7 +25,8 @@ from secondguess.audits.findings import Findings, NotApplicable, Number
 from secondguess.audits.sections.registry import Section, register
 from secondguess.metrics import Interval, wilson
 from secondguess.metrics.verdict_confusion import VerdictConfusion, verdict_confusion
-from secondguess.model.observation import Needs, Observation
+from secondguess.model.needs import Needs
+from secondguess.model.observation import Observation
 from secondguess.report import data_uri
 
 BASELINES = ("validation_accuracy", "average_confidence")

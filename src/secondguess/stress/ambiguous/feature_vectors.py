@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from secondguess.errors import UserError, require
 from secondguess.images import ImageSet
 from secondguess.model.classifier import Classifier
-from secondguess.model.observation import PENULTIMATE, Needs, Trace
+from secondguess.model.needs import PENULTIMATE, Needs, Trace
 from secondguess.progress import Progress, Silent, Titled
 
 __all__ = ["features", "train_extractor"]

@@ -30,7 +30,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.errors import UserError
-from secondguess.model.observation import Observation, Trace
+from secondguess.model.needs import Trace
+from secondguess.model.observation import Observation
 from secondguess.supervisors._traces import Layers, TraceSupervisor, side_by_side
 from secondguess.supervisors.registry import register
 from secondguess.supervisors.surprise._classes import by_group, class_rows, one_of, same_width

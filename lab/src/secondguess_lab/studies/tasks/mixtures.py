@@ -46,7 +46,8 @@ from secondguess.guard.verdicts import OF_STRESS
 from secondguess.images import ImageSet
 from secondguess.images.fitting import conform
 from secondguess.model.classifier import Classifier
-from secondguess.model.observation import Needs, Observation
+from secondguess.model.needs import Needs
+from secondguess.model.observation import Observation
 from secondguess.stress import Adversarial, Corrupted
 from secondguess.stress.corruptions import FASHION_MNIST_C, MNIST_C
 from secondguess.supervisors import Supervisor, SupervisorSet, make_all

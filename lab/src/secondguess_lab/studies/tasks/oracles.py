@@ -27,7 +27,8 @@ from secondguess.accuracy.oracles.selfchecker import SelfChecker
 from secondguess.engine import TaskData
 from secondguess.images import Dataset, ImageSet
 from secondguess.model.classifier import Classifier
-from secondguess.model.observation import Needs, Observation, Trace
+from secondguess.model.needs import Needs, Trace
+from secondguess.model.observation import Observation
 from secondguess.training import train
 from secondguess_lab.studies.tasks.opening import joined, opened, training_images
 

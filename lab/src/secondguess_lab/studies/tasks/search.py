@@ -27,7 +27,7 @@ from secondguess.engine import TaskData
 from secondguess.errors import UserError
 from secondguess.images import Dataset, ImageSet
 from secondguess.model.classifier import Classifier
-from secondguess.model.observation import Needs
+from secondguess.model.needs import Needs
 from secondguess.search import Distances, Pool, SearchStudy, measure_distances, simulate
 from secondguess.search.adversarial_distance import residuals
 from secondguess.search.pool import MIN_CONFIDENCE

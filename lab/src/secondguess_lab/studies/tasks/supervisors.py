@@ -21,7 +21,8 @@ from secondguess.images import ImageSet
 from secondguess.images.fitting import conform
 from secondguess.metrics import auroc
 from secondguess.model.classifier import Classifier
-from secondguess.model.observation import Needs, Observation
+from secondguess.model.needs import Needs
+from secondguess.model.observation import Observation
 from secondguess.stress import Adversarial, Corrupted
 from secondguess.stress.corrupted import Mix
 from secondguess.supervisors import Supervisor, make_all

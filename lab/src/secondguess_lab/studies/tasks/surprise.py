@@ -20,7 +20,8 @@ from secondguess._device import pick_device
 from secondguess.engine import TaskData
 from secondguess.images import Dataset, ImageSet
 from secondguess.model.classifier import Classifier
-from secondguess.model.observation import Needs, Observation, Trace
+from secondguess.model.needs import Needs, Trace
+from secondguess.model.observation import Observation
 from secondguess.stress import Corrupted
 from secondguess.supervisors import Supervisor
 from secondguess.supervisors.surprise.dsa import DSA

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.errors import UserError
-from secondguess.model.observation import Observation, Trace
+from secondguess.model.needs import Trace
+from secondguess.model.observation import Observation
 
 __all__ = ["Features", "cell_for", "cell_means", "feature_matrix", "feature_name", "grid_of"]
 

@@ -27,7 +27,8 @@ from secondguess.accuracy.oracles.icos.input_rules import InputRules
 from secondguess.accuracy.oracles.icos.pixel_rules import PixelRule, PixelRules, choose_support, grow
 from secondguess.accuracy.oracles.registry import register
 from secondguess.errors import UserError
-from secondguess.model.observation import Needs, Observation, Trace
+from secondguess.model.needs import Needs, Trace
+from secondguess.model.observation import Observation
 
 __all__ = ["Contribution", "Icos", "Violations"]
 
