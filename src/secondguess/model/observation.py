@@ -1,7 +1,6 @@
 """What is seen when a classifier looks at a set of images, together with what is known about the images.
 
-An observation is made in one pass, or of arrays that were recorded elsewhere. What is to be seen is asked for in `Needs`,
-see `secondguess.model.needs`.
+An observation is made in one pass, or of arrays that were recorded elsewhere. `Needs` says what is to be seen.
 """
 
 from __future__ import annotations
