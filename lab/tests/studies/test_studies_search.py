@@ -197,7 +197,8 @@ def test_the_spread_of_a_cell_is_that_over_the_networks(results):
 
 def test_a_record_of_another_kind_is_said(results):
     (results / "search" / "mnist.json").write_text(json.dumps({"rows": [{"critical": "cat"}]}))
-    with pytest.raises(UserError, match=r"mnist\.json is no record that lab/experiments/search_pools\.py wrote \(KeyError"):
+    message = r"mnist\.json is no record that lab/experiments/search_pools\.py wrote \(KeyError"
+    with pytest.raises(UserError, match=message):
         recorded(get("search-figure5"), results)
 
 
