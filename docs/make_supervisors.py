@@ -7,7 +7,7 @@ import json
 import sys
 from itertools import groupby
 from pathlib import Path
-from statistics import mean
+from statistics import mean, stdev
 
 from secondguess.supervisors import get, names
 from secondguess.supervisors.registry import family
@@ -24,6 +24,14 @@ HEADINGS = {
     "autoencoder": "Autoencoder",
     "baseline": "Baselines from out-of-distribution detection",
 }
+VARIANTS = (  # of surprise adequacy, by the beginning of their names in the record
+    "dsa, uniform",
+    "dsa, stratified",
+    "dsa, unsurprising_first",
+    "dsa, epsilon_free",
+    "lsa, uniform",
+    "lsa, bandwidth",
+)
 # Table 2 of Weiss, Garcia Gomez and Tonella (2023): MNIST, then Fashion-MNIST; means over four architectures. None: not
 # published.
 PAPER = {
@@ -77,26 +85,27 @@ def _cell(ours: dict[str, float], published: float | None) -> str:
 
 def surprise() -> list[str]:
     """Table 1 of the surprise paper, and what sampling and bandwidth change, on the models that have both."""
-    record = json.loads((ROOT / "results" / "surprise" / "mnist.json").read_text(encoding="utf-8"))
+    auroc = json.loads((ROOT / "results" / "surprise" / "models.json").read_text(encoding="utf-8"))["auroc"]
     lines = ["| AUROC | models | FGSM (paper) | MNIST-C (paper) |\n", "|---|---|---|---|\n"]
     for method, published in (("dsa", (0.971, 0.835)), ("lsa", (0.924, 0.779))):
-        row = record["mean"][method]
+        row = auroc[method]
         cells = [
-            f"{row[key]['mean']:.3f} ± {row[key]['std']:.3f} ({value})"
+            f"{mean(row[key]):.3f} ± {stdev(row[key]):.3f} ({value})"
             for key, value in zip(("fgsm", "mnist_c"), published, strict=True)
         ]
         lines.append(f"| {method} | {row['models']} | {cells[0]} | {cells[1]} |\n")
     lines += ["\n| change against all traces, Scott's bandwidth | models | FGSM | MNIST-C |\n", "|---|---|---|---|\n"]
-    whole = {(row["method"], row["model"]): row for row in record["rows"] if row["method"] in ("dsa", "lsa")}
-    for method in record["mean"]:
-        kind, _, variant = method.partition(", ")
-        if variant:
-            mine = [row for row in record["rows"] if row["method"] == method]
-            cells = [
-                f"{mean(row[key] - whole[kind, row['model']][key] for row in mine):+.3f}" for key in ("fgsm", "mnist_c")
-            ]
-            lines.append(f"| {method} | {len(mine)} | {cells[0]} | {cells[1]} |\n")
+    for variants in VARIANTS:
+        for method in sorted(one for one in auroc if one.startswith(f"{variants} ") and not one.endswith(" scott")):
+            row, whole = auroc[method], auroc[method.partition(", ")[0]]
+            cells = [f"{_change(row[key], whole[key]):+.4f}" for key in ("fgsm", "mnist_c")]
+            lines.append(f"| {method} | {row['models']} | {cells[0]} | {cells[1]} |\n")
     return [*lines, "\n"]
+
+
+def _change(part: list[float | None], whole: list[float]) -> float:
+    """The mean difference over the models that have both."""
+    return mean(mine - all_ for mine, all_ in zip(part, whole, strict=True) if mine is not None)
 
 
 def speed() -> list[str]:

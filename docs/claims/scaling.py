@@ -82,7 +82,7 @@ def models() -> Iterator[Claim]:
         pairs = zip(seconds("loop", replay), seconds("stacked", replay), strict=True)
         return [loop / stacked for loop, stacked in pairs]
 
-    networks = record("oracles/mnist.json")["networks"]
+    networks, fleets = record("oracles/mnist.json")["networks"], record("surprise/models.json")
     yield rows(
         (
             "| {} SimpleCNNs, {:,} images, one epoch, one after another | H200 | {:.2f} to {:.2f} | "
@@ -98,11 +98,11 @@ def models() -> Iterator[Claim]:
         ),
         ("| the same without replay, stacked | H200 | {:.2f} to {:.2f} | |", *ends(seconds("stacked", False))),
         (
-            "| {} networks of the study on surprise, 54,000 images, {} epochs, stacked | H200, other jobs on "
-            "it | {:.0f} | `surprise/mnist.json` |",
-            record("surprise/mnist.json")["settings"]["models"],
-            record("surprise/mnist.json")["settings"]["epochs"],
-            record("surprise/mnist.json")["training_seconds"],
+            "| {} networks of the study on surprise, 54,000 images, {} epochs, stacked, and DSA and LSA of each | "
+            "H200, nine more such stacks and other jobs on it | {:.0f} to {:.0f} | `surprise/models.json` |",
+            fleets["settings"]["together"],
+            fleets["settings"]["epochs"],
+            *ends([took for task, took in fleets["task_seconds"].items() if task.startswith("surprise-table1")]),
         ),
         (
             "| {} two-class autoencoders for MNIST | H200 | {:.0f} | `ambiguity/mnist.json` |",

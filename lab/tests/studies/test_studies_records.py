@@ -25,34 +25,47 @@ def cells_of(name):
     return recorded(get(name), RESULTS).table.cells
 
 
-def test_surprise_table1_is_the_summary_of_the_record():
-    mean, cells = kept("surprise/mnist.json")["mean"], cells_of("surprise-table1")
+def test_surprise_table1_is_the_summary_of_its_models():
+    models, cells = kept("surprise/models.json")["auroc"], cells_of("surprise-table1")
     for method in ("dsa", "lsa"):
         for key, name in (("fgsm", "adversarial"), ("mnist_c", "corrupted")):
-            cell = cells[f"{name}, {method.upper()}", "mean"]
-            assert cell.value == pytest.approx(mean[method][key]["mean"])
-            assert cell.spread == pytest.approx(mean[method][key]["std"])
-            assert cell.n == mean[method]["models"]
+            values, row = models[method][key], f"{name}, {method.upper()}"
+            assert cells[row, "mean"].value == pytest.approx(np.mean(values))
+            assert cells[row, "mean"].spread == cells[row, "std"].value == pytest.approx(np.std(values, ddof=1))
+            assert cells[row, "median"].value == pytest.approx(np.median(values))
+            assert cells[row, "range"].value == pytest.approx(max(values) - min(values))
+            assert {cells[row, column].n for column in ("mean", "std", "median", "min", "max", "range")} == {100}
 
 
-def test_surprise_figures_are_the_summary_of_the_record():
-    mean = kept("surprise/mnist.json")["mean"]
-    cells = cells_of("surprise-figure3")
-    assert cells["DSA, epsilon_free 0.33", "corrupted"].value == pytest.approx(
-        mean["dsa, epsilon_free 0.33"]["mnist_c"]["mean"]
-    )
-    assert ("LSA, bandwidth 0.1", "adversarial") not in cells
-    rows = kept("surprise/mnist.json")["rows"]
-    whole, third = (
-        {row["model"]: row["fgsm"] for row in rows if row["method"] == method}
-        for method in ("dsa", "dsa, uniform 0.33")
-    )
-    lost = np.mean([whole[model] - value for model, value in third.items()])
-    assert 1 < len(third) < len(whole)
-    assert cells["DSA, uniform 0.33", "adversarial lost"].value == pytest.approx(lost)
+def test_surprise_figures_are_the_summary_of_their_models():
+    models, cells = kept("surprise/models.json")["auroc"], cells_of("surprise-figure3")
+    part = np.array(models["dsa, epsilon_free 0.33"]["mnist_c"], dtype=float)  # None becomes NaN
+    sampled = np.isfinite(part)
+    assert sampled.sum() == cells["DSA, epsilon_free 0.33", "corrupted"].n == 60
+    assert cells["DSA, epsilon_free 0.33", "corrupted"].value == pytest.approx(part[sampled].mean())
+    whole, third = (np.array(models[method]["fgsm"], dtype=float) for method in ("dsa", "dsa, uniform 0.33"))
+    lost = (whole - third)[sampled]
+    assert cells["DSA, uniform 0.33", "adversarial lost"].value == pytest.approx(lost.mean())
+    assert cells["DSA, uniform 0.33", "adversarial lost"].spread == pytest.approx(lost.std(ddof=1))
+    assert cells["DSA, all", "adversarial"].value == pytest.approx(whole[sampled].mean()), "of the same models"
     bandwidths = cells_of("surprise-figure4")
-    assert bandwidths["silverman", "mean"].value == pytest.approx(mean["lsa, bandwidth silverman"]["fgsm"]["mean"])
-    assert bandwidths["scott", "std"].value == pytest.approx(mean["lsa"]["fgsm"]["std"])
+    for bandwidth in ("0.01", "0.1", "1.0", "10.0", "silverman", "scott"):
+        values = models[f"lsa, bandwidth {bandwidth}"]["fgsm"]
+        assert bandwidths[bandwidth, "mean"].value == pytest.approx(np.mean(values))
+        assert bandwidths[bandwidth, "std"].value == pytest.approx(np.std(values, ddof=1))
+        assert bandwidths[bandwidth, "mean"].n == 100
+
+
+def test_a_record_of_fewer_models_says_which_are_missing():
+    (record,) = recorded(get("surprise-figure3"), RESULTS).records
+    assert record["missing"] == [{"seed": seed} for seed in (5, 6, 7, 9)]
+    models = kept("surprise/models.json")
+    without = {
+        seed
+        for (seed, _), value in zip(models["models"], models["auroc"]["dsa, uniform 0.33"]["fgsm"], strict=True)
+        if value is None
+    }
+    assert without == {5, 6, 7, 9}
 
 
 def test_surprise_table2_is_the_benchmark_of_the_paper_s_size():
