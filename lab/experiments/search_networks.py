@@ -34,7 +34,8 @@ from search_account import within
 from search_pools import unpacked
 
 from secondguess import Classifier, ImageSet, zoo
-from secondguess.model.observation import Needs, Observation
+from secondguess.model.needs import Needs
+from secondguess.model.observation import Observation
 from secondguess.search import Distances, Pool, measure_distances, simulate
 from secondguess.search.adversarial_distance import residuals
 from secondguess.search.pool import MIN_CONFIDENCE, pixel_features
