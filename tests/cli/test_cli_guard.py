@@ -24,6 +24,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from secondguess import load
+from secondguess.contracts.sealed import read_json, write_json_sealed
 from secondguess.guard.thresholds import realised_rate
 from secondguess.images import save_npz
 
@@ -163,7 +164,9 @@ def test_images_are_resized_as_when_the_guard_was_fitted(
     wrong = run("guard", "judge", "guard", wide, *model, "--resize", "fold")
     assert wrong.code == 2 and "The way of resizing 'fold' is not known" in wrong.err
     card = tmp_path / "guard/guard.json"
-    card.write_text(card.read_text().replace('"resized_by": "crop"', '"seed_of_yore": 0'))
+    kept = read_json(card)
+    del kept["record"]["resized_by"]
+    write_json_sealed(card, kept)
     assert judged() == judged("--resize", "stretch"), "an older guard says nothing"
 
 

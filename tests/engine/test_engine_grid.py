@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from secondguess import _files
+from secondguess.contracts.sealed import file_digest, read_json, write_json_sealed
 from secondguess.engine import Ledger, Task, TaskData, TaskFailed, WorkerLost, open_engine, run, task
 from secondguess.engine.engines import Processes
-from secondguess.engine.ledger import _digest
 from secondguess.errors import UserError
 
 
@@ -163,7 +163,7 @@ def test_a_real_file_system_without_room(tmp_path):
     assert ledger.get(Task(grid_tasks.total, {"size": 10})) is not None
 
 
-@pytest.mark.parametrize("damage", ["text", "array", "card"])
+@pytest.mark.parametrize("damage", ["text", "array", "card", "number"])
 def test_a_damaged_entry_is_made_again(tmp_path, damage):
     ledger, one = Ledger(tmp_path), Task(grid_tasks.total, {"size": 3})
     (first,) = run([one], ledger)
@@ -172,6 +172,9 @@ def test_a_damaged_entry_is_made_again(tmp_path, damage):
         path.write_text(path.read_text()[:40])
     elif damage == "card":
         path.write_text(path.read_text().replace('"size": 3', '"size": 4'))
+    elif damage == "number":
+        kept = json.loads(path.read_text())
+        path.write_text(json.dumps(kept | {"seconds": kept["seconds"] + 1}))
     else:
         np.savez(tmp_path / f"{one.key}.npz", numbers=np.zeros(3))
     with pytest.warns(UserWarning, match="is damaged and will be made again"):
@@ -185,8 +188,7 @@ def test_an_entry_with_objects_is_not_unpickled(tmp_path):
     arrays = tmp_path / f"{one.key}.npz"
     np.savez(arrays, numbers=np.array([{"any": "thing"}], dtype=object))
     path = tmp_path / f"{one.key}.json"
-    kept = json.loads(path.read_text())
-    path.write_text(json.dumps(kept | {"arrays": _digest(arrays)}))
+    write_json_sealed(path, read_json(path) | {"arrays": file_digest(arrays)})
     with pytest.warns(UserWarning, match="Object arrays cannot be loaded when allow_pickle=False"):
         assert ledger.get(one) is None
 

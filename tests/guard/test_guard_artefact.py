@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from secondguess import Classifier, Dataset, UserError
+from secondguess.contracts.sealed import write_json_sealed
 from secondguess.guard import Guard, Guarded, StressSplit
 from secondguess.guard.artefact import FORMAT, read_card
 from secondguess.images import ImageSet
@@ -101,7 +102,7 @@ def test_a_kill_while_writing_leaves_the_old_guard(
         raise KeyboardInterrupt
 
     changed = Guard.load(folder, classifier).recalibrate(digits.train.head(400))
-    for step in ("store_arrays", "write_json"):
+    for step in ("store_arrays", "write_json_sealed"):
         with monkeypatch.context() as patched:
             patched.setattr(artefact, step, killed)
             with pytest.raises(KeyboardInterrupt):
@@ -112,7 +113,7 @@ def test_a_kill_while_writing_leaves_the_old_guard(
 
 
 def test_formats_1_and_2_are_migrated(folder: Path, guard: Guard, classifier: Classifier, digits: Dataset) -> None:
-    card = json.loads((folder / "guard.json").read_text())
+    card = read_card(folder)  # without its digest, which earlier versions did not write
     assert card["format"] == FORMAT == 3
     card["settings"]["sure"] = card["settings"].pop("min_probability")
     card["panel"]["troubles"] = card["panel"].pop("anomalies")
@@ -135,6 +136,12 @@ def test_formats_1_and_2_are_migrated(folder: Path, guard: Guard, classifier: Cl
     assert not (folder / "panel.safetensors").exists()
 
 
+def swap(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
 def test_damage_is_said(folder: Path, classifier: Classifier, tmp_path: Path) -> None:
     def broken(change, message: str) -> None:
         copy = tmp_path / "copy"
@@ -146,14 +153,14 @@ def test_damage_is_said(folder: Path, classifier: Classifier, tmp_path: Path) ->
 
     def edit(**changes: object):
         def change(copy: Path) -> None:
-            card = json.loads((copy / "guard.json").read_text())
-            (copy / "guard.json").write_text(json.dumps(card | changes))
+            write_json_sealed(copy / "guard.json", read_card(copy) | changes)
 
         return change
 
     panel = next(folder.glob("panel*")).name
     broken(lambda copy: (copy / "guard.json").unlink(), "There is no guard in")
     broken(lambda copy: (copy / "guard.json").write_text("{"), "damaged or not a guard")
+    broken(lambda copy: swap(copy / "guard.json", '"false_alarms": 0.0', '"false_alarms": 0.1'), "not hold what was")
     broken(lambda copy: (copy / panel).write_bytes(b"x" * 99), "its content is not what its name says")
     broken(lambda copy: (copy / panel).unlink(), "is missing; copy the whole folder")
     broken(edit(format=99), "format 99, but this version of secondguess reads up to 3")

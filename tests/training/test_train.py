@@ -154,12 +154,26 @@ def test_checkpoint_of_other_pixels_is_refused(models, blobs, tmp_path: Path, wr
 
 
 @pytest.mark.parametrize("broken", ["state.json", "weights-00003.safetensors", "optimiser-00003.safetensors"])
-def test_truncated_checkpoint_is_reported(models, blobs, tmp_path: Path, broken):
-    train(models["dense"](0), *blobs, checkpoint=tmp_path, **QUICK)
+@pytest.mark.parametrize("damage", ["cut", "flipped", "missing"])
+def test_a_damaged_checkpoint_is_reported_and_not_used(models, blobs, tmp_path: Path, broken, damage):
+    untouched = models["dense"](0)
+    expected = train(untouched, *blobs, checkpoint=tmp_path, **QUICK)
     path = tmp_path / broken
-    path.write_bytes(path.read_bytes()[:20])
-    with pytest.raises(UserError, match=r"cannot be read.*resume=False"):
-        train(models["dense"](0), *blobs, checkpoint=tmp_path, **QUICK)
+    content = path.read_bytes()
+    if damage == "cut":
+        path.write_bytes(content[:20])
+    elif damage == "flipped":
+        place = content.index(b'"loss": ') + 10 if path.suffix == ".json" else len(content) - 1
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+    elif path.suffix == ".json":
+        path.write_text("{}")
+    else:
+        path.unlink()
+    again = models["dense"](0)
+    with pytest.warns(UserWarning, match=r"The checkpoint in .* is damaged .*; the training starts afresh"):
+        assert train(again, *blobs, checkpoint=tmp_path, **QUICK) == expected
+    assert same(weights(again), weights(untouched))
+    assert train(models["dense"](0), *blobs, checkpoint=tmp_path, **QUICK) == expected
 
 
 def test_early_stop_restores_the_best_epoch(models, blobs):

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess._files import write_bytes
+from secondguess.contracts.sealed import metadata, read_tensors, seal_tensors
 from secondguess.errors import UserError
 
 __all__ = ["DAMAGE", "Saved", "Writable", "read", "write"]
@@ -118,21 +119,21 @@ def write(
         content = save(arrays, metadata=card)
     except SafetensorError as error:
         raise UserError(f"What the {noun} {name!r} has learnt cannot be saved: {error}.") from error
-    write_bytes(path, content)
+    write_bytes(path, seal_tensors(content))
 
 
 def read(path: str | Path, noun: str) -> Saved:
     """Read a file that must hold a `noun`; neither its parameters nor its state have been looked into yet."""
-    from safetensors import SafetensorError, safe_open
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
 
     try:
-        with safe_open(path, framework="numpy") as file:
-            card = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        content = read_tensors(Path(path), sealed=False)  # earlier versions wrote no digest
+        card, tensors = metadata(content), load(content)
     except FileNotFoundError as error:
         raise UserError(f"There is no {noun} at {path}.") from error
-    except (SafetensorError, OSError) as error:
-        raise UserError(f"{path} is not a saved {noun} ({error}).") from error
+    except (SafetensorError, OSError, ValueError) as error:
+        raise UserError(f"{path} is damaged or not a saved {noun} ({error}).") from error
     if card.get("secondguess") != FORMAT or not {noun, "params", "state"} <= card.keys():
         article = "an" if noun[0] in "aeiou" else "a"
         raise UserError(

@@ -2,14 +2,12 @@
 
 `<key>.json` holds the task's card, the result and how it came about; `<key>.npz` the result's arrays, if it has any.
 The arrays are written first, and each file appears by one rename: an entry is there in full or not at all, whatever
-happens to the process or to the disk. It is valid only if the card in it equals the task's and the digest of its
-arrays is right. Nothing in it is ever unpickled.
+happens to the process or to the disk. It is valid only if the card in it equals the task's and the digests of the
+entry and of its arrays are right. Nothing in it is ever unpickled.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import warnings
 import zipfile
 from collections.abc import Mapping
@@ -20,7 +18,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from secondguess._files import atomic_path, write_json
+from secondguess._files import atomic_path
+from secondguess.contracts.sealed import file_digest, read_json, write_json_sealed
 from secondguess.engine.task import Outcome, Task
 from secondguess.environment import versions
 
@@ -55,12 +54,10 @@ class Ledger:
     def get(self, task: Task) -> Entry | None:
         """The entry of a task, or None where there is no sound one."""
         path = self.path / f"{task.key}.json"
-        try:
-            text = path.read_text("utf-8")
-        except FileNotFoundError:
+        if not path.exists():
             return None
         try:
-            kept = json.loads(text)
+            kept = read_json(path)
             if kept["task"] != task.card:
                 raise ValueError("it belongs to another task")
             result = kept["result"] | self._arrays(task, kept["arrays"])
@@ -77,21 +74,23 @@ class Ledger:
         if arrays:
             with atomic_path(self.path / f"{task.key}.npz") as temporary:
                 np.savez_compressed(temporary, **cast("Any", arrays))
-                digest = _digest(temporary)
+                digest = file_digest(temporary)
         about: dict[str, Any] = {
             "seconds": outcome.seconds,
             "hardware": outcome.hardware,
             "versions": versions(),
             "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         }
-        write_json(self.path / f"{task.key}.json", {"task": task.card, "result": plain, "arrays": digest} | about)
+        write_json_sealed(
+            self.path / f"{task.key}.json", {"task": task.card, "result": plain, "arrays": digest} | about
+        )
         return Entry(plain | arrays, **about)
 
     def _arrays(self, task: Task, digest: str | None) -> dict[str, Any]:
         if digest is None:
             return {}
         path = self.path / f"{task.key}.npz"
-        if _digest(path) != digest:
+        if file_digest(path) != digest:
             raise ValueError("its arrays have changed")
         with np.load(path, allow_pickle=False) as stored:
             return dict(stored)
@@ -99,11 +98,6 @@ class Ledger:
 
 def _is_array(value: Any) -> bool:
     return isinstance(value, np.ndarray) and not value.dtype.hasobject
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
 def _plain(value: Any, where: str) -> Any:

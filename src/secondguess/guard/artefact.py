@@ -21,7 +21,6 @@ settings at the top of `guard.json` instead of under `settings`, its arrays in `
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import warnings
 from collections.abc import Callable, Mapping
@@ -33,7 +32,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess import __version__
-from secondguess._files import make_folder, write_bytes, write_json
+from secondguess._files import make_folder, write_bytes
+from secondguess.contracts.sealed import read_json, write_json_sealed
 from secondguess.errors import UserError
 from secondguess.guard.actions import Actions
 from secondguess.guard.cascade import Cascade
@@ -120,7 +120,7 @@ def write_guard(guard: StoredGuard, folder: str | Path) -> Path:
         "report": guard.report.to_dict(),
     }
     model_files = store_model(classifier, guard.shape, folder)
-    write_json(folder / CARD, card)
+    write_json_sealed(folder / CARD, card)
     _sweep(folder, {card["arrays"], *files, *model_files})  # type: ignore[arg-type]
     return folder
 
@@ -146,7 +146,7 @@ def read_card(folder: str | Path) -> dict[str, Any]:
     """What `guard.json` says, in the present format."""
     path = Path(folder) / CARD
     try:
-        card = json.loads(path.read_text("utf-8"))
+        card = read_json(path, sealed=False)  # earlier versions wrote no digest
         version = card["format"]
     except FileNotFoundError as error:
         raise UserError(f"There is no guard in {folder}: it has no {CARD}.") from error

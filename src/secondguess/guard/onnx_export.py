@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from secondguess._files import atomic_path, make_folder, write_bytes, write_json
+from secondguess._files import atomic_path, make_folder, write_bytes
+from secondguess.contracts.sealed import file_digest, write_json_sealed
 from secondguess.errors import UserError, require
 from secondguess.guard.artefact import decision_arrays, store_arrays
 from secondguess.guard.runtime import FORMAT
@@ -89,7 +90,9 @@ def export_onnx(guard: Guard, folder: str | Path) -> Path:
         "cascade": None if pipeline.cascade is None else pipeline.cascade.card(),
         "arrays": store_arrays(folder, decision_arrays(pipeline)),
     }
-    write_json(folder / "onnx.json", card)
+    files = ["model.onnx", *(["scores.onnx"] if card["two_graphs"] else [])]
+    card["files"] = {name: file_digest(folder / name) for name in files}
+    write_json_sealed(folder / "onnx.json", card)
     return folder
 
 

@@ -10,13 +10,13 @@ The folder is what `onnx_export.export_onnx` has written. Any number of threads 
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from secondguess.contracts.sealed import Damaged, file_digest, read_json
 from secondguess.errors import UserError, require
 from secondguess.guard.artefact import decision_fields, load_arrays, with_anomalies
 from secondguess.guard.judgements import Judgements
@@ -44,7 +44,10 @@ class Runtime:
     def __init__(self, folder: str | Path, *, threads: int = 0) -> None:
         folder = Path(folder)
         try:
-            card = json.loads((folder / "onnx.json").read_text("utf-8"))
+            card = read_json(folder / "onnx.json", sealed=False)  # earlier versions wrote no digests
+            for name, digest in card.get("files", {}).items():
+                if file_digest(folder / name) != digest:
+                    raise Damaged(f"{name} does not hold what was written")
         except (OSError, ValueError) as error:
             raise UserError(f"There is no exported guard in {folder} ({error}); write one with export_onnx.") from error
         if card.get("format") not in (1, FORMAT):

@@ -24,6 +24,7 @@ from numpy.lib.format import open_memmap
 from numpy.typing import DTypeLike, NDArray
 
 from secondguess._files import make_folder, sync_folder, write_json
+from secondguess.contracts.sealed import file_digest
 from secondguess.errors import UserError
 
 __all__ = ["Cache", "Draft"]
@@ -46,7 +47,7 @@ class Cache:
             card = json.loads((folder / CARD).read_text("utf-8"))
             if card["format"] != FORMAT or card["key"] != _plain(key):
                 return None
-            if card["digest"] != _file_digest(folder / ARRAY):
+            if card["digest"] != file_digest(folder / ARRAY):
                 return None
             return np.load(folder / ARRAY, mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError, KeyError, TypeError):
@@ -94,7 +95,7 @@ class Draft:
     def keep(self) -> NDArray[Any]:
         """Flush, publish under the final name, and return the array read-only."""
         self.array.flush()  # type: ignore[attr-defined]
-        card = {"format": FORMAT, "key": self._key, "digest": _file_digest(self._folder / ARRAY)}
+        card = {"format": FORMAT, "key": self._key, "digest": file_digest(self._folder / ARRAY)}
         write_json(self._folder / CARD, card)
         own = np.load(self._folder / ARRAY, mmap_mode="r", allow_pickle=False)
         self._publish()
@@ -133,8 +134,3 @@ def _alive(pid: int) -> bool:
 def _plain(key: Key) -> Any:
     """The key as JSON would give it back, so that a stored key can be compared with an asked one."""
     return json.loads(json.dumps(key, sort_keys=True))
-
-
-def _file_digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()

@@ -3,16 +3,16 @@
     weights-00003.safetensors     the model after epoch 3
     optimiser-00003.safetensors   the optimiser's moments
     best-00002.safetensors        the model after its best epoch, where that is kept
-    state.json                    epoch, history, and the settings of the run
+    state.json                    epoch, history, the settings of the run, and the digests of the files above
 
 `state.json` is written last and names the epoch, so a process that is killed at any moment leaves a complete older or
-newer state.
+newer state. A damaged state is not used: the training starts afresh, with a warning.
 """
 
 from __future__ import annotations
 
-import json
 import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from secondguess._files import make_folder, write_bytes, write_json
+from secondguess._files import make_folder, write_bytes
+from secondguess.contracts.sealed import Damaged, digest_of, read_json, write_json_sealed
 from secondguess.errors import UserError
 
 __all__ = ["Checkpoint", "SavedState", "copy_state"]
@@ -53,24 +54,29 @@ class Checkpoint:
     def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
         self.folder = make_folder(folder)
         self.settings = dict(settings)
+        self._digests: dict[str, str] = {}
 
     def load(self, model: nn.Module, optimiser: torch.optim.Optimizer) -> SavedState:
-        """Put the saved weights and moments in place; a folder without a state gives an empty history."""
+        """Put the saved weights and moments in place; a folder without a sound state gives an empty history."""
         if not (self.folder / _STATE).exists():
             return SavedState([], None)
         try:
-            state = json.loads((self.folder / _STATE).read_text(encoding="utf-8"))
+            state = read_json(self.folder / _STATE)
             self._compare(state["settings"])
+            self._digests = dict(state["files"])
             epoch, best_epoch = int(state["epoch"]), state["best_epoch"]
-            model.load_state_dict(self._read("weights", epoch))
-            _load_moments(optimiser, self._read("optimiser", epoch))
+            weights, moments = self._read("weights", epoch), self._read("optimiser", epoch)
             best = None if best_epoch is None else self._read("best", int(best_epoch))
-            return SavedState(list(state["history"]), best)
-        except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
-            raise UserError(
-                f"The checkpoint in {self.folder} cannot be read ({type(error).__name__}); pass resume=False to start "
-                "afresh there."
-            ) from error
+            history = list(state["history"])
+        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+            self._digests = {}
+            warnings.warn(
+                f"The checkpoint in {self.folder} is damaged ({error}); the training starts afresh.", stacklevel=3
+            )
+            return SavedState([], None)
+        model.load_state_dict(weights)
+        _load_moments(optimiser, moments)
+        return SavedState(history, best)
 
     def save(
         self,
@@ -87,10 +93,17 @@ class Checkpoint:
         wanted = {_name("weights", epoch), _name("optimiser", epoch), _STATE}
         if best is not None and best_epoch is not None:
             wanted.add(_name("best", best_epoch))
-            if best_epoch == epoch or not (self.folder / _name("best", best_epoch)).exists():
+            if best_epoch == epoch or _name("best", best_epoch) not in self._digests:
                 self._write("best", best_epoch, best)
-        state = {"epoch": epoch, "best_epoch": best_epoch, "settings": self.settings, "history": history}
-        write_json(self.folder / _STATE, state)
+        self._digests = {name: digest for name, digest in self._digests.items() if name in wanted}
+        state = {
+            "epoch": epoch,
+            "best_epoch": best_epoch,
+            "settings": self.settings,
+            "files": self._digests,
+            "history": history,
+        }
+        write_json_sealed(self.folder / _STATE, state)
         for path in self.folder.iterdir():
             if path.name not in wanted and _TENSORS.fullmatch(path.name):
                 path.unlink()
@@ -105,10 +118,16 @@ class Checkpoint:
             )
 
     def _write(self, kind: str, epoch: int, tensors: dict[str, Tensor]) -> None:
-        write_bytes(self.folder / _name(kind, epoch), save(tensors))
+        content = save(tensors)
+        write_bytes(self.folder / _name(kind, epoch), content)
+        self._digests[_name(kind, epoch)] = digest_of(content)
 
     def _read(self, kind: str, epoch: int) -> dict[str, Tensor]:
-        return dict(load((self.folder / _name(kind, epoch)).read_bytes()))
+        name = _name(kind, epoch)
+        content = (self.folder / name).read_bytes()
+        if digest_of(content) != self._digests[name]:
+            raise Damaged(f"{name} does not hold what was written")
+        return dict(load(content))
 
 
 def copy_state(model: nn.Module) -> dict[str, Tensor]:

@@ -12,7 +12,6 @@ whose masks differ.
 from __future__ import annotations
 
 import copy
-import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -27,7 +26,8 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from secondguess._device import isolated_rng, pick_device
-from secondguess._files import make_folder, write_bytes, write_json
+from secondguess._files import make_folder, write_bytes
+from secondguess.contracts.sealed import read_json, read_tensors, seal_tensors, write_json_sealed
 from secondguess.errors import UserError
 from secondguess.progress import Progress, Silent
 from secondguess.training._examples import (
@@ -107,22 +107,23 @@ class Fleet(Sequence[nn.Module]):
         folder = make_folder(folder)
         states = [member.state_dict() for member in self._members]
         stacked = {name: torch.stack([state[name].cpu() for state in states]) for name in states[0]}
-        write_bytes(folder / _WEIGHTS, save({name: tensor.contiguous() for name, tensor in stacked.items()}))
-        write_json(folder / _ABOUT, {"members": len(self), "losses": self.losses.tolist()})
+        content = save({name: tensor.contiguous() for name, tensor in stacked.items()})
+        write_bytes(folder / _WEIGHTS, seal_tensors(content))
+        write_json_sealed(folder / _ABOUT, {"members": len(self), "losses": self.losses.tolist()})
 
     @classmethod
     def load(cls, folder: str | Path, make_model: Callable[[int], nn.Module]) -> Fleet:
         """Read a fleet written by `save`; `make_model` builds the architecture, its weights are replaced."""
         folder = Path(folder)
         try:
-            about = json.loads((folder / _ABOUT).read_text(encoding="utf-8"))
-            stacked = load((folder / _WEIGHTS).read_bytes())
+            about = read_json(folder / _ABOUT)
+            stacked = load(read_tensors(folder / _WEIGHTS))
             members = [make_model(number) for number in range(int(about["members"]))]
             for number, member in enumerate(members):
                 member.load_state_dict({name: tensor[number] for name, tensor in stacked.items()})
             return cls(members, np.asarray(about["losses"], dtype=np.float64))
         except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-            raise UserError(f"{folder} holds no fleet that can be read ({type(error).__name__}).") from error
+            raise UserError(f"{folder} holds no fleet that can be read ({type(error).__name__}: {error}).") from error
         except (RuntimeError, IndexError) as error:
             raise UserError(
                 f"The fleet in {folder} is of another architecture than make_model builds; pass the function it was "

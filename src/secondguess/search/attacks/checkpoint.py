@@ -27,6 +27,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from secondguess._files import atomic_path, make_folder, write_bytes, write_json
+from secondguess.contracts.sealed import read_tensors, seal_tensors
 from secondguess.errors import UserError
 from secondguess.search.attacks.decisions import UNUSABLE, Decisions
 from secondguess.search.attacks.walk import Walk
@@ -88,10 +89,10 @@ class Results:
         if self._folder is None or not (path := self._folder / "walk.safetensors").exists():
             return None
         try:
-            tensors = {name: tensor.to(decide.device) for name, tensor in load(path.read_bytes()).items()}
+            tensors = {name: tensor.to(decide.device) for name, tensor in load(read_tensors(path)).items()}
             spent, unusable = tensors.pop("spent"), tensors.pop("unusable")
             walk = Walk.from_tensors(tensors)
-        except (OSError, SafetensorError, KeyError, TypeError) as error:
+        except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
             raise self._unreadable(path.name, error) from error
         if self.arrays["done"][walk.rows.cpu().numpy()].all():
             return None
@@ -107,7 +108,8 @@ class Results:
             self.counterexamples = self._map()  # what the old map held in memory goes with it
         self._write("results", self.arrays)
         tensors = walk.tensors() | {"spent": decide.spent[walk.rows], "unusable": decide.unusable[walk.rows]}
-        write_bytes(self._folder / "walk.safetensors", save({name: _plain(one) for name, one in tensors.items()}))
+        content = save({name: _plain(one) for name, one in tensors.items()})
+        write_bytes(self._folder / "walk.safetensors", seal_tensors(content))
         self._saved = time.monotonic()
 
     def _compare(self, settings: Mapping[str, Any]) -> None:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import copy
 import json
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, one_hot
 
 from secondguess._device import isolated_rng, seed_rng
 from secondguess._files import write_bytes
+from secondguess.contracts.sealed import metadata, read_tensors, seal_tensors
 from secondguess.stress.ambiguous.networks import LATENT, Raae
 
 __all__ = ["CENTRE", "Member", "RaaeFleet"]
@@ -159,18 +161,22 @@ class RaaeFleet:
         from safetensors.torch import save
 
         tensors = {f"{part}/{name}": value.detach().cpu().contiguous() for part, name, value in self._named()}
-        write_bytes(path, save(tensors, metadata={"members": self._signature()}))
+        write_bytes(path, seal_tensors(save(tensors, metadata={"members": self._signature()})))
 
     def load(self, path: Path) -> bool:
         """Read weights that `save` has written for just these members; False if there are none."""
-        from safetensors import SafetensorError, safe_open
+        from safetensors import SafetensorError
+        from safetensors.torch import load
 
+        if not path.exists():
+            return False
         try:
-            with safe_open(path, framework="pt") as file:
-                if (file.metadata() or {}).get("members") != self._signature():
-                    return False
-                found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        except (OSError, SafetensorError):
+            content = read_tensors(path)
+            if metadata(content).get("members") != self._signature():
+                return False
+            found = load(content)
+        except (OSError, ValueError, SafetensorError) as error:
+            warnings.warn(f"{path} is damaged ({error}); its networks are trained again.", stacklevel=2)
             return False
         with torch.no_grad():
             for part, name, value in self._named():

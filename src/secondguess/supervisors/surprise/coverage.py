@@ -15,7 +15,6 @@ Two implementations differ from the definition; `compat` reproduces them:
 
 from __future__ import annotations
 
-import json
 from numbers import Real
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -23,7 +22,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess._files import write_json
+from secondguess.contracts.sealed import read_json, write_json_sealed
 from secondguess.errors import UserError
 from secondguess.supervisors.surprise._classes import one_of
 
@@ -153,13 +152,13 @@ class SurpriseCoverage:
     def save(self, path: str | Path) -> None:
         """Write range and counts to a JSON file."""
         counted = {"counts": self.counts.tolist(), "underflow": self.underflow, "overflow": self.overflow}
-        write_json(path, self._grid() | counted, indent=None)
+        write_json_sealed(Path(path), self._grid() | counted, indent=None)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read what `save` has written."""
         try:
-            card = json.loads(Path(path).read_text("utf-8"))
+            card = read_json(Path(path), sealed=False)
             made = cls(card["lower"], card["upper"], card["buckets"], compat=card["compat"])
             made.counts = np.array(card["counts"], dtype=np.int64).reshape(made.counts.shape)
             made.underflow, made.overflow = int(card["underflow"]), int(card["overflow"])
