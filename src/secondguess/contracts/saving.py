@@ -129,11 +129,11 @@ def read(path: str | Path, noun: str) -> Saved:
 
     try:
         content = read_tensors(Path(path), sealed=False)  # earlier versions wrote no digest
-        card, tensors = metadata(content), load(content)
+        card, tensors = metadata(content), dict(sorted(load(content).items()))
     except FileNotFoundError as error:
         raise UserError(f"There is no {noun} at {path}.") from error
     except (SafetensorError, OSError, ValueError) as error:
-        raise UserError(f"{path} is damaged or not a saved {noun} ({error}).") from error
+        raise UserError(f"{path} is not a saved {noun}, or it is damaged ({error}).") from error
     if card.get("secondguess") != FORMAT or not {noun, "params", "state"} <= card.keys():
         article = "an" if noun[0] in "aeiou" else "a"
         raise UserError(

@@ -9,7 +9,6 @@ entry and of its arrays are right. Nothing in it is ever unpickled.
 from __future__ import annotations
 
 import warnings
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,6 +18,7 @@ from typing import Any, cast
 import numpy as np
 
 from secondguess._files import atomic_path
+from secondguess.contracts.archives import load_npz
 from secondguess.contracts.sealed import file_digest, read_json, write_json_sealed
 from secondguess.engine.task import Outcome, Task
 from secondguess.environment import versions
@@ -62,7 +62,7 @@ class Ledger:
                 raise ValueError("it belongs to another task")
             result = kept["result"] | self._arrays(task, kept["arrays"])
             return Entry(result, float(kept["seconds"]), kept["hardware"], kept["versions"], kept["finished"])
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             warnings.warn(f"The entry {path} is damaged and will be made again: {error}", stacklevel=2)
             return None
 
@@ -92,8 +92,7 @@ class Ledger:
         path = self.path / f"{task.key}.npz"
         if file_digest(path) != digest:
             raise ValueError("its arrays have changed")
-        with np.load(path, allow_pickle=False) as stored:
-            return dict(stored)
+        return load_npz(path)
 
 
 def _is_array(value: Any) -> bool:

@@ -11,11 +11,11 @@ import csv
 import os
 import re
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
+from secondguess.contracts.archives import load_npz
 from secondguess.errors import UserError
 
 __all__ = ["read_predictions"]
@@ -52,9 +52,8 @@ def read_predictions(path: str | os.PathLike[str], prefix: str = "p") -> Floats:
 
 def _from_npz(path: Path) -> dict[str, Floats]:
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-    except (ValueError, OSError, EOFError, BadZipFile) as error:
+        arrays = load_npz(path)
+    except (ValueError, OSError) as error:
         raise UserError(f"{path.name} cannot be read as an .npz file of numbers ({error}).") from error
     return {name: values.astype(np.float64) for name, values in arrays.items() if values.dtype.kind in "fiub"}
 

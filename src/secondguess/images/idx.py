@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from secondguess.contracts.archives import check_unpacked
 from secondguess.errors import UserError
 from secondguess.images.image_set import ImageSet
 from secondguess.images.labels import infer_class_names
@@ -25,6 +26,7 @@ __all__ = ["has_idx", "read_idx"]
 NAME = re.compile(r"(?:^|.*[-_.])(train|t10k|test|val)[-_.](images|labels)[-.]idx[134]-ubyte(?:\.gz)?$", re.IGNORECASE)
 SPLITS = {"train": "train", "t10k": "test", "test": "test", "val": "val"}
 UNSIGNED_BYTE = 0x08
+START = 64  # bytes, more than a header has
 
 
 def has_idx(folder: Path) -> bool:
@@ -60,18 +62,29 @@ def _read_array(path: Path) -> NDArray[np.uint8]:
     """The array in one IDX file, memory-mapped unless it is gzipped."""
     if path.suffix == ".gz":
         try:
-            data = gzip.decompress(path.read_bytes())
+            data = _unpacked(path)
         except (OSError, EOFError, zlib.error) as error:
             raise UserError(f"{path} is not a complete gzip file ({error}); fetch it again.") from error
-        shape, offset = _header(path, data[:64], len(data))
+        shape, offset, size = _header(path, data[:START])
+        _check_size(path, len(data), size)
         return np.frombuffer(data, dtype=np.uint8, offset=offset).reshape(shape)
     with path.open("rb") as file:
-        shape, offset = _header(path, file.read(64), path.stat().st_size)
+        shape, offset, size = _header(path, file.read(START))
+    _check_size(path, path.stat().st_size, size)
     return np.memmap(path, dtype=np.uint8, mode="r", offset=offset, shape=shape)
 
 
-def _header(path: Path, start: bytes, size: int) -> tuple[tuple[int, ...], int]:
-    """The shape in the header and where the data begin, checked against the size of the file."""
+def _unpacked(path: Path) -> bytes:
+    """The content of a gzipped file, as far as its header says, or a byte more where it goes on."""
+    with gzip.open(path) as file:
+        start = file.read(START)
+        size = _header(path, start)[2]
+        check_unpacked(path, size)
+        return start + file.read(max(size + 1 - len(start), 0))
+
+
+def _header(path: Path, start: bytes) -> tuple[tuple[int, ...], int, int]:
+    """The shape in the header, where the data begin, and the size of the whole file."""
     if len(start) < 4 or start[:2] != b"\0\0" or start[2] != UNSIGNED_BYTE or not 1 <= start[3] <= 4:
         raise UserError(
             f"{path} starts with the bytes {start[:4].hex(' ')}, which is not an IDX file of unsigned bytes "
@@ -81,7 +94,9 @@ def _header(path: Path, start: bytes, size: int) -> tuple[tuple[int, ...], int]:
     if len(start) < offset:
         raise UserError(f"{path} is truncated within its header; fetch it again.")
     shape = struct.unpack(f">{start[3]}I", start[4:offset])
-    expected = offset + int(np.prod(shape, dtype=object))
+    return shape, offset, offset + int(np.prod(shape, dtype=object))
+
+
+def _check_size(path: Path, size: int, expected: int) -> None:
     if size != expected:
         raise UserError(f"{path} holds {size} bytes, but its header says {expected}; it is damaged, fetch it again.")
-    return shape, offset

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from secondguess.contracts.archives import check_archive
 from secondguess.errors import UserError
 from secondguess.images.image_set import ImageSet
 from secondguess.images.labels import infer_class_names
@@ -32,6 +33,7 @@ SPLIT_KEYS = {
 }
 WHOLE_KEYS = (("images", "labels"), ("image", "label"), ("x", "y"))
 KNOWN = {"p_label", "is_ambiguous", "class_names", "id"}
+CHUNK = 1 << 20
 LOCAL_HEADER = struct.Struct("<4s22xHH")  # signature, ..., length of the name, length of the extra field
 
 
@@ -45,6 +47,7 @@ def read_npz(path: Path) -> dict[str, ImageSet]:
     with _damage_reported(path):
         archive = zipfile.ZipFile(path)
     with archive:
+        check_archive(path, archive)
         return _read_parts(_Members(path, archive))
 
 
@@ -106,6 +109,9 @@ class _Members:
         if offset + size != info.file_size:
             raise ValueError(f"{key} should hold {size} bytes but holds {info.file_size - offset}")
         if info.compress_type == zipfile.ZIP_STORED and size > 0:
+            with self._archive.open(info) as member:  # what is mapped later is compared with its checksum now
+                while member.read(CHUNK):
+                    pass
             start = _data_offset(self.path, info) + offset
             return np.memmap(self.path, dtype, "r", start, shape, order="F" if fortran else "C")
         with self._archive.open(info) as member:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import warnings
+import zipfile
 from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from secondguess._files import atomic_path, make_folder, write_json
+from secondguess.contracts.archives import check_archive
 from secondguess.errors import UserError
 from secondguess.results import Result
 
@@ -129,6 +131,9 @@ def _loaded(path: Path) -> Any:
         raise UserError(f"There is no checkpoint at {path}.")
     if path.suffix.lower() in (".onnx", ".pt2", ".safetensors"):
         raise UserError(f"{path} is no pickled checkpoint and need not be converted; give it as it is.")
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            check_archive(path, archive)
     try:
         with torch.serialization.safe_globals(_harmless()), warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -19,12 +19,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
 from secondguess._files import atomic_path
+from secondguess.contracts.archives import load_npz
 from secondguess.errors import UserError
 from secondguess.images import ImageSource
 from secondguess.progress import Progress, Silent
@@ -88,13 +88,12 @@ class Distances:
     def load(cls, path: str | Path) -> Distances:
         """Read what `save` wrote."""
         try:
-            # NumPy leaves a file that it cannot read open, unless it was given an open one.
-            with Path(path).open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-                arrays: dict[str, Any] = {one.name: file[one.name] for one in fields(cls) if one.name in file}
+            known = {one.name for one in fields(cls)}
+            arrays: dict[str, Any] = {name: array for name, array in load_npz(Path(path)).items() if name in known}
             return cls(**arrays | {"start_queries": int(arrays["start_queries"])})
         except FileNotFoundError as error:
             raise UserError(f"There are no distances at {path}.") from error
-        except (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(f"{path} does not hold distances that `Distances.save` wrote ({error}).") from error
 
 

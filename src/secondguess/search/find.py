@@ -12,12 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
 from secondguess._files import atomic_path
+from secondguess.contracts.archives import load_npz
 from secondguess.errors import UserError
 from secondguess.images import Dataset, ImageSet, as_image_set, load
 from secondguess.progress import Progress, Titled
@@ -234,9 +234,8 @@ def _scored(
 def _read_scores(path: Path, key: str, count: int) -> dict[str, NDArray[np.float64]] | None:
     """The scores in a file, if it has this key and this number of images."""
     try:
-        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            found = dict(file)
-    except (OSError, ValueError, EOFError, BadZipFile):
+        found = load_npz(path)
+    except (OSError, ValueError, UserError):
         return None
     same = str(found.pop(KEY, "")) == key
     return found if same and all(values.shape == (count,) for values in found.values()) else None

@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from secondguess.contracts.archives import check_archive
 from secondguess.errors import UserError
 
 __all__ = ["checked_archive", "opening_safely"]
@@ -62,6 +63,7 @@ def checked_archive(path: Path) -> io.BytesIO:
     names: set[str] = set()
     try:
         with zipfile.ZipFile(path) as archive, zipfile.ZipFile(copy, "w") as checked:
+            check_archive(path, archive)
             for info in archive.infolist():
                 member = info.filename.partition("/")[2]
                 if not MEMBERS.fullmatch(member):

@@ -17,7 +17,6 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -27,6 +26,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from secondguess._files import atomic_path, make_folder, write_bytes, write_json
+from secondguess.contracts.archives import load_npz
 from secondguess.contracts.sealed import read_tensors, seal_tensors
 from secondguess.errors import UserError
 from secondguess.search.attacks.decisions import UNUSABLE, Decisions
@@ -150,10 +150,8 @@ class Results:
         if not path.exists():
             return None
         try:
-            # NumPy leaves a file that it cannot read open, unless it was given an open one.
-            with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-                return dict(file)
-        except (OSError, ValueError, EOFError, BadZipFile) as error:
+            return load_npz(path)
+        except (OSError, ValueError) as error:
             raise self._unreadable(path.name, error) from error
 
     def _write(self, name: str, arrays: Mapping[str, NDArray[Any]]) -> None:
