@@ -20,7 +20,7 @@ MARKERS = "<!-- rooms -->", "<!-- /rooms -->"
 
 # What a newcomer finds in a room, and which rooms it was before. From bottom to top: a room imports those above it.
 ROOMS = {
-    "*.py": (("*.py",), "`errors`, `results`, `progress`, `environment`, `database`, atomic files, devices: what everybody needs"),
+    "*.py": (("*.py",), "errors, results, progress, versions, SQL, atomic files, devices: what everybody needs"),
     "contracts/": ((), "one registry, parameters and saving, the runner of the test kits"),
     "metrics/": (("metrics",), "pure functions on arrays: a float, or with `_interval` an `Interval`"),
     "images/": (("data",), "what people have becomes images: files, folders, arrays, Parquet, the hub"),
