@@ -1,13 +1,16 @@
 """Durable storage in SQLite or PostgreSQL behind the same few calls: what was committed is on disk in either.
 
 SQLite: a write-ahead log with `synchronous=FULL`, so a commit has reached the disk when it returns, and a killed
-process leaves a file that opens as if it had been closed. PostgreSQL: its own promise, `synchronous_commit` as the
-server has it; a lost connection is opened anew by the next transaction. Statements are written once,
-with `?` for a value.
+process leaves a file that opens as if it had been closed; files are made for their owner only, since records may hold
+pictures. PostgreSQL: its own promise, `synchronous_commit` as the server has it; a lost connection is opened anew by
+the next transaction, and one whose server is silent for longer than `SILENCE` is cut, because a time-out that the
+server keeps does not help against a server that has stopped. Statements are written once, with `?` for a value.
 """
 
 from __future__ import annotations
 
+import os
+import socket
 import sqlite3
 import threading
 from abc import ABC, abstractmethod
@@ -23,13 +26,15 @@ from secondguess.errors import UserError, require
 __all__ = ["Database", "DatabaseFailed", "Postgres", "Sqlite", "open_database", "public_name"]
 
 URLS = ("postgresql://", "postgres://")
-PATIENCE = 10.0  # seconds that a writer waits for another one
+PATIENCE = 4.0  # seconds that a writer waits for another one
+SILENCE = 2.5  # seconds that a PostgreSQL server may take over a transaction; with `CONNECTING` less than five
+CONNECTING = 2  # seconds for a connection, the fewest that libpq knows
 DURABLE = ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON")  # a killed process loses nothing
 LOCK = 0x5EC06E55  # any number, the same in every process that writes records
 
 
-class DatabaseFailed(Exception):
-    """The database failed: the disk is full, the server is gone."""
+class DatabaseFailed(UserError):
+    """The database failed: the disk is full, the server is gone; what was committed before is kept."""
 
 
 class Database(ABC):
@@ -40,9 +45,11 @@ class Database(ABC):
         marker: stands for a value in a statement.
         begin: the statements that open a transaction with an exclusive right to write.
         errors: what the library raises.
+        name: what to call it in an error; no secret.
     """
 
     words: ClassVar[dict[str, str]]
+    name: str
     marker: str
     begin: tuple[str, ...]
     errors: tuple[type[Exception], ...]
@@ -55,9 +62,11 @@ class Database(ABC):
     def rows(self, query: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Return the rows of a query."""
         with self._turn, self._failing():
-            if not self._begun:
-                self._revive()
-            return list(self._connection.execute(self._spoken(query), values).fetchall())
+            if self._begun:
+                return list(self._connection.execute(self._spoken(query), values).fetchall())
+            self._revive()
+            with self._in_time():
+                return list(self._connection.execute(self._spoken(query), values).fetchall())
 
     def run(self, statement: str, values: Sequence[object] = ()) -> None:
         """Execute a statement."""
@@ -74,18 +83,19 @@ class Database(ABC):
         """All of the block or nothing of it; one writer at a time, so that numbers grow in the order of commits."""
         with self._turn:
             self._revive()
-            self._begun = True
-            try:
-                for statement in self.begin:
-                    self.run(statement)
-                yield
-                self.run("COMMIT")
-            except BaseException:
-                with suppress(*self.errors):
-                    self._connection.execute("ROLLBACK")
-                raise
-            finally:
-                self._begun = False
+            with self._in_time():
+                self._begun = True
+                try:
+                    for statement in self.begin:
+                        self.run(statement)
+                    yield
+                    self.run("COMMIT")
+                except BaseException:
+                    with suppress(*self.errors):
+                        self._connection.execute("ROLLBACK")
+                    raise
+                finally:
+                    self._begun = False
 
     def close(self) -> None:
         """Close the connection."""
@@ -100,6 +110,11 @@ class Database(ABC):
     def _is_lost(self) -> bool:
         """Whether there is need to connect again; a file is not lost."""
         return False
+
+    @contextmanager
+    def _in_time(self) -> Iterator[None]:
+        """What must not last for ever."""
+        yield
 
     def _revive(self) -> None:
         if self._is_lost:
@@ -116,7 +131,8 @@ class Database(ABC):
         try:
             yield
         except self.errors as error:
-            raise DatabaseFailed(" ".join(str(error).split())) from error
+            reason = " ".join(str(error).split())
+            raise DatabaseFailed(f"{self.name} cannot be read or written now ({reason}).") from error
 
 
 class Sqlite(Database):
@@ -135,11 +151,13 @@ class Sqlite(Database):
 
     def __init__(self, path: Path | None, *, read_only: bool = False, holds: str = "records") -> None:
         self._path, self._read_only, self._holds = path, read_only, holds
+        self.name = f"The file of {holds} {path}"
         super().__init__()
 
     def _connect(self) -> sqlite3.Connection:
         if self._path is not None and not self._read_only:
             make_folder(self._path.parent)
+            self._make_private(self._path)
         where = ":memory:" if self._path is None else self._path
         try:
             base = sqlite3.connect(where, isolation_level=None, check_same_thread=False, timeout=PATIENCE)
@@ -152,7 +170,25 @@ class Sqlite(Database):
                 raise
         except sqlite3.Error as error:
             raise UserError(f"{self._path} is not a file of {self._holds} ({error}); name another one.") from error
+        if self._path is not None and not self._read_only:
+            _shut_out(self._path)
         return base
+
+    def _make_private(self, path: Path) -> None:
+        """Make the file, for its owner only; those beside it that SQLite makes get the permissions of this one."""
+        try:
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        except OSError as error:
+            reason = error.strerror or error
+            raise UserError(f"The file of {self._holds} {path} cannot be written ({reason}); name another.") from error
+
+
+def _shut_out(path: Path) -> None:
+    """Keep a database that everybody could read to its owner; access for a group is somebody's decision."""
+    for file in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
+        with suppress(OSError):  # there is none, or it is not ours
+            if os.name == "posix" and file.stat().st_mode & 0o007:
+                file.chmod(0o600)
 
 
 class Postgres(Database):
@@ -169,13 +205,14 @@ class Postgres(Database):
 
     def __init__(self, url: str) -> None:
         self._url = url
+        self.name = f"The database at {public_name(url)}"
         self._library = require("psycopg", "postgres")
         self.errors = (self._library.Error,)
         super().__init__()
 
     def _connect(self) -> Any:
         try:
-            return self._library.connect(self._url, autocommit=True, connect_timeout=int(PATIENCE))
+            return self._library.connect(self._url, autocommit=True, connect_timeout=CONNECTING)
         except self.errors as error:
             where = public_name(self._url)
             reason = " ".join(str(error).split())
@@ -186,6 +223,27 @@ class Postgres(Database):
     @property
     def _is_lost(self) -> bool:
         return bool(self._connection.closed or self._connection.broken)
+
+    @contextmanager
+    def _in_time(self) -> Iterator[None]:
+        """Cut the connection after `SILENCE`: whoever waits for an answer is then told that there is none."""
+        connection, turn, over = self._connection, threading.Lock(), False
+
+        def cut() -> None:
+            with turn:
+                if not over:  # else the number may belong to another connection by now
+                    with suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as line:
+                        line.shutdown(socket.SHUT_RDWR)
+
+        timer = threading.Timer(SILENCE, cut)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            with turn:
+                over = True
+            timer.cancel()
 
 
 def public_name(name: str) -> str:

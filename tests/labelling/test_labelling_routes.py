@@ -191,3 +191,59 @@ def test_pictures_of_any_number_of_channels() -> None:
         image = rng.random((channels, 4, 5), dtype=np.float32)
         opened = Image.open(io.BytesIO(png(image)))
         assert (opened.mode, opened.size) == (mode, (5, 4))
+
+
+@pytest.mark.parametrize("name", [r'"Z\ud800"', r'"\udfff"'])
+def test_half_a_character_in_a_name_is_a_sentence(client: TestClient, name: str) -> None:
+    body = f'{{"annotator": {name}}}'
+    answer = client.post("/api/next", content=body, headers={"content-type": "application/json"})
+    assert (answer.status_code, answer.json()["detail"]) == (
+        400,
+        "The annotator holds half a character; write it anew.",
+    )
+
+
+def test_a_request_of_another_shape_is_one_sentence(client: TestClient) -> None:
+    for body in (
+        b"{",
+        b"[]",
+        b'{"annotator": 3}',
+        b'{"annotator": "Ada", "image": 1e400}',
+        b'{"x": "\\ud800"}',
+        b"\xff",
+    ):
+        answer = client.post("/api/answer", content=body, headers={"content-type": "application/json"})
+        assert answer.status_code in (400, 422), answer.text
+        assert isinstance(answer.json()["detail"], str)
+
+
+def test_a_full_disk_is_a_sentence_and_nothing_is_lost(
+    make_client: Callable[..., TestClient], store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = make_client()
+    first = post(client, "next")["question"]["image"]
+    (pages,) = store._base.rows("PRAGMA page_count")[0]
+    store._base.run(f"PRAGMA max_page_count = {pages}")  # SQLite then fails as on a full disk
+    said: list[int] = []
+    for _ in range(40):  # until the last page is full
+        begun = client.post("/api/next", json={"annotator": "Ada"})
+        if begun.status_code == 200:
+            image = begun.json()["question"]["image"]
+            body = {"annotator": "Ada", "image": image, "classes": [1], "key": f"key {image:6d}" + "x" * 80}
+            answer = client.post("/api/answer", json=body)
+            said += [image] if answer.status_code == 200 else []
+            begun = answer
+    assert begun.status_code == 503, "the disk is not full"
+    assert "Nothing can be saved at the moment" in begun.json()["detail"]
+    assert "full" in begun.json()["detail"]
+    assert len([one for one in caplog.records if "Answers cannot be saved" in one.getMessage()]) == 1
+
+    store._base.run("PRAGMA max_page_count = 1000000")
+    image = post(client, "next")["question"]["image"]
+    while len(said) < 30 and image is not None:
+        after = post(client, "answer", image=image, classes=[1], key=f"key {image:6d}" + "x" * 80)
+        said = list(dict.fromkeys([*said, image]))
+        image = after["question"] and after["question"]["image"]
+    assert first in said and len(said) == 30  # no image was lost to a question that could not be stored
+    assert after["progress"]["labelled"] == 30
+    assert "Answers are saved again" in caplog.text

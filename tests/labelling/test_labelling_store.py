@@ -186,3 +186,16 @@ def test_without_a_folder_events_are_kept_in_memory(tmp_path: Path, monkeypatch:
     assert store.events() == [told] and store.settings == {"classes": ["cat"]}
     store.close()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_written_is_not_called_busy(tmp_path: Path) -> None:
+    (tmp_path / "labels.lock").mkdir()
+    with pytest.raises(UserError, match="Labels cannot be kept in"):
+        Store(tmp_path)
+
+
+def test_several_events_are_stored_together_or_not_at_all(store: Store) -> None:
+    store.append(Event("answered", 3, "Ada", (1,)), SEEN)
+    with pytest.raises(DatabaseFailed):
+        store.append_all([Event("undone", 3, "Ada"), Event("answered", 99, "Ada", (2,))])
+    assert [event.kind for event in store.events()] == ["answered"]

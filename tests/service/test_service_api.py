@@ -295,3 +295,21 @@ def test_the_records_say_which_guard_judged(client: TestClient, where: Path) -> 
     assert json.loads(card) == CARD
     assert sum(p for _, p in json.loads(likeliest)) == pytest.approx(1, abs=1e-5)
     assert re.fullmatch(r"[0-9a-f]{32}", pixels)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 1e30, -1.0, 255.5])
+def test_a_picture_of_impossible_numbers_is_refused_as_an_array_is(
+    client: TestClient, where: Path, value: float
+) -> None:
+    from PIL import Image
+
+    pixels = np.full((8, 8), 100, dtype=np.float32)
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "TIFF")
+    assert client.post("/predict", content=file.getvalue(), headers={"content-type": "image/tiff"}).status_code == 200
+    pixels[3, 4] = value
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "TIFF")
+    answer = client.post("/predict", content=file.getvalue(), headers={"content-type": "image/tiff"})
+    assert answer.status_code == 422 and "Image 1 cannot be read" in answer.json()["detail"]
+    assert len(rows(where)) == 1

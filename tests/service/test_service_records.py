@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+import stat
 import subprocess
 import tempfile
 import threading
@@ -237,3 +238,35 @@ def test_a_reader_connects_again_but_never_within_a_transaction(tmp_path: Path) 
         loses()
     assert base.rows("SELECT COUNT(*) FROM numbers") == [(0,)]
     base.close()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="files have no such permissions there")
+def test_records_are_for_their_owner_only(tmp_path: Path) -> None:
+    old = os.umask(0o000)
+    try:
+        fresh, known = tmp_path / "fresh.sqlite", tmp_path / "known.sqlite"
+        sqlite3.connect(known).close()
+        known.touch()
+        known.chmod(0o644)
+        for path in (fresh, known):
+            records = Records(str(path))
+            records.begin(CARD)
+            records.append([record(1)])
+            files = sorted(path.parent.glob(f"{path.name}*"))
+            assert len(files) == 3  # with the log and its index
+            assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+            records.close()
+        fresh.chmod(0o640)  # a group that may look is somebody's decision
+        Records(str(fresh)).close()
+        assert stat.S_IMODE(fresh.stat().st_mode) == 0o640
+    finally:
+        os.umask(old)
+
+
+def test_a_file_of_another_kind_keeps_its_permissions(tmp_path: Path) -> None:
+    file = tmp_path / "text.sqlite"
+    file.write_text("not a database, but long enough to be looked at" * 50)
+    file.chmod(0o644)
+    with pytest.raises(UserError, match="is not a file of records"):
+        Records(str(file))
+    assert stat.S_IMODE(file.stat().st_mode) == 0o644 or os.name == "nt"

@@ -267,3 +267,14 @@ def test_other_machines_are_let_in_on_purpose_only() -> None:
             bind("127.0.0.1", one.getsockname()[1])
     with pytest.raises(UserError, match=r"192\.0\.2\.1:0 cannot be used"):
         bind("192.0.2.1", 0, exposed=True)
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o604, 0o602, 0o660])
+def test_a_token_file_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> None:
+    file = tmp_path / "token"
+    token = read_token(file)
+    file.chmod(mode)
+    with pytest.raises(UserError, match=r"can be read by everybody or changed by others; .*chmod 600"):
+        read_token(file)
+    file.chmod(0o640)  # of a group that the service belongs to
+    assert read_token(file) == token

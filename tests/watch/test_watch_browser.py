@@ -77,6 +77,7 @@ def test_a_change_is_told_and_shown(
     fill(tmp_path / "r.sqlite", 3000, 600)
     page, events = opened(browser, serve(tmp_path / "r.sqlite"), width, scheme)
     page.wait_for_selector("#status.changed")
+    assert "token" not in page.url
     assert page.locator("#status-title").inner_text().startswith("Something changed, around ")
     assert "calibration leaves room for" in page.locator("#status-text").inner_text()
     assert page.locator("#rate svg .since").count() == 1

@@ -8,6 +8,7 @@ import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
+from secondguess.errors import UserError
 from secondguess.web.access import CheckedApp, Keys
 
 PORT = 8123
@@ -162,3 +163,8 @@ def test_a_token_that_others_could_read_is_replaced(tmp_path: Path) -> None:
     assert fresh != keys
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert Keys.kept_in(file) == fresh
+
+
+def test_a_token_that_cannot_be_kept_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="The page's token cannot be kept in "):
+        Keys.kept_in(tmp_path / "no" / "keys.json")

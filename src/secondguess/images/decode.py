@@ -147,6 +147,10 @@ def _to_floats(image: Image.Image) -> Floats:
         if values.min() < 0 or values.max() > 65535:
             raise ValueError("pixel values beyond 16 bits")
         return unit(values[None], 65535)
+    if image.mode == "F":
+        values = np.asarray(image)
+        if not (np.isfinite(values).all() and values.min() >= 0 and values.max() <= 255):
+            raise ValueError("pixel values that are no numbers from 0 to 255")
     grey = image.mode in GREY_MODES
     if image.has_transparency_data:
         rgba = np.asarray(image.convert("RGBA")).transpose(2, 0, 1) / np.float32(255)

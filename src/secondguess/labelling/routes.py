@@ -6,6 +6,7 @@ functions, which the server runs in threads; the session has its own lock.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib.resources import files
@@ -13,9 +14,11 @@ from threading import Lock
 from typing import Annotated, Any
 
 from fastapi import FastAPI, HTTPException, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from pydantic import BaseModel, Field
 
+from secondguess.database import DatabaseFailed
 from secondguess.errors import MissingExtra, UserError
 from secondguess.labelling.answers import shortcuts
 from secondguess.labelling.curve import curve
@@ -23,6 +26,7 @@ from secondguess.labelling.export import FORMATS, exported
 from secondguess.labelling.session import LabellingSession, NotAsked
 from secondguess.labelling.store import Store
 from secondguess.web.access import Keys
+from secondguess.web.logs import Outage
 from secondguess.web.pictures import Album, png
 
 __all__ = ["LabelPage", "label_app"]
@@ -86,8 +90,10 @@ class LabelPage:
 
 def label_app(page: LabelPage) -> FastAPI:
     """The application behind the labelling page; serve it through `server.serve`, which guards it."""
-    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
+    app.state.outage = Outage(logging.getLogger(__name__), "Answers cannot be saved", "Answers are saved again")
     app.add_exception_handler(UserError, _refused)
+    app.add_exception_handler(RequestValidationError, _misunderstood)
     _add_page(app, page)
     _add_session(app, page)
     _add_findings(app, page)
@@ -95,8 +101,20 @@ def label_app(page: LabelPage) -> FastAPI:
 
 
 def _refused(request: Request, error: Exception) -> JSONResponse:
-    """A sentence instead of a traceback: 409 where the page is behind the session, 400 otherwise."""
+    """A sentence instead of a traceback: 409 where the page is behind the session, 503 where the page may try again."""
+    if isinstance(error, DatabaseFailed):
+        request.app.state.outage.failed(error)
+        return JSONResponse({"detail": f"Nothing can be saved at the moment: {error}"}, 503)
     return JSONResponse({"detail": str(error)}, 409 if isinstance(error, NotAsked) else 400)
+
+
+def _misunderstood(request: Request, error: Exception) -> JSONResponse:
+    """A sentence about a request of another shape, which repeats nothing of it: it may hold what cannot be encoded."""
+    assert isinstance(error, RequestValidationError)
+    fields = {str(one["loc"][-1]) for one in error.errors()}
+    if any(one["type"] == "string_unicode" for one in error.errors()):
+        return JSONResponse({"detail": f"The {', '.join(sorted(fields))} holds half a character; write it anew."}, 400)
+    return JSONResponse({"detail": f"The request is not understood: look at {', '.join(sorted(fields))}."}, 422)
 
 
 def _add_page(app: FastAPI, page: LabelPage) -> None:
@@ -162,16 +180,19 @@ def _add_session(app: FastAPI, page: LabelPage) -> None:
     @app.post("/api/answer")
     def answer(body: Answered) -> dict[str, Any]:
         verdict = labelling.answer(body.annotator, body.image, tuple(body.classes), body.key)
+        app.state.outage.worked()
         return state(body.annotator, asdict(verdict))
 
     @app.post("/api/skip")
     def skip(body: Passed) -> dict[str, Any]:
         labelling.skip(body.annotator, body.image, body.key)
+        app.state.outage.worked()
         return state(body.annotator)
 
     @app.post("/api/undo")
     def undo(body: Undone) -> dict[str, Any]:
         labelling.undo(body.annotator, body.key)
+        app.state.outage.worked()
         return state(body.annotator)
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from secondguess.database import DatabaseFailed
 from secondguess.errors import UserError
 from secondguess.labelling.answers import Answer, checked, consensus, name_of, spoken
 from secondguess.labelling.questions import Comparison, Found, Question, SessionProgress
@@ -80,7 +81,7 @@ class LabellingSession:
         """The image that an annotator has before them, or a new one; None when there is nothing left for them."""
         annotator = name_of(annotator)
         with self._lock:
-            mine = self._open.get(annotator) or self._hand_out(annotator)
+            mine = self._open.get(annotator) or self._handed_out(annotator)
             return self._question(annotator, mine[-1]) if mine else None
 
     def ask(self, annotator: str, n: int = 1) -> list[int]:
@@ -88,7 +89,7 @@ class LabellingSession:
         annotator = name_of(annotator)
         with self._lock:
             mine = self._open.get(annotator, [])[:n]
-            return mine + self._hand_out(annotator, n - len(mine))
+            return mine + self._handed_out(annotator, n - len(mine))
 
     def upcoming(self, annotator: str, n: int) -> list[int]:
         """What `ask` would give, without asking for it."""
@@ -127,13 +128,12 @@ class LabellingSession:
         answer = None if classes is None else checked(classes, len(self.class_names))
         with self._lock:
             again = image in self._done.get(annotator, ())
-            if again:
-                self._apply(self._store.append(Event("undone", image, annotator)))
-            elif image not in self._open.get(annotator, ()):
+            said = Event("skipped" if answer is None else "answered", image, annotator, answer)
+            if not again and image not in self._open.get(annotator, ()):
                 self._begin(annotator, image)
-            self._apply(
-                self._store.append(Event("skipped" if answer is None else "answered", image, annotator, answer))
-            )
+            # Together: an answer is not taken back unless the one in its place is on disk.
+            for event in self._store.append_all([Event("undone", image, annotator), said] if again else [said]):
+                self._apply(event)
             if again:  # a search cannot forget
                 self.search = self._begun_anew()
             else:
@@ -251,7 +251,15 @@ class LabellingSession:
         unsettled = [image for image in self._turns if image not in self._settled]
         fresh.skip(np.array(unsettled, dtype=np.int64))  # they are with somebody already
 
-    def _hand_out(self, annotator: str, n: int = 1) -> list[int]:
+    def _handed_out(self, annotator: str, n: int = 1) -> list[int]:
+        """What `_hand_out` gives; the search asks again for images that could not be stored as asked about."""
+        try:
+            return self._hand_out(annotator, n)
+        except DatabaseFailed:
+            self.search = self._begun_anew()
+            raise
+
+    def _hand_out(self, annotator: str, n: int) -> list[int]:
         """Begin images with this annotator: those that others have begun, if they need more answers, or new ones."""
         images: list[int] = []
         while len(images) < n and (image := self._unfinished(annotator, self.overlap)) is not None:

@@ -147,19 +147,27 @@ class Store:
         Returns:
             The event as stored. Where the key is known already, the old event: nothing is added.
         """
+        with self._base.transaction():
+            return self._append(event, seen)
+
+    def append_all(self, events: Sequence[Event]) -> list[Event]:
+        """Add several events about images that were asked about, all of them or none."""
+        with self._base.transaction():
+            return [self._append(event, None) for event in events]
+
+    def _append(self, event: Event, seen: Seen | None) -> Event:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         classes = None if event.classes is None else json.dumps(list(event.classes))
-        with self._base.transaction():
-            if event.key is not None and (old := self.find(event.key)) is not None:
-                return old
-            if seen is not None:
-                row = (event.image, _storable(seen.id), seen.predicted, seen.confidence)
-                self._base.run("INSERT OR IGNORE INTO images VALUES (?, ?, ?, ?)", row)
-            self._base.run(
-                "INSERT INTO events (kind, image, annotator, time, classes, key) VALUES (?, ?, ?, ?, ?, ?)",
-                (event.kind, event.image, event.annotator, now, classes, event.key),
-            )
-            ((number,),) = self._base.rows("SELECT last_insert_rowid()")
+        if event.key is not None and (old := self.find(event.key)) is not None:
+            return old
+        if seen is not None:
+            row = (event.image, _storable(seen.id), seen.predicted, seen.confidence)
+            self._base.run("INSERT OR IGNORE INTO images VALUES (?, ?, ?, ?)", row)
+        self._base.run(
+            "INSERT INTO events (kind, image, annotator, time, classes, key) VALUES (?, ?, ?, ?, ?, ?)",
+            (event.kind, event.image, event.annotator, now, classes, event.key),
+        )
+        ((number,),) = self._base.rows("SELECT last_insert_rowid()")
         return Event(event.kind, event.image, event.annotator, event.classes, now, event.key, int(number))
 
     def find(self, key: str) -> Event | None:
@@ -206,12 +214,18 @@ class Store:
 
 def _locked(folder: Path) -> sqlite3.Connection:
     """An open transaction that keeps other processes out of the folder until the connection is closed."""
-    lock = sqlite3.connect(folder / LOCK, isolation_level=None, timeout=0, check_same_thread=False)
+    lock = None
     try:
+        lock = sqlite3.connect(folder / LOCK, isolation_level=None, timeout=0, check_same_thread=False)
         lock.execute("PRAGMA journal_mode = MEMORY")  # there is nothing to recover
         lock.execute("BEGIN EXCLUSIVE")
-    except sqlite3.OperationalError as error:
-        lock.close()
+    except sqlite3.Error as error:
+        if lock is not None:
+            lock.close()
+        if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_BUSY:
+            raise UserError(
+                f"Labels cannot be kept in {folder} ({error}); make room, or name another folder."
+            ) from error
         raise UserError(
             f"Another process is labelling into {folder}; go on in its page, stop it, or name another folder."
         ) from error

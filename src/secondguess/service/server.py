@@ -21,19 +21,29 @@ from secondguess.web.server import run as run_app
 __all__ = ["bind", "read_token", "run"]
 
 PATIENCE = 20  # seconds for requests under way when the service is stopped
-SHORTEST = 16  # letters of a token
+SHORTEST, LONGEST = 16, 4096  # letters of a token
 
 
 def read_token(file: Path | None) -> str:
-    """The token in a file, or a fresh one, which is stored there (readable by the owner only) if a file is given."""
+    """The token in a file, or a fresh one, which is stored there (readable by the owner only) if a file is given.
+
+    A file that everybody can read, or that others can change, is refused.
+    """
     if file is None:
         return secrets.token_urlsafe(32)
     try:
-        token = file.read_text("utf-8").strip()
+        with file.open(encoding="utf-8") as opened:
+            mode = os.fstat(opened.fileno()).st_mode
+            token = opened.read(LONGEST).strip()
     except FileNotFoundError:
         return _put_token(file)
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"The token file {file} cannot be read ({type(error).__name__}).") from error
+    if os.name == "posix" and mode & 0o027:
+        raise UserError(
+            f"The token file {file} can be read by everybody or changed by others; give it to its owner only "
+            f"(chmod 600 {file}), and put another token there if somebody may have seen this one."
+        )
     if len(token) < SHORTEST or not token.isascii() or len(token.split()) != 1:
         raise UserError(
             f"The token file {file} must hold one word of at least {SHORTEST} letters; remove it to get a fresh one."

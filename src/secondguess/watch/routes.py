@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from importlib.resources import files
 from typing import Any
 
@@ -11,6 +12,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response
 from secondguess.database import DatabaseFailed
 from secondguess.errors import UserError
 from secondguess.watch.stream import Watch
+from secondguess.web.logs import Outage
 
 __all__ = ["watch_app"]
 
@@ -19,10 +21,11 @@ FOR_EVER = "private, max-age=31536000, immutable"  # a record never changes
 
 def watch_app(watch: Watch) -> FastAPI:
     """The application behind the watch page; serve it through `server.serve`, which guards it."""
-    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     static, shared = files("secondguess.watch") / "static", files("secondguess.web") / "static"
     html = (static / "watch.html").read_text("utf-8")
     script = (static / "watch.js").read_bytes()
+    outage = Outage(logging.getLogger(__name__), "The records cannot be read", "The records are read again")
     style = (shared / "page.css").read_bytes() + (static / "watch.css").read_bytes()
 
     @app.exception_handler(UserError)
@@ -31,7 +34,8 @@ def watch_app(watch: Watch) -> FastAPI:
 
     @app.exception_handler(DatabaseFailed)
     async def failed(request: Request, error: DatabaseFailed) -> JSONResponse:
-        return JSONResponse({"detail": f"The records cannot be read now: {error}."}, 503)
+        outage.failed(error)
+        return JSONResponse({"detail": "The records cannot be read now; the terminal says why."}, 503)
 
     @app.get("/")
     def front() -> HTMLResponse:
@@ -51,7 +55,9 @@ def watch_app(watch: Watch) -> FastAPI:
 
     @app.get("/api/watch")
     def state(span: str = "all") -> dict[str, Any]:
-        return watch.state(span)
+        found = watch.state(span)
+        outage.worked()
+        return found
 
     @app.get("/thumbnails/{number}.png")
     def thumbnail(number: int) -> Response:

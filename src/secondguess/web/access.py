@@ -27,6 +27,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
+from secondguess.errors import UserError
+
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -75,10 +77,13 @@ class Keys:
         except (OSError, ValueError, KeyError, TypeError):
             pass  # there is none, or none that can be used
         keys = cls.new()
-        file.unlink(missing_ok=True)  # one with other permissions would keep them
-        # Written in place, since it must never be readable by others: an incomplete file is replaced.
-        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:
-            json.dump({"token": keys.token}, opened)
+        try:
+            file.unlink(missing_ok=True)  # one with other permissions would keep them
+            # Written in place, since it must never be readable by others: an incomplete file is replaced.
+            with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:
+                json.dump({"token": keys.token}, opened)
+        except OSError as error:
+            raise UserError(f"The page's token cannot be kept in {file} ({error.strerror or error}).") from error
         return keys
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import socket
 import threading
@@ -14,14 +15,19 @@ from typing import TYPE_CHECKING, Any
 from secondguess._files import write_json
 from secondguess.errors import UserError
 from secondguess.web.access import CheckedApp, Keys
+from secondguess.web.logs import Throttle
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
+
+    from secondguess.web.connections import ConnectionLimits
 
 __all__ = ["listen", "run", "serve"]
 
 HOST = "127.0.0.1"
 PATIENCE = 3  # seconds that a request under way is given when the server is stopped
+BACKLOG = 256  # connections that wait to be accepted
+LOGS = ("asyncio", "uvicorn.error")  # what callers can make these write is unlimited
 
 
 def listen(port: int = 0, *, remembered: Path | None = None) -> socket.socket:
@@ -63,10 +69,19 @@ def serve(
         if browser:  # in a thread, since a browser in the terminal returns only when it is closed
             threading.Thread(target=webbrowser.open, args=(link,), daemon=True).start()
 
-    run(CheckedApp(app, keys, port), listening, ready=ready, patience=PATIENCE, lifespan="off", proxy_headers=False)
+    run(CheckedApp(app, keys, port), listening, ready=ready, patience=PATIENCE, lifespan="off")
 
 
-def run(app: ASGIApp, listening: socket.socket, *, ready: Callable[[], None], patience: int, **options: Any) -> None:
+def run(
+    app: ASGIApp,
+    listening: socket.socket,
+    *,
+    ready: Callable[[], None],
+    patience: int,
+    limits: ConnectionLimits | None = None,
+    throttle: Throttle | None = None,
+    **options: Any,
+) -> None:
     """Run an application until Ctrl-C or a termination signal, then close the socket.
 
     Args:
@@ -74,9 +89,13 @@ def run(app: ASGIApp, listening: socket.socket, *, ready: Callable[[], None], pa
         listening: the socket that it listens on.
         ready: called once requests are answered.
         patience: seconds that requests under way are given at the end.
+        limits: of connections.
+        throttle: keeps strangers from filling the log.
         **options: further ones of `uvicorn.Config`.
     """
     import uvicorn
+
+    from secondguess.web import connections
 
     class Announcing(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -86,6 +105,9 @@ def run(app: ASGIApp, listening: socket.socket, *, ready: Callable[[], None], pa
 
     config = uvicorn.Config(
         app,
+        http=connections.limited_protocol(limits or connections.ConnectionLimits()),
+        backlog=BACKLOG,
+        proxy_headers=False,  # nothing depends on who calls
         log_level="warning",
         access_log=False,  # it would print the token
         server_header=False,
@@ -93,11 +115,16 @@ def run(app: ASGIApp, listening: socket.socket, *, ready: Callable[[], None], pa
         timeout_graceful_shutdown=patience,
         **options,
     )
+    throttle = throttle or Throttle()
+    for name in LOGS:
+        logging.getLogger(name).addFilter(throttle)
     try:
         Announcing(config).run(sockets=[listening])
     except KeyboardInterrupt:
         pass  # that is how a person stops it
     finally:
+        for name in LOGS:
+            logging.getLogger(name).removeFilter(throttle)
         listening.close()
 
 

@@ -49,7 +49,7 @@ async function insist(path, body) {
       return heard;
     } catch (error) {
       if (error instanceof Refused && error.status < 500) { showOffline(""); throw error; }
-      showOffline("The server cannot be reached. " +
+      showOffline(`${error.status === 503 ? error.message : "The server cannot be reached."} ` +
         (body && body.key ? "Your last answer is kept in this browser and will be sent again." : "Trying again."));
       await new Promise(resolve => { setTimeout(resolve, wait); addEventListener("online", resolve, { once: true }); });
     }

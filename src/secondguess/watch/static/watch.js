@@ -248,6 +248,7 @@ function showNumbers() {
   $("numbers").replaceChildren(make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...rows));
 }
 
+if (location.search) history.replaceState(null, "", location.pathname); // the token need not stand in the address
 for (const button of document.querySelectorAll("[data-span]")) {
   button.addEventListener("click", () => {
     span = button.dataset.span;
