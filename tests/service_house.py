@@ -40,7 +40,11 @@ from secondguess.service.records import Records
 from secondguess.service.server import bind, run
 from secondguess.cli.options import print_json
 
-service = Service(subject(float(sys.argv[3])), Records(sys.argv[2]), TOKEN, limits=Limits(seconds=2), thumbnails=True)
+if int(sys.argv[5]):
+    import resource
+    resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[5]), int(sys.argv[5])))
+judge = subject(float(sys.argv[3]), hangs=sys.argv[4] == "True")
+service = Service(judge, Records(sys.argv[2]), TOKEN, limits=Limits(seconds=2), thumbnails=True)
 def announce(address):
     print_json({"address": address})
     sys.stdout.flush()
@@ -64,12 +68,12 @@ def judgement(image: np.ndarray) -> Judgement:
     return Judgement(best, name, probabilities, p, Verdict(kinds), action, {"brightness": p}, chances)  # type: ignore[arg-type]
 
 
-def subject(seconds: float = 0.0) -> Subject:
-    """A judge that takes its time over every batch."""
+def subject(seconds: float = 0.0, *, hangs: bool = False) -> Subject:
+    """A judge that takes its time over every batch, and for ever over one that is not black."""
 
     def judge(images: np.ndarray) -> list[Judgement]:
         assert images.dtype == np.float32 and images.shape[1:] == SHAPE
-        time.sleep(seconds)
+        time.sleep(1e6 if hangs and images.any() else seconds)
         return [judgement(image) for image in images]
 
     return Subject(judge, SHAPE, 0.05, CARD)
@@ -97,12 +101,19 @@ def bomb(width: int, height: int) -> bytes:
 
 
 class Server:
-    """The service in a process of its own."""
+    """The service in a process of its own.
 
-    def __init__(self, records: str, seconds: float = 0.0) -> None:
+    Args:
+        records: where they are kept.
+        seconds: that a batch takes.
+        hangs: whether one that is not black takes for ever.
+        files: that the process may have open; 0 for as many as usual.
+    """
+
+    def __init__(self, records: str, seconds: float = 0.0, *, hangs: bool = False, files: int = 0) -> None:
         here = str(Path(__file__).parent)
         self.process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, here, records, str(seconds)],
+            [sys.executable, "-c", PROGRAM, here, records, str(seconds), str(hangs), str(files)],
             env=os.environ | {"OMP_NUM_THREADS": "1"},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -6,6 +6,8 @@ import io
 import json
 import re
 import sqlite3
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,9 @@ from secondguess.database import DatabaseFailed
 from secondguess.errors import UserError
 from secondguess.images.decode import decode
 from secondguess.images.fitting import fit_image
+from secondguess.service import api
 from secondguess.service.api import Service, service_app
+from secondguess.service.hosts import KnownHosts
 from secondguess.service.judge_worker import Subject
 from secondguess.service.limits import Limits
 from secondguess.service.records import Records
@@ -130,7 +134,7 @@ def test_health_and_pages_need_no_token(client: TestClient) -> None:
     client.headers.pop("Authorization")
     assert client.get("/healthz").json()["status"] == "ok"
     schema = client.get("/openapi.json").json()
-    assert set(schema["paths"]) == {"/predict", "/healthz", "/metrics"}
+    assert set(schema["paths"]) == {"/predict", "/healthz", "/readyz", "/metrics"}
     predict = schema["paths"]["/predict"]["post"]
     assert set(predict["requestBody"]["content"]) == {"image/*", "multipart/form-data", "application/json"}
     assert {"200", "400", "401", "413", "415", "422", "503"} <= predict["responses"].keys()
@@ -248,18 +252,103 @@ def test_limits_must_make_sense() -> None:
         Limits(body=100, bodies=10)
 
 
-def test_what_cannot_be_recorded_is_not_answered(make_client: Callable[..., TestClient], monkeypatch: Any) -> None:
+def test_what_cannot_be_recorded_is_not_answered(
+    make_client: Callable[..., TestClient], monkeypatch: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     client = make_client()
 
-    def full(records: Any) -> None:
-        raise DatabaseFailed("disk is full")
+    def full(*records: Any) -> None:
+        raise DatabaseFailed("The database at db.internal:5432 cannot be written.")
 
     monkeypatch.setattr(client.service.records, "append", full)  # type: ignore[attr-defined]
-    answer = client.post("/predict", content=picture(), headers=PNG)
-    assert answer.status_code == 503 and answer.headers["retry-after"] == "1"
-    assert "could not be recorded (disk is full)" in answer.json()["detail"]
+    for _ in range(5):
+        answer = client.post("/predict", content=picture(), headers=PNG)
+        assert answer.status_code == 503 and answer.headers["retry-after"] == "1"
+        assert answer.json() == {
+            "detail": "The prediction could not be recorded, so it is not given; try again in a moment."
+        }
     monkeypatch.undo()
-    assert client.post("/predict", content=picture(), headers=PNG).status_code == 200
+    for _ in range(3):
+        assert client.post("/predict", content=picture(), headers=PNG).status_code == 200
+    assert [one.getMessage() for one in caplog.records if one.name.startswith("secondguess")] == [
+        "Records cannot be written, nothing is answered: The database at db.internal:5432 cannot be written.",
+        "Records are written again; failures in between: 5.",
+    ]
+
+
+def test_ready_means_that_an_image_can_be_judged_and_recorded(
+    make_client: Callable[..., TestClient], monkeypatch: Any, where: Path
+) -> None:
+    monkeypatch.setattr(api, "TRIED", 0.0)
+    monkeypatch.setattr(api, "TRIAL", 0.3)
+    broken, slow = threading.Event(), threading.Event()
+
+    def judge(images: np.ndarray) -> list[Any]:
+        if broken.is_set():
+            raise RuntimeError("a defect")
+        while slow.is_set():
+            time.sleep(0.01)
+        return [judgement(image) for image in images]
+
+    def ready() -> tuple[int, str]:
+        answer = client.get("/readyz", headers={"authorization": ""})
+        assert answer.status_code == 200 or answer.headers["retry-after"] == "1"
+        return answer.status_code, answer.json().get("detail", "")
+
+    client = make_client(Subject(judge, SHAPE, 0.05, CARD))  # type: ignore[arg-type]
+    assert ready() == (200, "")
+    assert rows(where) == []  # a trial is no prediction
+    broken.set()
+    assert ready() == (503, "The model fails.")
+    broken.clear()
+    slow.set()
+    assert ready() == (503, "An image could not be judged and recorded within 0.3 seconds.")
+    slow.clear()
+    monkeypatch.setattr(api, "TRIAL", 30)
+    assert ready() == (200, "")
+    base = client.service.records._base  # type: ignore[attr-defined]
+    base.run("PRAGMA query_only = ON")
+    assert ready() == (503, "Records cannot be written.")
+    assert client.get("/healthz").status_code == 200  # a restart would not help
+    base.run("PRAGMA query_only = OFF")
+    assert ready() == (200, "")
+
+
+def test_asking_whether_it_is_ready_costs_one_image_a_second(make_client: Callable[..., TestClient]) -> None:
+    judged: list[int] = []
+
+    def judge(images: np.ndarray) -> list[Any]:
+        judged.append(len(images))
+        return [judgement(image) for image in images]
+
+    client = make_client(Subject(judge, SHAPE, 0.05, CARD))  # type: ignore[arg-type]
+    before, began = len(judged), time.monotonic()
+    for _ in range(50):
+        assert client.get("/readyz").status_code == 200
+    assert len(judged) - before <= 2 + (time.monotonic() - began)
+
+
+@pytest.mark.parametrize("path", ["/predict/", "/healthz/", "/metrics/", "/openapi.json/"])
+def test_no_address_is_guessed(client: TestClient, path: str) -> None:
+    answer = client.post(path, headers={"host": "evil.example"}, follow_redirects=False)
+    assert answer.status_code == 404 and "location" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    ("host", "known"),
+    [
+        ("127.0.0.1", True), ("127.0.0.1:8000", True), ("localhost:8000", True), ("LOCALHOST.", True), ("[::1]", True),
+        ("[::1]:8000", True), ("10.1.2.3:80", True), ("guard.example", True), ("Guard.Example:443", True),
+        ("evil.example", False), ("evil.example:8000", False), ("guard.example.evil", False), ("", False),
+        ("127.0.0.1.evil.example", False), ("localhost:x", False), ("a:b:c", False), ("guard.example:", False),
+    ],
+)  # fmt: skip
+def test_it_answers_to_its_own_names(where: Path, host: str, known: bool) -> None:
+    service = Service(subject(), Records(str(where)), TOKEN)
+    with TestClient(KnownHosts(service_app(service), ["guard.example"])) as client:
+        answer = client.get("/healthz", headers={"host": host})
+    assert answer.status_code == (200 if known else 400), answer.text
+    assert known or "names another server" in answer.json()["detail"]
 
 
 def test_a_defect_is_a_500_that_is_counted_and_the_service_goes_on(make_client: Callable[..., TestClient]) -> None:

@@ -157,3 +157,43 @@ def test_hedging_gives_all_probabilities_and_others_do_not(records: Records) -> 
     (plain,) = JudgeWorker(subject(), records)([Job(image * 0.8, "b")])
     assert hedged[0]["verdict"] == ["ambiguous", "invalid"] and len(hedged[0]["probabilities"]) == 3  # type: ignore[index]
     assert "probabilities" not in plain[0] and "anomalies" not in plain[0]  # type: ignore[index,operator]
+
+
+def test_a_shared_failure_reaches_those_who_wait_as_well() -> None:
+    calls: list[int] = []
+
+    def fails(jobs: Sequence[int]) -> list[int]:
+        calls.append(len(jobs))
+        time.sleep(0.1)
+        raise OSError("the disk is gone")
+
+    async def scenario(batcher: Batcher[int, int]) -> list[Any]:
+        found = await asyncio.gather(*(batcher.submit(k, 1) for k in range(30)), return_exceptions=True)
+        assert batcher.images == 0
+        return found
+
+    assert [type(one) for one in run(fails, scenario, shared=(OSError,))] == [OSError] * 30
+    assert calls == [8]  # the others would only have waited for the same
+
+
+def test_what_nobody_waits_for_is_not_done() -> None:
+    done: list[int] = []
+
+    def slow(jobs: Sequence[int]) -> list[int]:
+        time.sleep(0.1)
+        done.extend(jobs)
+        return list(jobs)
+
+    async def scenario(batcher: Batcher[int, int]) -> int:
+        first = asyncio.create_task(batcher.submit(1, 8))
+        await asyncio.sleep(0.05)
+        waiting = [asyncio.create_task(batcher.submit(k, 8)) for k in (2, 3)]
+        await asyncio.sleep(0)
+        for one in waiting:
+            one.cancel()
+        await first
+        assert await batcher.submit(4, 1) == 4
+        return batcher.images
+
+    assert run(slow, scenario) == 0
+    assert done == [1, 4]

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
+import socket
 import sqlite3
 import stat
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from secondguess.database import DatabaseFailed, Sqlite, public_name
+from secondguess import database
+from secondguess.database import DatabaseFailed, Postgres, Sqlite, public_name
 from secondguess.errors import MissingExtra, UserError
 from secondguess.service.records import Record, Records
-from service_house import CARD
+from service_house import CARD, Server, client_of, picture
 
 POSTGRES = os.environ.get("SECONDGUESS_POSTGRES")  # the URL of an empty database
 
@@ -270,3 +276,109 @@ def test_a_file_of_another_kind_keeps_its_permissions(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is not a file of records"):
         Records(str(file))
     assert stat.S_IMODE(file.stat().st_mode) == 0o644 or os.name == "nt"
+
+
+@pytest.fixture
+def silent() -> Iterator[tuple[str, list[socket.socket]]]:
+    """A server that lets clients in as PostgreSQL does and then says nothing more: its URL, and the connections."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    lines: list[socket.socket] = []
+
+    def serve() -> None:
+        with suppress(OSError):
+            while True:
+                line, _ = listening.accept()
+                lines.append(line)
+                line.recv(8)
+                line.sendall(b"R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I")  # authenticated; ready
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    port = listening.getsockname()[1]
+    yield f"postgresql://me@127.0.0.1:{port}/records?sslmode=disable&gssencmode=disable", lines
+    listening.shutdown(socket.SHUT_RDWR)
+    thread.join()
+    for line in (listening, *lines):
+        line.close()
+
+
+def test_a_postgresql_that_falls_silent_is_given_up(
+    silent: tuple[str, list[socket.socket]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("psycopg", reason="NO POSTGRESQL TEST: psycopg is not installed (secondguess[postgres])")
+    monkeypatch.setattr(database, "SILENCE", 0.3)
+    url, lines = silent
+    base = Postgres(url)
+
+    def write() -> None:
+        with base.transaction():
+            base.run("INSERT INTO numbers VALUES (1)")
+
+    for ask in (write, lambda: base.rows("SELECT 1"), write):
+        with pytest.raises(DatabaseFailed, match=r"The database at postgresql://127\.0\.0\.1:\d+/records cannot be "):
+            ask()
+    assert len(lines) == 3  # each time on a new connection
+    base.close()
+
+
+def test_a_postgresql_that_lets_nobody_in_is_given_up() -> None:
+    pytest.importorskip("psycopg", reason="NO POSTGRESQL TEST: psycopg is not installed (secondguess[postgres])")
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        began = time.monotonic()
+        with pytest.raises(UserError, match="cannot be reached"):
+            Postgres(f"postgresql://me@127.0.0.1:{mute.getsockname()[1]}/records")
+        assert time.monotonic() - began < 5  # the promise
+
+
+def test_databases_are_given_less_time_than_callers_are_promised() -> None:
+    assert database.SILENCE + database.CONNECTING < 5 and database.PATIENCE < 5
+
+
+def test_a_frozen_postgresql_is_a_503_in_time_and_does_not_hold_up_the_end(postgres: str) -> None:
+    """The backend of the service is stopped, as a server that swaps or a virtual machine that is paused would be."""
+    import psycopg
+
+    def freeze() -> None:
+        with psycopg.connect(postgres, autocommit=True) as base:
+            found = base.execute("SELECT pid FROM pg_stat_activity WHERE query LIKE '%COMMIT%' OR query LIKE 'BEGIN%'")
+            for (pid,) in found.fetchall():
+                if pid != base.info.backend_pid and pid not in stopped:
+                    os.kill(pid, signal.SIGSTOP)
+                    stopped.append(pid)
+
+    def ask() -> int:
+        with client_of(server) as client:
+            answer = client.post("/predict", content=picture(), headers={"content-type": "image/png"})
+        acknowledged.extend([answer.json()["request"]] if answer.status_code == 200 else [])
+        return int(answer.status_code)
+
+    stopped: list[int] = []
+    acknowledged: list[str] = []
+    server = Server(postgres)
+    try:
+        assert ask() == 200
+        freeze()
+        assert stopped
+        began = time.monotonic()
+        with ThreadPoolExecutor(8) as callers:
+            assert set(callers.map(lambda _: ask(), range(8))) == {503}
+        assert time.monotonic() - began < 5  # the promise
+        assert ask() == 200  # on a new connection
+        freeze()
+        caller = threading.Thread(target=ask)
+        caller.start()
+        time.sleep(0.3)
+        began = time.monotonic()
+        _, said = server.end()
+        assert time.monotonic() - began < 10  # the promise
+        caller.join()
+        assert said.count("Records cannot be written") == 2 and said.count("\n") <= 4, said
+    finally:
+        server.process.kill()
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+    with psycopg.connect(postgres, autocommit=True) as base:
+        kept = {row[0] for row in base.execute("SELECT request FROM secondguess_records").fetchall()}
+        for name in ("records", "guards", "format"):
+            base.execute(f"DROP TABLE secondguess_{name}")
+    assert set(acknowledged) <= kept and len(acknowledged) == 2

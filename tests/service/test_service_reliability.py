@@ -12,6 +12,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,8 @@ GROWTH = 25  # MiB that bad requests may leave behind
 def start() -> Iterator[Callable[..., Server]]:
     running: list[Server] = []
 
-    def started(records: Path, seconds: float = 0.0) -> Server:
-        running.append(Server(str(records), seconds))
+    def started(records: Path, seconds: float = 0.0, **options: Any) -> Server:
+        running.append(Server(str(records), seconds, **options))
         return running[-1]
 
     yield started
@@ -124,7 +125,7 @@ def test_half_a_request_is_given_up(start: Callable[..., Server], tmp_path: Path
     server = start(tmp_path / "records.sqlite")
     host, port = server.address.removeprefix("http://").split(":")
     head = (
-        f"POST /predict HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n"
+        f"POST /predict HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n"
         "Content-Type: image/png\r\nContent-Length: 99\r\n\r\n"
     )
     with socket.create_connection((host, int(port)), timeout=20) as line:
@@ -278,3 +279,53 @@ def test_a_token_file_that_others_can_read_is_refused(tmp_path: Path, mode: int)
         read_token(file)
     file.chmod(0o640)  # of a group that the service belongs to
     assert read_token(file) == token
+
+
+def test_a_model_that_hangs_does_not_hold_up_the_end(start: Callable[..., Server], tmp_path: Path) -> None:
+    server = start(tmp_path / "records.sqlite", 0.0, hangs=True)
+
+    heard: list[int] = []
+
+    def ask() -> None:
+        with client_of(server) as client:
+            heard.append(client.post("/predict", content=picture(), headers={"content-type": "image/png"}).status_code)
+
+    caller = threading.Thread(target=ask)
+    caller.start()
+    with client_of(server) as client:
+        while "secondguess_waiting_images 1.0" not in client.get("/metrics").text:
+            time.sleep(0.02)
+    began = time.monotonic()
+    _, said = server.end()
+    assert time.monotonic() - began < 10  # the promise
+    caller.join()
+    assert heard == [503]
+    assert "not judged and recorded in time" in said and "Traceback" not in said
+
+
+def test_idle_connections_neither_stop_the_service_nor_fill_the_log(
+    start: Callable[..., Server], tmp_path: Path
+) -> None:
+    """With fewer file descriptors than there are callers, as in the default of many systems."""
+    server = start(tmp_path / "records.sqlite", files=200)
+    host, port = server.address.removeprefix("http://").split(":")
+    idle = [socket.create_connection((host, int(port)), timeout=20) for _ in range(260)]
+    heard = b""
+    deadline = time.monotonic() + 30
+    while b" 200 " not in heard and time.monotonic() < deadline:  # those who say nothing are given up after 10 s
+        with suppress(OSError), socket.create_connection((host, int(port)), timeout=20) as line:
+            line.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            heard = line.recv(4096)
+            assert heard == b"" or heard[:12] in (b"HTTP/1.1 200", b"HTTP/1.1 503"), heard
+        time.sleep(0.2)
+    assert b" 200 " in heard
+    with client_of(server) as client:
+        lines = client.get("/metrics").text.splitlines()
+    for reason in ("many", "head"):
+        name = f'secondguess_ended_connections_total{{reason="{reason}"}} '
+        (count,) = (one.removeprefix(name) for one in lines if one.startswith(name))
+        assert float(count) > 50
+    for one in idle:
+        one.close()
+    code, said = server.end()
+    assert (code, said) == (ENDED, "")

@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -146,16 +147,18 @@ def test_beyond_the_cap_callers_are_told_and_the_others_are_served(serve: Callab
     assert limits.refused["many"] > 0
     for one in [*held, *crowd]:
         one.close()
-    deadline = time.monotonic() + LONG
-    while b" 200 " not in (heard := ask(where)) and time.monotonic() < deadline:
+    deadline, heard = time.monotonic() + LONG, b""
+    while b" 200 " not in heard and time.monotonic() < deadline:
         time.sleep(0.05)
+        with suppress(ConnectionError):  # a crowd is not spoken to one by one
+            heard = ask(where)
     assert b" 200 " in heard
 
 
 def test_the_cap_leaves_files_for_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     resource = pytest.importorskip("resource")
     monkeypatch.setattr(resource, "getrlimit", lambda which: (200, 4096))
-    assert ConnectionLimits().connections == 136
+    assert ConnectionLimits().connections == 100
     monkeypatch.setattr(resource, "getrlimit", lambda which: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     assert ConnectionLimits().connections == 512
 

@@ -14,6 +14,7 @@ from secondguess.cli.options import (
     VALIDATION,
     Common,
     LoadingOptions,
+    listed,
     print_json,
     say,
 )
@@ -51,6 +52,13 @@ def serve(
         Path | None,
         typer.Option(help="Holds the token; made if missing. [default: a fresh token]", rich_help_panel="Service"),
     ] = None,
+    allow_hosts: Annotated[
+        str | None,
+        typer.Option(
+            help="Names under which callers reach it, separated by commas, besides addresses and this machine's name.",
+            rich_help_panel="Service",
+        ),
+    ] = None,
     max_body: Annotated[float, typer.Option(help="Megabytes a request.", rich_help_panel="Limits")] = 8,
     max_images: Annotated[int, typer.Option(min=1, help="Images a request.", rich_help_panel="Limits")] = 64,
     max_pixels: Annotated[int, typer.Option(min=1, help="Pixels of an uploaded picture.", rich_help_panel="Limits")] = 4
@@ -61,7 +69,7 @@ def serve(
     resize: Resize = None,
     common: Common,
 ) -> None:
-    """Serve guarded predictions over HTTP: POST /predict, GET /healthz, GET /metrics.
+    """Serve guarded predictions over HTTP: POST /predict, GET /healthz, GET /readyz, GET /metrics.
 
     Callers send the header `Authorization: Bearer TOKEN`. Every prediction is recorded before it is answered. Ctrl-C or
     a termination signal ends the service after what was taken in has been answered.
@@ -108,7 +116,7 @@ def serve(
             say(f"Records: {public_name(kept)}; look at them: secondguess guard watch {place}")
         sys.stdout.flush()  # somebody may read it from a pipe
 
-    run(service, listening, announce=announce)
+    run(service, listening, announce=announce, hosts=listed(allow_hosts) if allow_hosts else ())
 
 
 @grouped

@@ -1,4 +1,4 @@
-"""The service over HTTP: `POST /predict`, `GET /healthz`, `GET /metrics`, and a page that lists them.
+"""The service over HTTP: `POST /predict`, `GET /healthz`, `GET /readyz`, `GET /metrics`, and a page that lists them.
 
 Programs call it, so it asks for `Authorization: Bearer TOKEN` and knows neither cookies nor sessions. A request that
 cannot be served gets a 4xx status and one sentence; 503 with `Retry-After` means that the service is at its limit or
@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import logging
+import math
 import time
 import uuid
 from collections.abc import AsyncIterator
@@ -35,10 +37,15 @@ from secondguess.service.reading import from_json, from_pictures, uploaded
 from secondguess.service.records import Records
 from secondguess.service.schema import PREDICT
 from secondguess.web.access import SECURITY_HEADERS
+from secondguess.web.connections import ConnectionLimits
+from secondguess.web.logs import Throttle
 
 __all__ = ["Service", "service_app"]
 
 RETRY = "1"  # seconds
+TRIAL = 5.0  # seconds that a trial may take before the service is called not ready
+TRIED = 1.0  # seconds for which the outcome of a trial is believed, so that asking costs nothing
+CLOSING = 2.0  # seconds that the batch in progress is given at the end
 DECODERS = 2  # threads
 WAIT = 0.002  # seconds that a request waits for others
 PAGE_POLICY = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'"}
@@ -55,6 +62,11 @@ class Service:
         thumbnails: whether a small picture of every image with an alarm is kept.
         resize: how pictures of other proportions are brought to the model's shape.
         wait: seconds that a request waits for others to be judged together with.
+
+    Attributes:
+        hangs: whether a thread was still busy when the service was closed.
+        connections: what connections may do; counts those that were ended.
+        throttle: of the log; counts the lines that were left out.
     """
 
     def __init__(
@@ -70,12 +82,26 @@ class Service:
     ) -> None:
         self.subject, self.records, self.token, self.resize = subject, records, token, resize
         self.limits = limits or Limits()
+        self.hangs = False
+        self.connections, self.throttle = ConnectionLimits(), Throttle()
         self.reader = BodyReader(self.limits)
         self.metrics = Metrics(subject.rate, lambda: float(self.batcher.images))
+        self.metrics.add_counts(
+            "secondguess_ended_connections", "Connections ended early.", "reason", lambda: self.connections.refused
+        )
+        self.metrics.add_counts(
+            "secondguess_dropped_log_lines", "Log lines left out.", "log", lambda: {"server": self.throttle.dropped}
+        )
         worker = JudgeWorker(subject, records, thumbnails=thumbnails, recorded=self.metrics.judged)
         self.batcher: Batcher[Job, list[dict[str, Any]]] = Batcher(
-            worker, size=max(64, self.limits.images), wait=wait, capacity=self.limits.waiting
+            worker,
+            size=max(64, self.limits.images),
+            wait=wait,
+            capacity=self.limits.waiting,
+            shared=(DatabaseFailed,),
         )
+        self._trial = asyncio.Lock()
+        self._tried, self._trouble = -math.inf, ""
         self._decoders = ThreadPoolExecutor(DECODERS, thread_name_prefix="secondguess-decode")
 
     async def start(self) -> None:
@@ -85,8 +111,13 @@ class Service:
         self.batcher.start()
 
     async def close(self) -> None:
-        """Finish the accepted requests, then close the records."""
-        await self.batcher.close()
+        """Finish the accepted requests, then close the records; what hangs in a model or a disk is left behind."""
+        try:
+            await asyncio.wait_for(self.batcher.close(), CLOSING)
+        except TimeoutError:
+            self.hangs = True
+            logging.getLogger(__name__).error("The last images were not judged and recorded in time, nor answered.")
+            return
         self._decoders.shutdown()
         self.records.close()
 
@@ -99,9 +130,35 @@ class Service:
             results = await self.batcher.submit(Job(images, name), len(images))
         except Busy:
             raise Refused(503, "Too many images are waiting to be judged; try again in a moment.") from None
-        except DatabaseFailed as error:
-            raise Refused(503, f"The prediction could not be recorded ({error}), so it is not given.") from error
+        except asyncio.CancelledError:  # the time for an orderly end is over
+            raise Refused(503, "The service was stopped before the images were judged; try again.") from None
+        except DatabaseFailed as error:  # the log says why
+            sentence = "The prediction could not be recorded, so it is not given; try again in a moment."
+            raise Refused(503, sentence) from error
         return {"request": name, "results": results}
+
+    async def trouble(self) -> str:
+        """Why predictions cannot be given now, as a sentence; "" where they can: a trial went the way of a request."""
+        async with self._trial:
+            if time.monotonic() - self._tried >= TRIED:
+                self._trouble = await self._try()
+                self._tried = time.monotonic()
+            return self._trouble
+
+    async def _try(self) -> str:
+        black = np.zeros((1, *self.subject.shape), np.float32)
+        try:
+            await asyncio.wait_for(self.batcher.submit(Job(black, None), 1), TRIAL)
+        except Busy:
+            return "Too many images are waiting to be judged."
+        except DatabaseFailed:
+            return "Records cannot be written."
+        except TimeoutError:
+            return f"An image could not be judged and recorded within {TRIAL:g} seconds."
+        except Exception:
+            logging.getLogger(__name__).exception("The model failed on a black image")
+            return "The model fails."
+        return ""
 
     async def _images(self, request: Request, body: bytes) -> Floats:
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -138,6 +195,7 @@ def service_app(service: Service) -> FastAPI:
         lifespan=lifespan,
         docs_url=None,  # FastAPI's page is fetched from other servers; ours is not
         redoc_url=None,
+        redirect_slashes=False,  # a redirect would be built from what the caller says our name is
     )
     _add_errors(app)
     _add_predict(app, service)
@@ -198,6 +256,13 @@ def _add_pages(app: FastAPI, service: Service) -> None:
     @app.get("/healthz", summary="Whether the service is up")
     async def healthz() -> dict[str, Any]:
         return {"status": "ok", "version": __version__}
+
+    @app.get("/readyz", summary="Whether predictions can be given: the model answers, records can be written")
+    async def readyz() -> Response:
+        trouble = await service.trouble()
+        if trouble:
+            return JSONResponse({"status": "not ready", "detail": trouble}, 503, {"retry-after": RETRY})
+        return JSONResponse({"status": "ready"})
 
     @app.get("/metrics", summary="Counters for Prometheus")
     async def metrics(request: Request) -> Response:

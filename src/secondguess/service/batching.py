@@ -41,12 +41,19 @@ class Batcher(Generic[Job, Done]):
         size: images in a batch at most; a job of its own may be larger.
         wait: seconds that the first of a batch waits for others.
         capacity: images that may wait.
+        shared: failures of a batch that those who wait would only wait for in their turn; they fail with it.
     """
 
     def __init__(
-        self, work: Callable[[Sequence[Job]], Sequence[Done | Exception]], *, size: int, wait: float, capacity: int
+        self,
+        work: Callable[[Sequence[Job]], Sequence[Done | Exception]],
+        *,
+        size: int,
+        wait: float,
+        capacity: int,
+        shared: tuple[type[Exception], ...] = (),
     ) -> None:
-        self._work, self._size, self._wait, self._capacity = work, size, wait, capacity
+        self._work, self._size, self._wait, self._capacity, self._shared = work, size, wait, capacity, shared
         self._queue: deque[_Waiting[Job, Done]] = deque()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="secondguess-judge")
         self._arrived = asyncio.Event()
@@ -84,7 +91,7 @@ class Batcher(Generic[Job, Done]):
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            while not self._queue:
+            while not self._drop_cancelled():
                 if self._closing:
                     return
                 self._arrived.clear()
@@ -94,6 +101,9 @@ class Batcher(Generic[Job, Done]):
             try:
                 results = await loop.run_in_executor(self._thread, self._work, [one.job for one in batch])
             except Exception as error:  # a defect must not end the service: every caller gets the error
+                if isinstance(error, self._shared):
+                    batch += self._queue
+                    self._queue.clear()
                 results = [error] * len(batch)
             for one, result in zip(batch, results, strict=True):
                 self.images -= one.size
@@ -103,6 +113,12 @@ class Batcher(Generic[Job, Done]):
                     one.done.set_exception(result)
                 else:
                     one.done.set_result(result)
+
+    def _drop_cancelled(self) -> bool:
+        """Forget the jobs at the head of the queue that nobody waits for any more; whether there are others."""
+        while self._queue and self._queue[0].done.done():
+            self.images -= self._queue.popleft().size
+        return bool(self._queue)
 
     async def _gather(self, until: float) -> None:
         """Wait for other jobs until a time of the loop's clock, or until the batch is full."""

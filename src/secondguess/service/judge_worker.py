@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from secondguess.database import DatabaseFailed
 from secondguess.images.fitting import fit_image
 from secondguess.images.sources import Floats, Shape
 from secondguess.service.records import Record, Records
+from secondguess.web.logs import Outage
 from secondguess.web.pictures import png
 
 if TYPE_CHECKING:
@@ -60,10 +63,10 @@ class Subject:
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """The images (n, C, H, W) of one request, and its id."""
+    """The images (n, C, H, W) of one request, and its id; without one it is a trial, which is not recorded."""
 
     images: Floats
-    request: str
+    request: str | None
 
 
 class JudgeWorker:
@@ -85,6 +88,11 @@ class JudgeWorker:
         recorded: Callable[[Sequence[Record]], None] = lambda records: None,
     ) -> None:
         self._subject, self._records, self._thumbnails, self._recorded = subject, records, thumbnails, recorded
+        self._outage = Outage(
+            logging.getLogger(__name__),
+            "Records cannot be written, nothing is answered",
+            "Records are written again",
+        )
 
     def __call__(self, jobs: Sequence[Job]) -> list[list[dict[str, Any]] | Exception]:
         """The answers to each job, or what went wrong with it; those of one job never depend on another's failure."""
@@ -93,13 +101,23 @@ class JudgeWorker:
         kept = [
             self._record(judgement, image, job.request, now)
             for job, found in zip(jobs, judged, strict=True)
-            if not isinstance(found, Exception)
+            if job.request is not None and not isinstance(found, Exception)
             for judgement, image in zip(found, job.images, strict=True)
         ]
-        if kept:
-            self._records.append(kept)
-            self._recorded(kept)
+        if kept or any(job.request is None for job in jobs):
+            self._write(kept)
         return [found if isinstance(found, Exception) else [_answer(one) for one in found] for found in judged]
+
+    def _write(self, records: Sequence[Record]) -> None:
+        """Record judgements; without any, see whether that could be done."""
+        try:
+            self._records.append(records) if records else self._records.try_to_write()
+        except DatabaseFailed as error:
+            self._outage.failed(error)
+            raise
+        self._outage.worked()
+        if records:
+            self._recorded(records)
 
     def _judged(self, jobs: Sequence[Job]) -> Iterator[list[Judgement] | Exception]:
         """All in one pass; should that fail, job by job, so that only the one at fault fails."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.registry import Collector
 
 from secondguess.guard.verdicts import KINDS
 
@@ -20,6 +22,20 @@ CONTENT_TYPE = CONTENT_TYPE_LATEST
 LATEST = 1000  # images in the alarm rate
 SECONDS = (0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+class _Counts(Collector):
+    """Counts that are kept elsewhere, read when somebody asks."""
+
+    def __init__(self, name: str, help: str, label: str, counts: Callable[[], Mapping[str, int]]) -> None:
+        self._name, self._help, self._label, self._counts = name, help, label, counts
+
+    def collect(self) -> Iterable[Metric]:
+        """The counts as Prometheus knows them."""
+        family = CounterMetricFamily(self._name, self._help, labels=[self._label])
+        for value, count in self._counts().items():
+            family.add_metric([value], count)
+        yield family
 
 
 class Metrics:
@@ -55,6 +71,10 @@ class Metrics:
         Gauge("secondguess_waiting_images", "Images taken in and not yet answered.", registry=registry).set_function(
             waiting
         )
+
+    def add_counts(self, name: str, help: str, label: str, counts: Callable[[], Mapping[str, int]]) -> None:
+        """Show counts that are kept elsewhere, by the value of a label."""
+        self._registry.register(_Counts(name, help, label, counts))
 
     def request(self, status: int, seconds: float) -> None:
         """A request to /predict was answered."""

@@ -10,17 +10,19 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from secondguess.errors import UserError
 from secondguess.service.api import Service, service_app
+from secondguess.service.hosts import KnownHosts
 from secondguess.web.server import HOST, listen
 from secondguess.web.server import run as run_app
 
 __all__ = ["bind", "read_token", "run"]
 
-PATIENCE = 20  # seconds for requests under way when the service is stopped
+PATIENCE = 7  # seconds for requests under way when the service is stopped
 SHORTEST, LONGEST = 16, 4096  # letters of a token
 
 
@@ -85,23 +87,31 @@ def bind(host: str, port: int, *, exposed: bool = False) -> socket.socket:
     return listening
 
 
-def run(service: Service, listening: socket.socket, *, announce: Callable[[str], None]) -> None:
+def run(
+    service: Service, listening: socket.socket, *, announce: Callable[[str], None], hosts: Sequence[str] = ()
+) -> None:
     """Serve until a termination signal or Ctrl-C.
 
     Args:
         service: what to serve; its records are closed at the end.
         listening: what `bind` gave; it is closed at the end.
         announce: called with the address once requests are answered.
+        hosts: further names under which the service may be called.
     """
     # It writes a line for every form that it cannot read; the caller gets the reason, and that is enough.
     logging.getLogger("python_multipart").setLevel(logging.ERROR)
     host, port = listening.getsockname()[:2]
     address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     run_app(
-        service_app(service),
+        KnownHosts(service_app(service), hosts),
         listening,
         ready=lambda: announce(address),
         patience=PATIENCE,
         lifespan="on",
+        limits=service.connections,
+        throttle=service.throttle,
         timeout_keep_alive=30,
     )
+    if service.hangs:  # its thread would be waited for without end
+        sys.stdout.flush()
+        os._exit(1)

@@ -21,7 +21,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 __all__ = ["ConnectionLimits", "limited_protocol"]
 
-SPARE = 64  # file descriptors for everything else: records, images, threads
+SPARE = 100  # file descriptors for everything else: records, images, connections that are being refused
 LINGERING = 16  # refused connections that are given the time to read why
 LINGER = 1.0  # seconds
 AWAITED = {h11.IDLE: "head", h11.SEND_BODY: "body"}  # what a caller in this state has yet to send

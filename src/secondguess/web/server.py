@@ -27,6 +27,7 @@ __all__ = ["listen", "run", "serve"]
 HOST = "127.0.0.1"
 PATIENCE = 3  # seconds that a request under way is given when the server is stopped
 BACKLOG = 256  # connections that wait to be accepted
+AT_ONCE = 16  # connections accepted before they are counted; asyncio and uvicorn have one number for both
 LOGS = ("asyncio", "uvicorn.error")  # what callers can make these write is unlimited
 
 
@@ -100,13 +101,14 @@ def run(
     class Announcing(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
+            listening.listen(BACKLOG)
             if self.started:
                 ready()
 
     config = uvicorn.Config(
         app,
         http=connections.limited_protocol(limits or connections.ConnectionLimits()),
-        backlog=BACKLOG,
+        backlog=AT_ONCE,
         proxy_headers=False,  # nothing depends on who calls
         log_level="warning",
         access_log=False,  # it would print the token
