@@ -86,7 +86,7 @@ def test_a_callable_gives_probabilities_and_asks_for_what_it_lacks(images: np.nd
         message = rf"This request needs {what}, but endpoint \(a callable\) gives probabilities only; {advice}"
         with pytest.raises(UserError, match=message):
             classifier.observe(images, needs)
-    with pytest.raises(UserError, match="A callable has no layers to look into"):
+    with pytest.raises(UserError, match="A callable has no layers to observe"):
         classifier.backend.forward(images, ["conv"])
 
 

@@ -227,7 +227,7 @@ def test_an_empty_source_is_refused(cnn: nn.Module, images: np.ndarray) -> None:
         ({"batch_size": 0}, "batch size is 0; it must be at least 1"),
         ({"std": 0.0}, "std must not be 0"),
         ({"mean": float("nan")}, "mean and std must be finite"),
-        ({"mean": "grey"}, "mean must be one number or one a channel, not 'grey'"),
+        ({"mean": "grey"}, "mean must be one number or one per channel, not 'grey'"),
         ({"device": "abacus"}, "'abacus' is not a device"),
     ],
 )

@@ -153,7 +153,7 @@ def test_bad_ranges_are_refused(arguments: tuple[float, ...], message: str) -> N
 
 
 def test_bad_input_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="one number an image without NaN"):
+    with pytest.raises(UserError, match="one number per image without NaN"):
         SurpriseCoverage(0, 1).add(np.array([np.nan]))
     with pytest.raises(UserError, match=r"not an array of shape \(2, 1\)"):
         SurpriseCoverage(0, 1).add(np.ones((2, 1)))

@@ -1,4 +1,4 @@
-"""The classes of a model and those of the data: one function brings them together.
+"""Agreement of the classes of a model with those of the data.
 
 A model has its classes in the order of its outputs, a folder in that of its names. Labels are numbers, so both must
 mean the same by a number.
@@ -23,7 +23,7 @@ __all__ = ["agree", "relabelled"]
 def agree(
     classifier: Classifier, images: ImageSet, more: ImageSet | None = None
 ) -> tuple[Classifier, ImageSet, ImageSet | None]:
-    """Let a classifier and one or two sets of images have the same classes in the same order.
+    """Bring a classifier and one or two sets of images to the same classes in the same order.
 
     Args:
         classifier: one without class names takes over those of the images.

@@ -1,9 +1,9 @@
-"""A content-addressed store of arrays: what a model said about a set of images is computed once.
+"""A content-addressed store of arrays: the outputs of a model for a set of images are computed once.
 
-An entry is a folder named by a digest of its key. The key says everything the array depends on (weights, layer,
-reduction, images), and is stored in the entry in full. An entry is read only if that stored key equals the asked one
-and the array's own digest is right, so a stale, foreign or damaged entry is recomputed, never returned. It appears
-under its name by one rename after all its bytes are on disk, so a kill leaves no half entry behind.
+An entry is a folder named by a digest of its key. The key holds everything the array depends on (weights, layer,
+reduction, images), and is stored in the entry in full. An entry is read only if that stored key equals the requested
+one and the array's own digest is right, so a stale, foreign or damaged entry is recomputed, never returned. It appears
+under its name by one rename after all its bytes are on disk, so a killed process leaves no incomplete entry.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Key = Mapping[str, Any]
 
 
 class Cache:
-    """Arrays by key, in the folder `path` and nowhere else."""
+    """Arrays by key, in the folder `path` only."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -65,7 +65,7 @@ class Cache:
         return Draft(folder, self._folder(key), _plain(key), open_memmap(folder / ARRAY, "w+", dtype, shape))
 
     def _check_space(self, size: int) -> None:
-        """Refuse what does not fit: writing to a mapped file on a full disk kills the process without a word."""
+        """Refuse what does not fit: writing to a mapped file on a full disk kills the process without a message."""
         free = shutil.disk_usage(self.path).free
         if size > free:
             raise UserError(
@@ -107,7 +107,7 @@ class Draft:
     def _publish(self) -> None:
         """Rename the draft to its final name; an entry that is there already, unsound or another's, makes way."""
         aside = self._folder.with_name(f"{self._folder.name}-old")
-        with suppress(OSError):  # as a rule there is none
+        with suppress(OSError):  # usually there is none
             self._target.rename(aside)
         try:
             self._folder.rename(self._target)
@@ -126,11 +126,11 @@ def _alive(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except OSError:  # it exists and belongs to somebody else
+    except OSError:  # it exists and belongs to another user
         return True
     return True
 
 
 def _plain(key: Key) -> Any:
-    """The key as JSON would give it back, so that a stored key can be compared with an asked one."""
+    """The key as JSON would give it back, so that a stored key can be compared with a requested one."""
     return json.loads(json.dumps(key, sort_keys=True))

@@ -1,8 +1,8 @@
-"""Is a model described as it really is? Tried on labelled images.
+"""Check of the description of a model on labelled images.
 
-A model that is fed or read wrongly does not fail, it only predicts badly. Each check looks for one way in which that
-happens and says what would explain it, with the accuracies that were measured: another normalisation, another order of
-the classes, another output, softmax applied twice or not at all.
+A model that is fed or read wrongly does not fail, it only predicts badly. Each check tests one way in which that
+happens and reports what would explain it, with the measured accuracies: another normalisation, another order of the
+classes, another output, softmax applied twice or not at all.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class ModelCheck(Result):
         images: how many labelled images it was tried on.
         accuracy: on these images, as the model is described.
         confidence: the mean confidence there.
-        output_kind: what the model returns, as far as its values tell.
+        output_kind: what the model returns, judged by its values.
         findings: the worst first.
         normalisations: the usual normalisations, with the accuracy of each.
     """
@@ -107,12 +107,12 @@ def check_model(
     progress: Progress | None = None,
     **loading: Any,
 ) -> ModelCheck:
-    """Try a model on labelled images and say what looks wrong.
+    """Try a model on labelled images and report what seems wrong.
 
     Args:
         model: anything that `Classifier.open` takes.
         data: labelled images that the model should know: anything that `secondguess.load` takes, or an `ImageSet`.
-        max_images: as many are drawn, so that a check takes seconds.
+        max_images: the largest number of images to use, drawn at random.
         seed: of the draw.
         progress: where to report.
         loading: further arguments of `secondguess.load`.
@@ -140,7 +140,7 @@ def check_model(
 
 
 def _labelled(classifier: Classifier, data: Any, loading: dict[str, Any], most: int, seed: int) -> ImageSet:
-    """At most so many labelled images in the shape that the model takes."""
+    """At most `most` labelled images in the shape that the model takes."""
     from secondguess.images import Dataset, ImageSet, load_images
     from secondguess.images.fitting import conform
 

@@ -1,4 +1,4 @@
-"""What may be wrong with the description of a model: one function for each, with what it found."""
+"""Possible errors in the description of a model: one function for each, which returns its findings."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ SHOWN = 6  # names in a sentence
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was found out.
+    """One finding of a check.
 
     Attributes:
-        severity: `wrong` should be corrected, `doubtful` should be looked at, a `note` is nothing bad.
+        severity: `wrong` should be corrected, `doubtful` should be inspected, a `note` needs no action.
         about: what it concerns: `accuracy`, `normalisation`, `classes`, `outputs`, `output_kind` or `confidence`.
         text: what was found, and what to do about it, in a sentence.
         numbers: what was measured.
@@ -65,7 +65,7 @@ class Finding:
 
 
 def about_output_kind(raw: NDArray[Any], described: str) -> tuple[str, Convention, list[Finding]]:
-    """What the values (n, K) look like, how they are best read, and whether that is what the description says."""
+    """What the values (n, K) are, how they are best read, and whether the description agrees."""
     low, high, sums = float(raw.min()), float(raw.max()), raw.sum(axis=1, dtype=np.float64)
     if low < -TOLERANCE or high > 1 + TOLERANCE:
         looks: Literal["logits", "probabilities", "neither"] = "logits"
@@ -180,7 +180,7 @@ def about_classes(best: Candidate, labels: NDArray[np.int64], names: tuple[str, 
 def about_confidence(
     found: list[Candidate], labels: NDArray[np.int64], looks: str, *, explained: bool
 ) -> list[Finding]:
-    """Whether the answers are better than guessing, and the confidences worth anything."""
+    """Whether the answers are better than guessing, and the confidences informative."""
     own, best = found[0], best_of(found)
     accuracy, outputs = own.accuracy, own.probabilities.shape[1]
     findings = []
@@ -200,7 +200,7 @@ def about_confidence(
     saturated = float((confidences >= ONE).mean())
     if looks == "probabilities" and saturated >= 0.05:
         text = (
-            f"{saturated:.1%} of the confidences are exactly 1, so that these images cannot be told apart; let the "
+            f"{saturated:.1%} of the confidences are exactly 1, so that these images cannot be ranked; let the "
             "model return its logits."
         )
         findings.append(Finding("doubtful", "confidence", text, {"saturated": saturated}))

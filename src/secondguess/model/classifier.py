@@ -1,7 +1,7 @@
 """The system under test: a model with everything needed to feed it images and to read its answer.
 
 `Classifier` owns normalisation, batch size, device and the question whether the model's output is logits or
-probabilities. `observe()` makes one pass over a set of images and returns an `Observation` with what was asked for.
+probabilities. `observe()` makes one pass over a set of images and returns an `Observation` with what was requested.
 """
 
 from __future__ import annotations
@@ -51,8 +51,9 @@ class Classifier:
             or `package.module:make_model`.
         weights: a `.safetensors` file to fill a torch module with.
         class_names: K names; `"0"`, `"1"`, ... if left out.
-        input_shape: (C, H, W), where the model does not tell and `layers()` is wanted before any image was seen.
-        mean: subtracted from the images in [0, 1], one number or one a channel; the model's own normalisation.
+        input_shape: (C, H, W), where the model does not state it and `layers()` is called before any image was
+            observed.
+        mean: subtracted from the images in [0, 1], one number or one per channel; the model's own normalisation.
         std: what the difference is divided by; `std=1/255` feeds a model that wants pixels from 0 to 255.
         output_kind: `"logits"`, `"probabilities"`, or `"auto"`: found out on the first batch and checked on all others.
         output: name or number of the output with the class scores, where the model has several.
@@ -60,13 +61,13 @@ class Classifier:
         resize: how images of other proportions are to be loaded: `"stretch"`, `"crop"` or `"pad"`.
         batch_size: images per forward pass.
         device: `"auto"`, `"cpu"`, `"cuda"`, `"cuda:N"` or `"mps"`.
-        cache: a folder in which what was seen is kept; a second run with the same model and images is then free.
+        cache: a folder in which observations are kept; a second run with the same model and images is then free.
         name: for reports.
         version: identifies a callable for the cache; torch modules and files are identified by their content.
         memory_limit: the most bytes that `observe()` holds in memory when there is no cache folder to map files from.
 
     Attributes:
-        gives: what can be asked for: a subset of probabilities, logits, traces, dropout, gradients.
+        gives: what can be requested: a subset of probabilities, logits, traces, dropout, gradients.
         mean: (1,) or (C,), subtracted from the images.
         std: (1,) or (C,), what the difference is divided by.
         description: what a `model.toml` says of it.
@@ -161,7 +162,7 @@ class Classifier:
 
     @property
     def gives(self) -> frozenset[str]:
-        """What this classifier can be asked for."""
+        """What this classifier provides."""
         logits = frozenset() if self._convention == "probabilities" else frozenset({"logits"})
         return self.backend.gives | logits
 
@@ -213,7 +214,7 @@ class Classifier:
         seed: int = 0,
         progress: Progress | None = None,
     ) -> Observation:
-        """Look at a set of images once and record what was asked for.
+        """Observe a set of images in one pass and record what is needed.
 
         Args:
             images: an `ImageSet`, whose labels, ids and columns go with the observation, or one image or several in any
@@ -234,7 +235,7 @@ class Classifier:
         seen = {item: array for item, array in found.items() if array is not None}
         missing = [item for item in items if item not in seen]
         steps = len(source) * _passes(missing)
-        label = f"Looking at {images.name if isinstance(images, ImageSet) else 'images'}"
+        label = f"Observing {images.name if isinstance(images, ImageSet) else 'images'}"
         with (progress or Silent()).task(label, steps) as advance:
             if missing:
                 seen |= self._record(source, missing, keys, advance)
@@ -244,10 +245,10 @@ class Classifier:
         return self._observation(images if isinstance(images, ImageSet) else source, seen)
 
     def session(self, needs: Needs | None = None, shape: tuple[int, int, int] | None = None) -> Session:
-        """How a few images are looked at quickly, again and again.
+        """Open a session that observes a few images at a time quickly.
 
         Args:
-            needs: what to see; probabilities alone if left out.
+            needs: what to record; probabilities alone if left out.
             shape: (C, H, W) of the images; what the model takes, or the first images have, if left out.
         """
         from secondguess.model.session import Session
@@ -261,7 +262,7 @@ class Classifier:
         return {trace: self._resolve(trace, shape) for trace in sorted(traces)}
 
     def normalised(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Images (n, C, H, W) in [0, 1] as the model wants them."""
+        """Images (n, C, H, W) in [0, 1] normalised as the model expects them."""
         for name, numbers in (("mean", self.mean), ("std", self.std)):
             if len(numbers) not in (1, images.shape[1]):
                 raise UserError(f"{name} has {len(numbers)} numbers, but the images have {images.shape[1]} channels.")
@@ -278,10 +279,10 @@ class Classifier:
         return to_probabilities(raw, self._convention)
 
     def checked(self, layer: str, values: NDArray[np.float32], count: int) -> NDArray[np.float32]:
-        """What a layer gave for `count` images, if that is one row an image; else a `UserError`."""
+        """What a layer gave for `count` images, if that is one row per image; else a `UserError`."""
         if len(values) != count:
             raise UserError(
-                f"The layer {layer!r} gives an array of shape {values.shape} for {count} images, not one row an image; "
+                f"The layer {layer!r} gives an array of shape {values.shape} for {count} images, not a row per image; "
                 "trace another layer (classifier.layers() lists them)."
             )
         return values
@@ -393,7 +394,7 @@ class Classifier:
         fingerprint = self.fingerprint
         if fingerprint is None:
             raise UserError(
-                "A callable cannot be recognised again, so what it says cannot be cached; "
+                "A callable cannot be recognised again, so its answers cannot be cached; "
                 "give it a version (Classifier(..., version='v3')) or leave the cache out."
             )
         canary = self._canary(source)
@@ -410,7 +411,7 @@ class Classifier:
     def _canary(self, source: ImageSource) -> str:
         """The answer to two fixed noise images and to the first real ones, right now.
 
-        It shows what a digest of the weights cannot see, such as an edited helper function. It also decides, before any
+        It detects what a digest of the weights cannot, such as an edited helper function. It also decides, before any
         key is made, whether the model returns logits or probabilities, so that what is cached says how it was read.
         """
         noise = np.random.default_rng(0).random((2, *source.shape), dtype=np.float32)
@@ -437,7 +438,7 @@ def _per_channel(value: float | Sequence[float], name: str) -> NDArray[np.float3
     try:
         return np.atleast_1d(np.asarray(value, dtype=np.float32)).reshape(-1)
     except (TypeError, ValueError) as error:
-        raise UserError(f"{name} must be one number or one a channel, not {value!r}.") from error
+        raise UserError(f"{name} must be one number or one per channel, not {value!r}.") from error
 
 
 def _name_of(model: Any) -> str:

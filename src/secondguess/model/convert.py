@@ -28,14 +28,14 @@ __all__ = ["Conversion", "convert_checkpoint"]
 
 PLAIN = ("state_dict", "model_state_dict", "model", "net", "network", "weights", "params")
 AVERAGES = ("ema", "state_dict_ema", "model_ema", "ema_state_dict")
-WRAPPERS = PLAIN + AVERAGES  # the first that is there is taken
+WRAPPERS = PLAIN + AVERAGES  # the first that exists is taken
 MODULE, COMPILED = "module.", "_orig_mod."  # of data parallel and averaged models, and of torch.compile
 AVERAGED = "n_averaged"  # beside the weights of torch.optim.swa_utils.AveragedModel
 
 
 @dataclass(frozen=True)
 class Conversion(Result):
-    """What became of a checkpoint.
+    """The outcome of a conversion.
 
     Attributes:
         checkpoint: the file that was read.
@@ -95,7 +95,7 @@ def convert_checkpoint(checkpoint: str | Path, out: str | Path | None = None, *,
         checkpoint: a `.pth`, `.pt`, `.ckpt` or `.bin` file that `torch.save` has written.
         out: the file to write; by default the checkpoint's name with `.safetensors`.
         key: which part of the checkpoint holds the weights, such as `ema`; by default `state_dict`, `model` and the
-            like are looked for.
+            like are tried.
     """
     path = Path(checkpoint)
     target = path.with_suffix(".safetensors") if out is None else Path(out)
@@ -146,7 +146,7 @@ def _loaded(path: Path) -> Any:
             "refused; where the model was made, save its weights, torch.save(model.state_dict(), 'weights.pth'), or "
             "the whole of it with torch.export.save or torch.onnx.export."
         ) from error
-    except Exception as error:  # the reader raises whatever its parts raise
+    except Exception as error:  # the reader has no common exception type
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         if "TorchScript" in reason:
             raise UserError(

@@ -1,4 +1,4 @@
-"""A first `model.toml` for a model: what its file says, and what one pass over noise shows."""
+"""A first `model.toml` for a model, from its file and from one pass over noise."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def describe_model(model: Any, **changes: Any) -> NewDescription:
 
 
 def _seen(classifier: Classifier, shape: tuple[int, int, int]) -> tuple[Any, int]:
-    """What the model answers to noise: logits, probabilities, or what only real images can tell; how many classes."""
+    """The kind of output on noise (logits, probabilities, or "auto" where only real images can decide), and K."""
     noise = np.random.default_rng(0).random((NOISE, *shape), dtype=np.float32)
     raw = as_matrix(classifier.backend.forward(classifier.normalised(noise))[0], NOISE)
     try:

@@ -18,8 +18,8 @@
     [layers]
     penultimate = "avgpool"                  # what a trace of that name means
 
-Files are named relative to the `model.toml`. An import is looked up in `folder`, by default that of the `model.toml`,
-and then wherever Python looks. Everything but the model itself may be left out.
+Files are named relative to the `model.toml`. An import is searched for in `folder`, by default that of the
+`model.toml`, and then in Python's path. Everything but the model itself may be left out.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Description:
     Attributes:
         path: an `.onnx` or `.pt2` file.
         source: `zoo:NAME` or `package.module:make_model`, instead; `import` in the file.
-        folder: where the package is looked up first.
+        folder: where the package is searched for first.
         weights: a `.safetensors` file for a torch module.
         name: for reports; by default the name of the file or the import.
         classes: the K names in the model's order.
@@ -92,7 +92,7 @@ class Description:
 
     @classmethod
     def of(cls, model: Any, **known: Any) -> Description:
-        """The description of what a user calls "my model": a path, `zoo:NAME`, an import, or an object in memory."""
+        """The description of a model in any accepted form: a path, `zoo:NAME`, an import, or an object in memory."""
         if not isinstance(model, (str, Path)):
             return cls(**known)
         text = str(model)

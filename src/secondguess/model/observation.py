@@ -1,6 +1,6 @@
-"""What is seen when a classifier looks at a set of images, together with what is known about the images.
+"""What is recorded of a classifier on a set of images, together with what is known about the images.
 
-An observation is made in one pass, or of arrays that were recorded elsewhere. `Needs` says what is to be seen.
+An observation is made in one pass, or of arrays that were recorded elsewhere. `Needs` says what to record.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Observation", "are_numbers", "shown_classes"]
 
-ROWS = ("probabilities", "logits", "samples", "labels", "predictions")  # arguments with one row an image
+ROWS = ("probabilities", "logits", "samples", "labels", "predictions")  # arguments with one row per image
 
 
 class Observation:
-    """What was seen of a classifier on n images, and what is known about them. Immutable; arrays may be memory-mapped.
+    """What was recorded of a classifier on n images, and their labels. Immutable; arrays may be memory-mapped.
 
     `classifier.observe(images)` makes one. Arrays that come from elsewhere make one too:
     `Observation(probabilities=p, traces={"penultimate": a}, labels=y)`; at least one of probabilities, logits and
@@ -35,7 +35,7 @@ class Observation:
         probabilities: (n, K) float64, rows sum to one; the softmax of the logits where only those are given.
         logits: (n, K) float32, or None where the model gives probabilities only.
         traces: one (n, d) float32 array by `Trace`; or the raw output (n, ...) of a layer by the layer's name, which
-            is then reduced the way it is asked for.
+            is then reduced as requested.
         samples: (n, S, K) float32 probabilities of S passes with dropout, or None.
         images: the n images: an `ImageSet`, whose labels, ids and columns belong to the observation, or an image
             source, or None.
@@ -286,12 +286,12 @@ class Observation:
         from secondguess.images import ImageSet
         from secondguess.images.sources import ViewSource
 
-        if self._images is None or len(rows) == 0:  # there is no such thing as an empty image set
+        if self._images is None or len(rows) == 0:  # an image set cannot be empty
             return None
         return self._images.take(rows) if isinstance(self._images, ImageSet) else ViewSource(self._images, rows)
 
     def _check(self) -> None:
-        """Raise a `UserError` unless everything speaks of the same n images and K classes."""
+        """Raise a `UserError` unless everything is about the same n images and K classes."""
         n = len(self._first)
         if self._images is not None and len(self._images) != n:
             raise UserError(
@@ -313,7 +313,7 @@ class Observation:
                 raise UserError(f"The trace {trace} has the shape {array.shape}; (n, d) with {n} rows is needed.")
         if self._names and self._first.ndim == 2 and len(self._names) != self._first.shape[1]:
             raise UserError(
-                f"{len(self._names)} class names were given for {self._first.shape[1]} classes; give one a class."
+                f"{len(self._names)} class names were given for {self._first.shape[1]} classes; give one per class."
             )
         theirs = getattr(self._images, "labels", None)
         if self._labels is not None and theirs is not None and not np.array_equal(self._labels, theirs):
@@ -323,7 +323,7 @@ class Observation:
         if self._predictions is None:
             return
         if self._predictions.min(initial=0) < 0:
-            raise UserError("A prediction is negative; predictions are whole numbers from 0 on, one an image.")
+            raise UserError("A prediction is negative; predictions are whole numbers from 0 on, one per image.")
         if self.classes_are_known and self._predictions.max(initial=0) >= self.num_classes:
             raise UserError(f"Class {self._predictions.max()} is predicted, but there are {self.num_classes} classes.")
         if self._first.ndim == 2 and not np.array_equal(self._predictions, self.probabilities.argmax(axis=1)):
@@ -352,7 +352,7 @@ def _names_of(images: ImageSet | ImageSource | None) -> tuple[str, ...]:
 
 
 def _array(values: Any) -> Any:
-    """An array of whatever was given, without a copy where it is one; None stays None."""
+    """The values as an array, without a copy where they are one; None stays None."""
     if values is None or isinstance(values, np.ndarray):
         return values
     return values.detach().cpu().numpy() if hasattr(values, "detach") else np.asarray(values)
@@ -361,7 +361,7 @@ def _array(values: Any) -> Any:
 def _whole(values: Any, name: str) -> NDArray[np.int64]:
     array = _array(values)
     if array.dtype.kind not in "iu":
-        raise UserError(f"The {name} are of dtype {array.dtype}; give one whole number an image.")
+        raise UserError(f"The {name} are of dtype {array.dtype}; give one whole number per image.")
     return np.asarray(array, dtype=np.int64)
 
 

@@ -1,4 +1,4 @@
-"""A learner that looks at observations: supervisors, oracles and estimators."""
+"""The base class of learners from observations: supervisors, oracles and estimators."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TRACE = Writable(Trace, asdict, lambda fields: Trace(**fields))
 
 
 class Observer(Learner):
-    """Looks at observations, most often after it has learnt from others; its parameters may be traces."""
+    """A learner that is fitted on observations and applied to others; its parameters may be traces."""
 
     @property
     def needs(self) -> Needs:

@@ -18,7 +18,7 @@ READ_BY_BACKEND = ("path", "source", "folder", "weights", "output")  # a new one
 
 
 def open_classifier(what: Any, **changes: Any) -> Classifier:
-    """What `Classifier.open` does; its arguments are described there."""
+    """Implementation of `Classifier.open`, where the arguments are described."""
     if isinstance(what, Classifier) and not changes:
         return what
     check_names(changes, [*FIELDS, *RUNNING], "Classifier.open has no argument")

@@ -1,7 +1,7 @@
 """Reading a classifier's raw output: is it logits or probabilities, and is it sound?
 
 Softmax is computed in float64 from float32 logits. In float32 a confident model's probabilities round to exactly 1 and
-thousands of images tie; the logits still tell them apart.
+thousands of images tie; the logits still distinguish them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def softmax(logits: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def as_matrix(raw: NDArray[Any], count: int) -> NDArray[Any]:
-    """Check the raw output of `count` images and bring it to (n, K) or, for one score an image, (n, 1)."""
+    """Check the raw output of `count` images and bring it to (n, K) or, for one score per image, (n, 1)."""
     shape = raw.shape
     if raw.ndim == 1:
         raw = raw[:, None]
@@ -45,7 +45,7 @@ def as_matrix(raw: NDArray[Any], count: int) -> NDArray[Any]:
     if raw.ndim != 2 or len(raw) != count or raw.shape[1] == 0:
         raise UserError(
             f"The model returned an array of shape {shape} for {count} images; "
-            f"({count}, K) with one score a class was expected."
+            f"({count}, K) with one score per class was expected."
         )
     if not np.isfinite(raw).all():
         bad = np.flatnonzero(~np.isfinite(raw).all(axis=1))
@@ -75,7 +75,8 @@ def to_probabilities(
 ) -> tuple[NDArray[np.float64], NDArray[np.float32] | None]:
     """Probabilities (n, K) float64 and, if the model gives them, logits (n, K) float32.
 
-    A single score an image is the second of two classes: a probability p becomes (1 - p, p), a logit l becomes (0, l).
+    A single score per image is that of the second of two classes: a probability p becomes (1 - p, p), a logit l becomes
+    (0, l).
     """
     if convention == "logits":
         if raw.shape[1] == 1:

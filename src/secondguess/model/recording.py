@@ -77,7 +77,7 @@ class Sinks:
         held = size + sum(array.nbytes for array in self._arrays.values())
         if held > self._limit:
             raise UserError(
-                f"What was asked for takes {held / 2**30:.1f} GiB, more than the memory limit of "
+                f"The observation takes {held / 2**30:.1f} GiB, more than the memory limit of "
                 f"{self._limit / 2**30:.1f} GiB; give Classifier(..., cache=FOLDER) and it goes to memory-mapped files."
             )
         return np.empty(shape, dtype)
@@ -86,7 +86,7 @@ class Sinks:
 def sample_chunk(shape: tuple[int, ...]) -> int:
     """How many images get their dropout samples in one batch.
 
-    It depends on nothing but the shape of an image, and so the masks depend neither on the batch size nor on the
+    It depends on the shape of an image only, and so the masks depend neither on the batch size nor on the
     number of samples; the images of a chunk take at most 64 MiB.
     """
     return max(1, min(SAMPLE_IMAGES, SAMPLE_BYTES // (4 * prod(shape))))

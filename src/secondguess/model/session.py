@@ -1,10 +1,10 @@
-"""How a few images are looked at quickly, again and again.
+"""A session that observes a few images at a time quickly.
 
     with classifier.session(supervisor.needs) as session:
         session.observe(image).probabilities
 
-`Classifier.observe` finds out for every set of images what it is, what the cache holds, and where the layers are; a
-session finds that out once. What it sees of the images is the same.
+`Classifier.observe` determines for every set of images its form, the content of the cache, and the layers; a session
+does so once. The observations are the same.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ Shape = tuple[int, int, int]
 
 
 class Session:
-    """Looks through a classifier at images of one shape; `Classifier.session` makes one.
+    """Observes images of one shape with a classifier; made by `Classifier.session`.
 
-    Several threads may use it at the same time. A torch module is looked at as it was when the session was opened:
+    Several threads may use it at the same time. A torch module is observed as it was when the session was opened:
     weights that change later, and its training mode, do not matter.
 
     Args:
         classifier: the system under test.
-        needs: what to see.
+        needs: what to record.
         shape: (C, H, W) of the images; that of the first images if left out.
 
     Attributes:
@@ -52,7 +52,7 @@ class Session:
     def __init__(self, classifier: Classifier, needs: Needs, shape: Shape | None = None) -> None:
         classifier.check(needs, "The session")
         self.classifier, self.needs, self.shape = classifier, needs, shape
-        # Found out once: `normalised` looks at mean and std for every image.
+        # Computed once: `normalised` checks mean and std for every image.
         self._plain = not classifier.mean.any() and bool((classifier.std == 1).all())
         self._resize = check_resize(classifier.description.resize)
         self._opening = threading.Lock()
@@ -62,7 +62,7 @@ class Session:
             self._open(shape)
 
     def observe(self, images: Any) -> Observation:
-        """What is seen of images, in any form that `secondguess.images.as_batch` takes."""
+        """Observe images in any form that `secondguess.images.as_batch` takes."""
         if self._closed:
             raise UserError("This session is closed; open another with classifier.session(needs).")
         batch = self._batch(images)

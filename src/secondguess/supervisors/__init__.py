@@ -1,4 +1,4 @@
-"""Run-time supervisors: one suspicion score a prediction, larger = more suspicious."""
+"""Run-time supervisors: one suspicion score per prediction, larger = more suspicious."""
 
 from secondguess.supervisors.arrays import Scores, score_arrays
 from secondguess.supervisors.base import Supervisor

@@ -33,9 +33,9 @@ SCORES: dict[str, Callable[[Scores], Scores]] = {
     "pe": predictive_entropy,
 }
 ROWS, BLOCK_BYTES = 1024, 64 << 20  # images, and bytes of answers, at a time
-KEPT_SETS = 64  # sets of images whose scores are kept, 24 bytes an image
-KEPT_ENSEMBLES, KEPT_BYTES = 2, 256 << 20  # ensembles with weights up to so many bytes that outlive their users
-SMALL, MEDIUM = 10, 40  # pixels a side
+KEPT_SETS = 64  # sets of images whose scores are kept, 24 bytes per image
+KEPT_ENSEMBLES, KEPT_BYTES = 2, 256 << 20  # ensembles, and bytes of their weights, that outlive their users
+SMALL, MEDIUM = 10, 40  # pixels per side
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,10 @@ class EnsemblePlan:
 
     Attributes:
         members: how many.
-        architecture: a name of the zoo; `"auto"` is `icos_b` for images below 10 pixels a side, `simple_cnn` up to 40
+        architecture: a name of the zoo; `"auto"` is `icos_b` for images below 10 pixels per side, `simple_cnn` up to 40
             pixels, and `cats_dogs_cnn` beyond.
         epochs: passes of each over the images.
-        batch_size: images a step.
+        batch_size: images per step.
         seed: of weights and order; each member has its own, derived from it.
         device: where to train.
     """
@@ -60,7 +60,7 @@ class EnsemblePlan:
     device: str = "auto"
 
     def builder(self, shape: tuple[int, int, int], num_classes: int) -> Callable[[int], nn.Module]:
-        """What makes a member from its seed, for images (C, H, W) and K classes."""
+        """The function that makes a member from its seed, for images (C, H, W) and K classes."""
         from secondguess import zoo
 
         name = self.chosen(shape)
@@ -124,7 +124,7 @@ class DeepEnsemble:
         self.weights = weights
         self._members = members
         self._answer = answer
-        self._handed_in = handed_in  # somebody may still change their weights
+        self._handed_in = handed_in  # the caller may still change their weights
         self._seen: OrderedDict[tuple[str, int, tuple[str, ...]], Mapping[str, Scores]] = OrderedDict()
 
     def __len__(self) -> int:
@@ -133,7 +133,7 @@ class DeepEnsemble:
     def scores(self, images: ImageSource, num_classes: int) -> Mapping[str, Scores]:
         """Mean softmax `ms`, mutual information `mi` and predictive entropy `pe`, each (n,), of n images.
 
-        A set that was seen before, recognised by its content, is not looked at again unless a member has changed since
+        A set that was seen before, recognised by its content, is not observed again unless a member has changed since
         or, like a bare function, cannot be recognised.
         """
         marks = [one.fingerprint for one in self._handed_in]

@@ -1,4 +1,4 @@
-"""Four scores of S probability vectors an image: from passes with dropout, or from the members of an ensemble.
+"""Four scores of S probability vectors per image: from passes with dropout, or from the members of an ensemble.
 
 For the samples s^1 ... s^S of an image, their mean m and the entropy H(p) = -sum_k p_k log2 p_k, with 0 log 0 = 0,
 
@@ -65,8 +65,8 @@ def predictive_entropy(samples: Samples) -> Scores:
 def mutual_information(samples: Samples) -> Scores:
     """The entropy of the mean less the mean entropy, in bits, for samples (n, S, K).
 
-    It is what knowing which model answers would tell about the answer: 0 where all samples agree, however unsure they
-    are. Rounding never makes it negative.
+    It is the information that the choice of the model has about the answer: 0 where all samples agree, however unsure
+    they are. Rounding never makes it negative.
 
     >>> mutual_information(np.array([[[0.0, 1.0], [1.0, 0.0]], [[0.5, 0.5], [0.5, 0.5]]])).tolist()
     [1.0, 0.0]

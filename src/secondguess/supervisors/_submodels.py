@@ -1,4 +1,4 @@
-"""Softmax regression on the activations of one layer: what that layer already knows of the class.
+"""Softmax regression on the activations of one layer: how well that layer predicts the class.
 
 A sub-model gives the class logits x W + b of a row x of activations. It is trained with Adam (1e-3) on the mean cross
 entropy; the gradient has a closed form, x^T (softmax(x W + b) - one_hot(y)) / batch, so nothing is differentiated.
@@ -27,9 +27,9 @@ class SubmodelRecipe:
     """How sub-models are trained.
 
     Attributes:
-        epochs: at most so many passes over the images.
-        batch_size: images a step.
-        patience: stop after so many epochs without a smaller loss.
+        epochs: the largest number of passes over the images.
+        batch_size: images per step.
+        patience: stop after this number of epochs without a smaller loss.
         seed: of the order of the images, and of the first weights where they are random.
         legacy: as the replication package does it: random first weights, activations as they are, the last tenth of the
             images unused, the training loss decides when to stop, and the last weights are kept. Else: weights from
@@ -102,7 +102,7 @@ def train_submodel(
 
 
 def class_logits(activations: Floats, weights: NDArray[np.float64], biases: NDArray[np.float64]) -> NDArray[np.float64]:
-    """What a sub-model with weights (d, K) and biases (K,) says of activations (n, d): logits (n, K)."""
+    """The logits (n, K) of a sub-model with weights (d, K) and biases (K,) for activations (n, d)."""
     rows = max(1, BLOCK_BYTES // (8 * activations.shape[1]))
     starts = range(0, len(activations), rows)
     return np.concatenate([activations[i : i + rows].astype(np.float64) @ weights + biases for i in starts])

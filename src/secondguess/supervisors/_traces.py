@@ -30,7 +30,7 @@ class TraceSupervisor(Supervisor):
 
     The traces of a single layer are used where they are, which may be a memory-mapped file larger than memory. Those of
     several layers are copied into one matrix in memory, n times the sum of their widths: where that is too much, take
-    a narrower `Trace(layer, "grid")`, or one supervisor a layer.
+    a narrower `Trace(layer, "grid")`, or one supervisor per layer.
 
     Args:
         layers: the name of a layer, a `Trace` where the reduction matters, or several of them, whose traces are put
@@ -38,7 +38,7 @@ class TraceSupervisor(Supervisor):
     """
 
     def __init__(self, layers: Layers = "penultimate") -> None:
-        self.layers = list(layers) if isinstance(layers, tuple) else layers  # a file knows lists only
+        self.layers = list(layers) if isinstance(layers, tuple) else layers  # a saved file holds lists only
         chosen_traces(layers)
 
     @property
@@ -112,7 +112,7 @@ def same_width(matrix: NDArray[np.float32], width: int, name: str) -> NDArray[np
 
 
 def finite_rows(matrix: NDArray[np.floating[Any]]) -> NDArray[np.bool_] | None:
-    """Which rows of a matrix (n, d) hold neither NaN nor infinity, (n,); None if that is all of them, as it should be.
+    """Which rows of a matrix (n, d) hold neither NaN nor infinity, (n,); None if all of them do.
 
     The matrix may be memory-mapped: it is read once, a block at a time, and never copied as a whole.
     """
@@ -123,6 +123,6 @@ def finite_rows(matrix: NDArray[np.floating[Any]]) -> NDArray[np.bool_] | None:
 
 
 def row_blocks(rows: int, columns: int) -> Iterator[slice]:
-    """Consecutive slices of so few rows that a float64 copy of one stays small."""
+    """Consecutive slices of rows, so short that a float64 copy of one is small."""
     step = max(1, _BLOCK_CELLS // max(1, columns))
     return (slice(start, min(start + step, rows)) for start in range(0, rows, step))

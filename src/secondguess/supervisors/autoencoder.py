@@ -1,4 +1,4 @@
-"""A variational autoencoder of the nominal images: what it cannot draw again is not one of them.
+"""A variational autoencoder of the nominal images: an image that it cannot reconstruct is suspicious.
 
 Encoder: convolutions of 32 and 64 channels, 3x3 with stride 2, and a dense layer of 16, all with ReLU; then the mean mu
 and the log-variance of a latent Gaussian. Decoder: a dense layer back to 64 channels, transposed convolutions of 64 and
@@ -22,7 +22,7 @@ clothes. KL(x || D) = BCE(x, D) - BCE(x, x) is without that floor, but a faint i
 compared with what a flat image, each channel at its own mean, would miss: 0 is a perfect reconstruction, 1 one that
 knows no more than the mean. The .001 nats keep images without any contrast finite; they score very high.
 
-Departures: images of any size from 8 pixels a side and any number of channels (the decoder draws up to three rows and
+Departures: images of any size from 8 pixels per side and any number of channels (the decoder draws up to three rows and
 columns too many, which are cut off); strided convolutions are padded on both sides, where Keras pads one.
 """
 
@@ -48,28 +48,28 @@ if TYPE_CHECKING:
 
 __all__ = ["Autoencoder"]
 
-SMALLEST = 8  # pixels a side
-FAINT = 1e-3  # nats a pixel
+SMALLEST = 8  # pixels per side
+FAINT = 1e-3  # nats per pixel
 
 
 @register
 class Autoencoder(Supervisor):
-    """Suspicious = a variational autoencoder that learnt the nominal images draws the image badly.
+    """Suspicious = a variational autoencoder of the nominal images reconstructs the image badly.
 
-    Formula and sources are in the module's description. It sees pixels alone, never the classifier.
+    Formula and sources are in the module's description. It uses the pixels only, never the classifier.
 
-    Cost: one small convolutional network an image (some 7 million multiplications at 28x28); fitting sees every image
+    Cost: one small convolutional network per image (some 7 million multiplications at 28x28); fitting sees every image
     30 times.
 
-    Good at: images from elsewhere and corruptions that add structure, whatever the classifier makes of them. Bad at:
-    ambiguous images, adversarial ones whose change is small, and blur, which makes an image simpler to draw.
+    Good at: out-of-distribution images and corruptions that add structure, whatever the classifier predicts. Bad at:
+    ambiguous images, adversarial ones whose change is small, and blur, which makes an image simpler to reconstruct.
     `error="bce"` in addition rewards dark and binary images: a black one scores lowest of all.
 
     Args:
         error: `"bce"` as in the paper, or `"per_pixel"`, which does not reward dark, binary or faint images.
-        latent: the number of latent dimensions; 2 in the paper, more draw finer.
+        latent: the number of latent dimensions; 2 in the paper, more reconstruct finer detail.
         epochs: passes over the nominal images.
-        batch_size: images a step.
+        batch_size: images per step.
         seed: of weights, order and noise.
         device: where to train and to score: `"auto"`, `"cpu"`, `"cuda"`, `"cuda:N"` or `"mps"`.
     """

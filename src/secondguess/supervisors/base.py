@@ -38,10 +38,10 @@ class Supervisor(Observer):
 
     Attributes:
         name: by which it is known in the registry, in reports and in gates; lower case with underscores.
-        family: the heading under which it is listed; the name of its module where it says nothing.
+        family: the heading under which it is listed; the name of its module if left out.
         expensive: whether it takes so long that an audit leaves it out unless asked for.
-        shared: supervisors that give the same word here share what is dear, such as the members of an ensemble; what
-            the first of them is measured to cost is then the price of each.
+        shared: supervisors with the same word here share what is expensive, such as the members of an ensemble; the
+            cost measured for the first of them is then the cost of each.
         requires_fit: whether `fit` must be called before `score`.
     """
 
@@ -103,7 +103,7 @@ class Supervisor(Observer):
 
     @classmethod
     def has_graph(cls) -> bool:
-        """Whether supervisors of this class can say what their score is as a graph."""
+        """Whether supervisors of this class have a graph."""
         return cls._graph is not Supervisor._graph
 
     def _scored(self, observation: Observation, score: Callable[[Observation], Any]) -> NDArray[np.float64]:

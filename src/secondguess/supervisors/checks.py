@@ -1,9 +1,9 @@
-"""A test kit for anybody's supervisor: the contract of `Supervisor`, checked on synthetic observations.
+"""A test kit for supervisors: the contract of `Supervisor`, checked on synthetic observations.
 
     from secondguess import check_supervisor
     check_supervisor(MyScore())          # raises AssertionError with the reason, or returns the checks that passed
 
-The kit needs no model and no data: it makes an observation that holds whatever the supervisor `needs`, with four well
+The kit needs no model and no data: it makes an observation that holds what the supervisor `needs`, with four well
 separated classes, and a second one on which any sensible score should be higher (flat probabilities, traces far from
 every class, dropout samples that disagree, images of noise).
 """

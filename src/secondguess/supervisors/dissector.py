@@ -1,4 +1,4 @@
-"""Dissector: does the answer grow steadily through the layers, or does it come out of nowhere?
+"""Dissector: whether the layers of the model support its prediction increasingly.
 
 A sub-model (softmax regression, see `_submodels`) reads the class from the activations of each chosen layer. For an
 image that the model puts into class x, a sub-model with the probabilities q gives the support value, and the layers
@@ -19,7 +19,7 @@ Source: Wang, Xu, Xu, Ma, Lu: "Dissector: Input Validation for Deep Learning App
 
 `mode="paper"`: t = 1 ... L + 1, where the last "layer" is the model's own softmax. `mode="legacy"` does as the
 comparison's replication package: t = 0 ... L - 1, so that the first sub-model does not count, no softmax at the end,
-all activations (`"flatten"`), and the sub-models' training of `SubmodelRecipe.legacy`. Neither paper tells that
+all activations (`"flatten"`), and the sub-models' training of `SubmodelRecipe.legacy`. Neither paper describes that
 training; ours is the replication package's (Adam, batches of 32, at most 30 epochs, patience 2) with a held-out tenth
 that is random.
 
@@ -103,13 +103,13 @@ class Dissector(Supervisor):
     Formula and sources are in the module's description. The sub-models learn the true labels if `fit` is given any
     (images labelled -1 are left out), else the model's predictions.
 
-    Cost: one product of an image's activations with a (d, K) matrix a layer, which is microseconds; the observation
-    holds 4 * (sum of d) bytes an image, at most 32 KiB for the automatic layers. Fitting takes seconds for thousands of
-    images.
+    Cost: one product of an image's activations with a (d, K) matrix per layer; the observation
+    holds 4 * (sum of d) bytes per image, at most 32 KiB for the automatic layers. Fitting trains one softmax regression
+    per layer.
 
-    Good at: images on which early layers would have said something else, such as images from elsewhere, corrupted and
-    adversarial ones; it also sees ambiguity, since the last layer is the model's own softmax. Bad at: models with so
-    few or such narrow layers that sub-models know no more than chance.
+    Good at: images on which early layers support another class, such as out-of-distribution, corrupted and
+    adversarial ones; it also detects ambiguity, since the last layer is the model's own softmax. Bad at: models with so
+    few or such narrow layers that sub-models are no better than chance.
 
     Args:
         layers: `"auto"`: a quarter, a half and three quarters of the way through the model, and the penultimate layer;
@@ -121,7 +121,7 @@ class Dissector(Supervisor):
         alpha: of the growth.
         beta: of the growth.
         epochs: the most passes over the images for a sub-model.
-        batch_size: images a step.
+        batch_size: images per step.
         patience: epochs without progress after which a sub-model stops.
         seed: of the sub-models' training.
     """
@@ -149,7 +149,7 @@ class Dissector(Supervisor):
                 f"epochs={epochs}, batch_size={batch_size} and patience={patience} were given to the dissector; each "
                 "must be at least 1."
             )
-        self.layers = list(layers) if isinstance(layers, tuple) else layers  # a file knows lists only
+        self.layers = list(layers) if isinstance(layers, tuple) else layers  # a saved file holds lists only
         self.mode = mode
         self.growth = growth
         self.alpha = alpha

@@ -1,19 +1,19 @@
 """Four supervisors that let the model vote: the same image in many passes with the dropout layers on.
 
 Dropout during inference draws another thinned network in every pass (Gal and Ghahramani, 2016). Where the passes
-disagree, the answer hangs on which neurons happened to be there. The formulas are in `_sampling_scores`; 100 passes,
+disagree, the answer depends on which neurons happened to be kept. The formulas are in `_sampling_scores`; 100 passes,
 all dropout layers on and batch-norm in eval mode, as compared by Weiss, Garcia Gomez and Tonella (2023).
 
 The passes are the first `samples` of the observation, however many it holds, and sample s of an image is the same
-however many were asked for: a supervisor gives the same scores alone and beside others that want more.
+however many were asked for: a supervisor gives the same scores alone and beside others that need more.
 
-Cost an image: `samples` passes through what comes after the first dropout layer, and one through what comes before it
-(all of the model, where a connection goes around that layer); scoring them takes microseconds. Nothing is learnt. The
-observation holds 4 * samples * K bytes an image.
+Cost per image: `samples` passes through what comes after the first dropout layer, and one through what comes before it
+(all of the model, where a connection goes around that layer); scoring them is cheap. Nothing is learnt. The
+observation holds 4 * samples * K bytes per image.
 
-Good at: ambiguous images and mistakes, about as well as the softmax scores of a single pass. Bad at: images from
-elsewhere on which all thinned networks agree. A model whose only dropout is before the last layer varies little; one
-without dropout layers, or frozen in an ONNX or `.pt2` file, cannot be used.
+Good at: ambiguous images and mistakes, about as well as the softmax scores of a single pass. Bad at:
+out-of-distribution images on which all thinned networks agree. A model whose only dropout is before the last layer
+varies little; one without dropout layers, or frozen in an ONNX or `.pt2` file, cannot be used.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ class DropoutMeanSoftmax(_DropoutSupervisor):
 class DropoutMutualInformation(_DropoutSupervisor):
     """Suspicious = passes with dropout contradict each other: H(mean_i s^i) - mean_i H(s^i), in bits.
 
-    It leaves out the doubt that all passes share, and so is the one that tells an unknown image from an ambiguous one;
-    on ambiguous images it is weaker than the others.
+    It leaves out the doubt that all passes share, and so is the one that separates an unknown image from an ambiguous
+    one; on ambiguous images it is weaker than the others.
 
     Args:
         samples: how many passes.

@@ -1,25 +1,24 @@
-"""Three supervisors that ask other models: a deep ensemble, trained like the one that is judged.
+"""Three supervisors that use other models: a deep ensemble, trained like the model under test.
 
-Networks of one architecture that differ in nothing but their random start agree where the data has taught them, and go
-apart elsewhere (Lakshminarayanan, Pritzel and Blundell, 2017). For the members' softmax vectors s^1 ... s^S of an
+Networks of one architecture that differ only in their random initialisation agree where they have training data, and
+diverge elsewhere (Lakshminarayanan, Pritzel and Blundell, 2017). For the members' softmax vectors s^1 ... s^S of an
 image the scores are those of `_sampling_scores`: mean softmax, mutual information, predictive entropy. 20 members,
 dropout off, as compared by Weiss, Garcia Gomez and Tonella (Empirical Software Engineering, 2023).
 
-The model under test itself has no say: what is scored is how sure the members are of the image, which need not be its
-own answer. A member is trained as in the paper's classifiers: Adam, 15 epochs, batches of 128.
+The model under test itself plays no part: the score is how certain the members are of the image, and they need not
+agree with its answer. A member is trained as in the paper's classifiers: Adam, 15 epochs, batches of 128.
 
 The three share their members. Fitted with the same parameters on the same images and labels, in one process, they train
-them once, and look at a set of images once; `DeepEnsemble` is what they share. Members may also be handed in:
+them once, and observe a set of images once; `DeepEnsemble` is what they share. Members may also be handed in:
 
     ensemble = DeepEnsemble([first, second, third])       # classifiers, or torch modules
     supervisors = [EnsembleMutualInformation.of(ensemble), EnsemblePredictiveEntropy.of(ensemble)]
 
-Cost: training 20 networks, then 20 passes an image. On 4,000 images of 28x28 and two shared cores that is 2.5 seconds a
-member and epoch, twelve minutes in all, and 10 ms an image later; on a GPU the members train as one computation.
+Cost: training 20 networks, then 20 passes per image; on a GPU the members train as one computation.
 Memory: the weights of the members; the scores of the last 64 sets of images.
 
-Good at: ambiguous images and mistakes, better calibrated than any single pass; images from elsewhere, with mutual
-information. Bad at: price; adversarial images made for another model often do not disturb the members.
+Good at: ambiguous images and mistakes, better calibrated than any single pass; out-of-distribution images, with mutual
+information. Bad at: cost; adversarial images made for another model often do not disturb the members.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class _EnsembleSupervisor(Supervisor):
         members: how many networks are trained.
         architecture: a name of `secondguess.zoo`; `"auto"` picks a small one by the size of the images.
         epochs: passes of each over the nominal images.
-        batch_size: images a step.
+        batch_size: images per step.
         seed: of weights and order.
         device: where to train and to score: `"auto"`, `"cpu"`, `"cuda"`, `"cuda:N"` or `"mps"`.
     """
@@ -86,7 +85,7 @@ class _EnsembleSupervisor(Supervisor):
 
     @property
     def is_fitted(self) -> bool:
-        """Whether there are members to ask."""
+        """Whether there are members."""
         return self._handed_in or super().is_fitted
 
     @property
@@ -143,7 +142,7 @@ class EnsembleMeanSoftmax(_EnsembleSupervisor):
         members: how many networks are trained.
         architecture: a name of `secondguess.zoo`; `"auto"` picks a small one by the size of the images.
         epochs: passes of each over the nominal images.
-        batch_size: images a step.
+        batch_size: images per step.
         seed: of weights and order.
         device: where to train and to score.
     """
@@ -156,14 +155,14 @@ class EnsembleMeanSoftmax(_EnsembleSupervisor):
 class EnsembleMutualInformation(_EnsembleSupervisor):
     """Suspicious = the members contradict each other: H(mean_i s^i) - mean_i H(s^i), in bits.
 
-    The doubt that all members share is left out: weaker than the others on ambiguous images, and the one that tells an
-    unknown image from an ambiguous one.
+    The doubt that all members share is left out: weaker than the others on ambiguous images, and the one that separates
+    an unknown image from an ambiguous one.
 
     Args:
         members: how many networks are trained.
         architecture: a name of `secondguess.zoo`; `"auto"` picks a small one by the size of the images.
         epochs: passes of each over the nominal images.
-        batch_size: images a step.
+        batch_size: images per step.
         seed: of weights and order.
         device: where to train and to score.
     """
@@ -180,7 +179,7 @@ class EnsemblePredictiveEntropy(_EnsembleSupervisor):
         members: how many networks are trained.
         architecture: a name of `secondguess.zoo`; `"auto"` picks a small one by the size of the images.
         epochs: passes of each over the nominal images.
-        batch_size: images a step.
+        batch_size: images per step.
         seed: of weights and order.
         device: where to train and to score.
     """

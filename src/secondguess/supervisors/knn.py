@@ -44,7 +44,7 @@ class KNN(TraceSupervisor):
     """Suspicious = far, in direction, from the k-th nearest training image.
 
     ||z - z_(k)|| with z = at(x) / ||at(x)||. Source: Sun et al. (ICML 2022). Cost: a matrix product with all training
-    traces (or the share that is kept) an image, and they must be kept. Good at images unlike anything seen, with no
+    traces (or the share that is kept) per image, and they must be kept. Good at images unlike anything seen, with no
     assumption on the shape of the classes; bad at ambiguous images, which lie between classes yet close to some image,
     and blind to the length of a trace. A training image is its own nearest neighbour. A trace that holds NaN or
     infinity scores +inf.
@@ -107,7 +107,7 @@ def kth_distances(queries: Matrix, traces: Matrix, k: int, device: str = "auto")
 
 
 def _candidates(directions: NDArray[np.float64], traces: Matrix, count: int, device: torch.device) -> NDArray[np.int64]:
-    """The nearest of the traces (m, d) in the eyes of float32, (n, count), for each direction (n, d)."""
+    """The nearest of the traces (m, d) to the precision of float32, (n, count), for each direction (n, d)."""
     import torch
 
     asked = torch.from_numpy(directions).to(device, torch.float32)
@@ -115,7 +115,7 @@ def _candidates(directions: NDArray[np.float64], traces: Matrix, count: int, dev
     step = max(STRIP, _CELLS // max(_TILE_ROWS, traces.shape[1]) // STRIP * STRIP)
     nearest = torch.full((len(asked), count), -torch.inf, device=device)
     where = torch.zeros((len(asked), count), dtype=torch.int64, device=device)
-    for first in range(0, len(traces), step):  # the traces outside: they are read and normalised once a panel
+    for first in range(0, len(traces), step):  # the traces outside: they are read and normalised once per panel
         block = torch.from_numpy(_directions(traces[first : first + step])).to(device, torch.float32)
         halves = 0.5 * block.any(dim=1)
         for start in range(0, len(asked), rows):

@@ -1,14 +1,14 @@
-"""Two supervisors that read nothing but the logits f, the outputs before the softmax.
+"""Two supervisors that read the logits f only, the outputs before the softmax.
 
 | name      | score                           | source                                     |
 |-----------|---------------------------------|--------------------------------------------|
 | energy    | -T log sum_k exp(f_k / T)       | Liu et al., NeurIPS 2020                   |
 | max_logit | -max_k f_k                      | Hendrycks et al., ICML 2022 (arXiv 1911.11132) |
 
-The softmax is blind to a constant added to all logits; these two are not, which is their point: an image of which the
-model has seen little tends to get small logits for all classes. They read the logits as the model gives them; a model
-that returns probabilities has none. One that returns their logarithms, such as a last layer of log-softmax, has taken
-that constant away: the energy is 0 for every image, and a warning says so.
+The softmax is blind to a constant added to all logits; these two are not, which is their point: an image unlike the
+training data tends to get small logits for all classes. They read the logits as the model gives them; a model that
+returns probabilities has none. One that returns their logarithms, such as a last layer of log-softmax, has taken that
+constant away: the energy is 0 for every image, and a warning says so.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def warn_of_log_probabilities(logits: Logits, name: str, *, stacklevel: int = 5)
     found = len(logits) > 1 and all((np.abs(energy(part)) < ROUNDING).all() for part in (logits[:8], logits))
     if found:
         warnings.warn(
-            f"The logits given to {name!r} are logarithms of probabilities, which have lost what it looks for; hand in "
+            f"The logits given to {name!r} are logarithms of probabilities, which have lost what it measures; give it "
             "a model that returns logits, without a softmax or log-softmax at its end.",
             stacklevel=stacklevel,
         )
@@ -96,8 +96,9 @@ class _OfLogits(Supervisor):
 class Energy(_OfLogits):
     """Suspicious = all logits are small: -T log sum exp(f / T).
 
-    Source: Liu, Wang, Owens and Li, Energy-based Out-of-distribution Detection (NeurIPS 2020). Cost: one exponential a
-    class, nothing next to the forward pass. Good at images far from everything seen in training and at many classes,
+    Source: Liu, Wang, Owens and Li, Energy-based Out-of-distribution Detection (NeurIPS 2020). Cost: one exponential
+        per class, negligible next to the forward pass. Good at images far from everything seen in training and at many
+        classes,
     where the softmax saturates; bad at confident mistakes and attacks, whose logits are as large as any, and the larger
     T, the closer it comes to minus the mean logit.
 
@@ -126,8 +127,9 @@ class Energy(_OfLogits):
 class MaxLogit(_OfLogits):
     """Suspicious = the largest logit is small: -max f.
 
-    Source: Hendrycks et al., Scaling Out-of-Distribution Detection for Real-World Settings (ICML 2022). Cost: none to
-    speak of. Good at what `energy` is good at, of which it is the limit T -> 0; bad at confident mistakes, and behind
+    Source: Hendrycks et al., Scaling Out-of-Distribution Detection for Real-World Settings (ICML 2022). Cost:
+        negligible. Good at what `energy` is good at, of which it is the limit T -> 0; bad at confident mistakes, and
+        behind
     the softmax at ambiguous images, where two large logits are one more than needed.
     """
 

@@ -2,8 +2,8 @@
 
 `FromPytorchOOD(detector)` makes a supervisor of a detector that scores logits or features;
 `to_pytorch_ood(supervisor, classifier)` makes a detector of a supervisor, for their benchmarks. Both sides agree that a
-larger score is more suspicious. Nothing here imports pytorch-ood, whose import drags torchvision along: a detector is
-whatever has the methods below, as pytorch-ood 0.4 defines them and older versions did for the most part.
+larger score is more suspicious. Nothing here imports pytorch-ood, whose import brings torchvision: a detector is any
+object with the methods below, as pytorch-ood 0.4 defines them and older versions did for the most part.
 
 | their base class  | methods                            | here            |
 |-------------------|------------------------------------|-----------------|
@@ -40,7 +40,7 @@ BATCH = 4096  # rows handed to a detector at a time
 
 
 class FromPytorchOOD(Supervisor):
-    """Suspicious = what a detector of pytorch-ood says.
+    """Suspicious = a detector of pytorch-ood gives a large score.
 
     The detector is copied, not touched; fitting hands the copy the logits or traces of the training images with their
     labels (predictions if there are none; images of unknown label are left out). It can be audited like any supervisor,
@@ -92,7 +92,7 @@ class FromPytorchOOD(Supervisor):
         return self.reads == "logits" or (self.reads == "auto" and hasattr(self.detector, "predict_logits"))
 
     def _method(self, detector: Any, verb: str) -> Any:
-        """`fit_logits` and the like; `fit_features` where a detector of logits knows no other."""
+        """`fit_logits` and the like; `fit_features` where a detector of logits has no other."""
         wanted = f"{verb}_{'logits' if self._reads_logits else 'features'}"
         found = getattr(detector, wanted, None) or getattr(detector, f"{verb}_features", None)
         if found is None:
@@ -164,7 +164,7 @@ class SupervisorDetector:
         return None
 
     def to(self, device: Any) -> SupervisorDetector:
-        """Itself, where it was."""
+        """Return the detector unchanged."""
         return self
 
     def fit(self, data_loader: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> SupervisorDetector:

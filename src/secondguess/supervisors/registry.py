@@ -1,7 +1,7 @@
-"""Supervisors by name: ours by decorator, anybody else's by an entry point in the group `secondguess.supervisors`.
+"""Supervisors by name: built-in ones by decorator, others by an entry point in the group `secondguess.supervisors`.
 
-They appear in the audit, in `secondguess supervisors` and in gates, under their `name`. A class may say to which
-`family` it belongs, under whose heading it is then listed, and that it is `expensive`, such as one that trains twenty
+They appear in the audit, in `secondguess supervisors` and in gates, under their `name`. A class may name the `family`
+to which it belongs, under whose heading it is then listed, and that it is `expensive`, such as one that trains twenty
 models: it is then left out of `"standard"`, which is what an audit takes by default.
 """
 

@@ -54,10 +54,10 @@ class RelativeMahalanobis(TraceSupervisor):
     """Suspicious = far from every class, compared with how far it is from the data as a whole.
 
     min_c MD_c - MD_0, the squared Mahalanobis distance to the nearest class mean with one covariance for all classes,
-    less that to the mean of all traces. Source: Ren et al. (2021). Cost: a product with a d x K matrix an image, and
+    less that to the mean of all traces. Source: Ren et al. (2021). Cost: a product with a d x K matrix per image, and
     the eigenvectors of a d x d matrix to fit. Good at images that resemble the classes yet are none of them, since what
     is unusual for all classes alike cancels, and, unlike most distances, at ambiguous images, which lie between the
-    classes: far from each, yet near the middle of all (AUROC .95 on MNIST, .90 on Fashion-MNIST). Bad at few training
+    classes: far from each, yet near the centre of all. Bad at few training
     images for many neurons, and where classes have shapes of their own.
 
     Classes are the labels given to `fit` (unknown ones, -1, are left out), or the predictions if there are none. A

@@ -1,4 +1,4 @@
-"""Four supervisors that read nothing but the softmax vector s of the prediction.
+"""Four supervisors that read the softmax vector s of the prediction only.
 
 | name        | score                  | range          |
 |-------------|------------------------|----------------|
@@ -9,8 +9,8 @@
 
 Definitions as compared by Weiss, Garcia Gomez and Tonella (Empirical Software Engineering, 2023): max softmax after
 Hendrycks and Gimpel (2017), prediction confidence score after Zhang et al. (2020), DeepGini after Feng et al. (2020).
-They cost nothing, need no fitting, see ambiguity very well, and are blind to inputs on which the model is confidently
-wrong. They are pure functions of s, so a model that says 1.0 always gets the same score.
+They cost nothing, need no fitting, detect ambiguity very well, and cannot detect inputs on which the model is
+confidently wrong. They are pure functions of s, so a model that always returns 1.0 always gets the same score.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Supervisors that are asked together: one pass over the images, one row of scores an image."""
+"""Supervisors that score together: one pass over the images, one row of scores per image."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ TIMED = 16  # images that are scored one by one to know the cost of a supervisor
 
 
 class SupervisorSet:
-    """Supervisors under labels that tell them apart.
+    """Supervisors under unique labels.
 
     Args:
-        supervisors: one or more; two of the same name are told apart by their layers, `mdsa@25%`.
+        supervisors: one or more; two of the same name are distinguished by their layers, `mdsa@25%`.
 
     Attributes:
         labels: m texts, also the names of their files.
@@ -44,11 +44,12 @@ class SupervisorSet:
     def score(self, observation: Observation, which: Sequence[int] | None = None) -> NDArray[np.float64]:
         """The scores (n, m) of an observation by all supervisors, or (n, len(which)) by some of them.
 
-        Each is asked by its `score_few`, and so agrees with its `score` to about four digits.
+        Each uses its `score_few`, and so agrees with its `score` to about four digits.
         """
         chosen = self.supervisors if which is None else [self.supervisors[index] for index in which]
         scores = np.empty((len(observation), len(chosen)))
-        # What every supervisor checks is checked once for all of them; should it fail, they say what is wrong.
+        # What every supervisor checks is checked once for all of them; should it fail, each supervisor raises its own
+        # error.
         sound = self._fits(observation)
         for column, one in enumerate(chosen):
             scores[:, column] = one._score_few(observation) if sound else one.score_few(observation)
@@ -74,7 +75,7 @@ class SupervisorSet:
         return SupervisorSet(fitted)
 
     def costs(self, observation: Observation) -> NDArray[np.float64]:
-        """Milliseconds (m,) that each supervisor takes for an image that comes alone: the median of a few."""
+        """Milliseconds (m,) that each supervisor takes for a single image: the median of a few."""
         singles = [observation.take(np.array([row])) for row in range(min(TIMED, len(observation)))]
         return 1e3 * np.array([np.median([_seconds(one, image) for image in singles]) for one in self.supervisors])
 

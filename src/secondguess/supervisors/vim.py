@@ -50,9 +50,9 @@ ROUNDING = 1e-6  # relative: residuals of the traces, or singular values of W, b
 
 @register
 class ViM(TraceSupervisor):
-    """Suspicious = the trace leaves the space in which training images live, or all logits are small.
+    """Suspicious = the trace leaves the principal space of the training traces, or all logits are small.
 
-    alpha ||residual|| - log sum exp f. Source: Wang et al. (CVPR 2022). Cost: a product with a d x (d - D) matrix an
+    alpha ||residual|| - log sum exp f. Source: Wang et al. (CVPR 2022). Cost: a product with a d x (d - D) matrix per
     image. Good at images far from the training data, also where the logits are still large; bad at ambiguous images,
     and no better than `energy` where the layer is hardly wider than the number of classes. A trace that holds NaN or
     infinity scores +inf.

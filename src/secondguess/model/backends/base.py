@@ -1,7 +1,7 @@
-"""The seam between `Classifier` and whatever runs the model.
+"""The interface between `Classifier` and what runs the model.
 
-A backend is fed normalised images and returns the model's raw output with the activations that were asked for. It knows
-nothing of probabilities, caches or data sets; that is `Classifier`'s business.
+A backend is fed normalised images and returns the model's raw output with the requested activations. Probabilities,
+caches and data sets are left to `Classifier`.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Backend(ABC):
 
     Attributes:
         kind: what it wraps, in words, for messages.
-        input_shape: (C, H, W) if the model itself tells, else None.
-        outputs: the names of what the model returns; empty where it does not tell.
+        input_shape: (C, H, W) if the model states it, else None.
+        outputs: the names of what the model returns; empty where it does not name them.
     """
 
     kind: ClassVar[str]
@@ -59,7 +59,7 @@ class Backend(ABC):
     @property
     @abstractmethod
     def gives(self) -> frozenset[str]:
-        """What this model can be asked for: a subset of probabilities, traces, gradients, dropout."""
+        """What this model provides: a subset of probabilities, traces, gradients, dropout."""
 
     @abstractmethod
     def forward(self, images: Array, layers: Sequence[str] = ()) -> tuple[Array, dict[str, Array]]:
@@ -70,7 +70,7 @@ class Backend(ABC):
         """
 
     def recorder(self, layers: Sequence[str], shape: tuple[int, ...]) -> Recorder:
-        """What runs the model again and again on images (C, H, W) and records the same layers each time."""
+        """A recorder that runs the model repeatedly on images (C, H, W) and records the same layers each time."""
         return Recorder(self, layers, shape)
 
     def layers(self, probe: Array) -> list[Layer]:
@@ -93,7 +93,7 @@ class Backend(ABC):
         raise UserError(f"{self.kind} has no gradients.")
 
     def identity(self) -> str | None:
-        """A digest of weights and structure, or None when there is no way to know what is inside."""
+        """A digest of weights and structure, or None where the content cannot be known."""
         return None
 
     def without_penultimate(self) -> UserError:
@@ -115,7 +115,7 @@ class Backend(ABC):
 class Recorder:
     """Runs a model for a session: many times, on few images, with the same layers recorded each time.
 
-    This one asks `Backend.forward`; a backend that can prepare something beforehand has its own. Several threads may
+    This one calls `Backend.forward`; a backend that can prepare something beforehand has its own. Several threads may
     call it at the same time.
 
     Args:
@@ -180,12 +180,12 @@ def without_padding(parts: Sequence[Array], count: int, batch: int | None) -> Ar
     """Join the outputs of consecutive batches and cut off the rows that filled up the last one.
 
     Args:
-        parts: one output a batch.
+        parts: one output per batch.
         count: the number of images.
         batch: the fixed batch size of the model, or None.
 
     Returns:
-        One row an image; whatever has another number of rows a batch is joined and left as it is.
+        One row per image; an output with another number of rows per batch is joined and left as it is.
     """
     whole: Array = np.concatenate([np.atleast_1d(part) for part in parts])
     return whole[:count] if len(whole) == len(parts) * (batch or count) else whole

@@ -1,6 +1,6 @@
-"""A model as a torch module from pixels to logits, for whatever follows gradients.
+"""A model as a torch module from pixels to logits, for methods that follow gradients.
 
-Attacks want logits. A softmax that is certain rounds to ones and zeros and its gradient to nothing, so a model that
+Attacks need logits. A softmax that is certain rounds to ones and zeros and its gradient to nothing, so a model that
 returns probabilities would seem to withstand every attack. Where the output comes straight out of a softmax or sigmoid,
 what went in is taken instead; elsewhere a probability p becomes log p, which is a logit too but flat where p is 0 or 1.
 """
@@ -29,7 +29,7 @@ class Differentiable(nn.Module):
 
     Args:
         run: normalised images -> raw output, with gradients.
-        mean: subtracted from the pixels, one number or one a channel.
+        mean: subtracted from the pixels, one number or one per channel.
         std: what the difference is divided by.
         convention: what the raw output is; None finds it out on the first batch.
         device: where the model is; the pixels must be there too.
@@ -54,7 +54,7 @@ class Differentiable(nn.Module):
             self.register_buffer(name, torch.from_numpy(numbers.reshape(-1, 1, 1)).to(device))
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Logits (n, K); a single score an image is the second of two classes."""
+        """Logits (n, K); a single score per image is that of the second of two classes."""
         with _LastSquash() as last:
             raw = self._run((images - self.mean) / self.std)
         convention = self._convention
@@ -85,7 +85,7 @@ class _LastSquash(TorchFunctionMode):
 
 @contextmanager
 def frozen(module: nn.Module) -> Iterator[None]:
-    """Let no gradient reach the weights: they keep their own, and the backward pass saves a third of its time."""
+    """Let no gradient reach the weights: they keep their own, and the backward pass is faster."""
     learning = [weight for weight in module.parameters() if weight.requires_grad]
     for weight in learning:
         weight.requires_grad_(False)

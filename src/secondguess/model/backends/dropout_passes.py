@@ -1,11 +1,12 @@
-"""Passes of a torch module with its dropout layers on, as many as are asked for, for one batch of images.
+"""Passes of a torch module with its dropout layers on, for one batch of images.
 
 The masks of pass s are seeded by (seed, s, which dropout call) alone, so pass s is the same however many passes are
-asked for. The layers before the first dropout say the same in every pass. Where the module allows, they are therefore
-run once: the first dropout layer that is reached turns its b rows into one copy of them for every pass, each under a
-mask of its own, and only the rest of the module works on all of them. Where something goes around a dropout layer (a
-residual connection, a reshape to a fixed batch size), the module is run once for every pass instead. Which of the two
-it is, is found out once for each shape of images: with nothing dropped, every copy must say what the plain pass says.
+requested. The layers before the first dropout return the same in every pass. Where the module allows, they are
+therefore run once: the first dropout layer that is reached turns its b rows into one copy of them for every pass, each
+under a mask of its own, and only the rest of the module works on all of them. Where something goes around a dropout
+layer (a residual connection, a reshape to a fixed batch size), the module is run once for every pass instead. Which of
+the two it is, is found out once for each shape of images: with nothing dropped, every copy must give what the plain
+pass gives.
 
 Memory: the copies are made for as many passes at a time as keep the widest output after the first dropout below
 64 MiB, or for one pass, if that alone is wider.
@@ -82,10 +83,10 @@ class DropoutPasses:
         return output.reshape(len(numbers), rows, *output.shape[1:])
 
     def _dropped(self, layer: _DropoutNd, fed: torch.Tensor, seed: int) -> torch.Tensor:
-        """What the layer makes of its input with dropout on."""
+        """The output of the layer with dropout on."""
         seed_rng(seed, self.device)
         if type(layer) is nn.Dropout and layer.p < 1 and fed.device.type == "cpu" and fed.dtype == torch.float32:
-            # The same distribution, but torch tosses coins on a processor four times as slowly.
+            # The same distribution, but torch draws Bernoulli numbers slowly on a processor.
             return torch.rand(fed.shape).ge_(layer.p).mul_(fed).mul_(1 / (1 - layer.p))
         layer.training = True
         try:
@@ -94,13 +95,13 @@ class DropoutPasses:
             layer.training = False
 
     def _widest_after(self, images: torch.Tensor) -> int | None:
-        """Bytes a row of the widest output after the first dropout; None if rows cannot be multiplied there."""
+        """Bytes per row of the widest output after the first dropout; None if rows cannot be multiplied there."""
         shape = tuple(images.shape[1:])
         if shape not in self._widest:
             noise = np.random.default_rng(0).random((PROBES, *shape), dtype=np.float32)
             probe = torch.cat([images[:PROBES], torch.from_numpy(noise).to(images)])
             plain = self._plain(probe)
-            if _close(plain, plain.roll(1, 0)):  # rows that change places could not be seen: ask again next time
+            if _close(plain, plain.roll(1, 0)):  # exchanged rows would go unnoticed: try again next time
                 return None
             self._widest[shape] = self._multiplied(probe, plain)
         return self._widest[shape]
@@ -180,7 +181,7 @@ def _hooked(module: nn.Module, drop: Callable[[_DropoutNd, torch.Tensor, int], t
         assert isinstance(layer, _DropoutNd)
         result = drop(layer, inputs[0] if inputs else output, calls - 1)
         if layer.inplace and result.shape == output.shape:
-            return output.copy_(result)  # whoever relies on the layer writing into its input finds it written
+            return output.copy_(result)  # code that relies on the layer writing into its input finds it written
         return result
 
     handles = [layer.register_forward_hook(hook) for layer in dropouts(module)]

@@ -37,7 +37,7 @@ class ExportedBackend(Backend):
             with opening_safely():
                 program = torch.export.load(archive)
             self.graph = _module(program).to(self.device)
-        except Exception as error:  # the loader raises whatever its parts raise
+        except Exception as error:  # the loader has no common exception type
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise UserError(f"{self.path} is not a torch.export program that can be run here: {reason}") from error
         example = next((node for node in self.graph.graph.nodes if node.op == "placeholder"), None)
@@ -72,7 +72,7 @@ class ExportedBackend(Backend):
         return output, traces
 
     def layers(self, probe: Array) -> list[Layer]:
-        """The calls of the graph that give one row an image."""
+        """The calls of the graph that give one row per image."""
         nodes = self._calls()
         two = np.repeat(probe, 2, axis=0)
         _, values = self.forward(two, [node.name for node in nodes])

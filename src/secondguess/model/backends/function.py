@@ -26,13 +26,13 @@ class FunctionBackend(Backend):
 
     @property
     def gives(self) -> frozenset[str]:
-        """Probabilities and nothing else: there is no way to look inside."""
+        """Probabilities only: the inside of a callable cannot be observed."""
         return frozenset({"probabilities"})
 
     def forward(self, images: Array, layers: Sequence[str] = ()) -> tuple[Array, dict[str, Array]]:
         """Call the function; lists, torch tensors and other array-likes are taken too."""
         if layers:
-            raise UserError("A callable has no layers to look into; wrap the torch module or the ONNX file itself.")
+            raise UserError("A callable has no layers to observe; wrap the torch module or the ONNX file itself.")
         output = self.function(images)
         if self.output is not None:
             output = chosen_output(output, self.output, self.kind)
@@ -47,5 +47,5 @@ class FunctionBackend(Backend):
             ) from error
 
     def identity(self) -> str | None:
-        """What the user says the version is; code behind a callable cannot be hashed."""
+        """The version given by the user; code behind a callable cannot be hashed."""
         return self._identity

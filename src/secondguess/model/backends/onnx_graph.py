@@ -37,7 +37,7 @@ class OnnxBackend(Backend):
         device: where the graph really runs: `cpu` or `cuda:N`. ONNX Runtime has nothing for `mps`, which means `cpu`.
         output: the name of the class scores.
         channels_last: whether inputs are in (n, H, W, C) order.
-        fixed_batch: how many images a pass takes, if the graph says so.
+        fixed_batch: the number of images per pass, if the graph fixes it.
         files: the file and those that hold its weights.
     """
 
@@ -86,7 +86,7 @@ class OnnxBackend(Backend):
 
     def layers(self, probe: Array) -> list[Layer]:
         """The nodes whose output depends on the image, in graph order, with the shapes they really have."""
-        # Only what has one row an image is a layer: shape arithmetic and constants of the graph are not.
+        # Only what has one row per image is a layer: shape arithmetic and constants of the graph are not.
         _, values = self.forward(np.repeat(probe, 2, axis=0), list(self._nodes))
         return [
             Layer(name, node.kind, tuple(values[name].shape[1:]), node.weighs is not None)

@@ -1,4 +1,4 @@
-"""From what a user calls "my model" to a backend. Nothing the user hands over is ever unpickled."""
+"""Opening a model in any accepted form as a backend. Nothing is ever unpickled."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def open_backend(
             `package.module:name` of a module or of a function without arguments that makes one.
         weights: a `.safetensors` file for a torch module.
         device: `auto`, `cpu`, `cuda`, `cuda:N` or `mps`.
-        identity: the version of a callable, which allows what it said to be cached.
+        identity: the version of a callable, which allows its answers to be cached.
         output: name or number of the output with the class scores, where there are several.
-        folder: where a Python module is looked up first; by default the working directory.
+        folder: where a Python module is searched for first; by default the working directory.
     """
     if isinstance(model, (str, Path)):
         model = _from_text(str(model), device, output, folder or Path.cwd())
@@ -127,7 +127,7 @@ def _imported(where: str, name: str, folder: Path) -> Any:
     """`package.module:name`: the thing itself if it is a torch module, else what it makes when called."""
     here = str(folder.resolve())
     if here not in sys.path:
-        sys.path.insert(0, here)  # a user's own file beside the command is what they expect to be found
+        sys.path.insert(0, here)  # users expect a file in the working directory to be found
     try:
         found = importlib.import_module(where)
     except (ImportError, TypeError) as error:  # TypeError: a relative name such as `.models`
@@ -152,7 +152,7 @@ def _made(spec: str, factory: Callable[..., Any]) -> Any:
 
 
 def _is_module(thing: Any) -> bool:
-    """Whether it is a torch module, asked without importing torch for those who have none."""
+    """Whether it is a torch module, without importing torch where it is not installed."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(thing, torch.nn.Module)
 

@@ -1,13 +1,13 @@
-"""A look into a `.pt2` archive before PyTorch opens it, because opening one can run code.
+"""Inspection of a `.pt2` archive before PyTorch opens it, because opening one can run code.
 
 `torch.export.load` unpickles sample inputs and custom objects, resolves operator names by attribute look-up from the
 `torch` module (from where `torch.os.system` can be reached), hands symbolic shapes to `sympy.sympify` (which evaluates
 them), imports modules named in tree specifications, writes names into Python source that it then executes, and loads
 compiled libraries. An ordinary exported classifier needs none of that: its weights are raw bytes, its operators are
-`torch.ops.aten.*`, its shapes are simple arithmetic and its names are plain words. Whatever is not ordinary in that
-sense is refused here. Pickles that remain (the sample inputs) are opened by PyTorch in its weights-only mode, which
-`opening_safely` forces. PyTorch is then given a fresh archive made of the members that were checked, because its own
-reader may find other bytes in a cunning file than Python's does.
+`torch.ops.aten.*`, its shapes are simple arithmetic and its names are plain words. Everything else is refused here.
+Pickles that remain (the sample inputs) are opened by PyTorch in its weights-only mode, which `opening_safely` forces.
+PyTorch is then given a fresh archive made of the members that were checked, because its own reader may find other bytes
+in a malicious file than Python's does.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ TREE_CONTEXT = re.compile(r'null|\[("\w+"(, )?)*\]')
 
 
 def checked_archive(path: Path) -> io.BytesIO:
-    """Give a copy of the archive at `path`, or raise a `UserError` if it is not an ordinary exported program."""
+    """Return a copy of the archive at `path`; raise a `UserError` if it is not an ordinary exported program."""
     copy = io.BytesIO()
     names: set[str] = set()
     try:

@@ -1,4 +1,4 @@
-"""A `torch.nn.Module` as a model, looked into with forward hooks."""
+"""A `torch.nn.Module` as a model, observed with forward hooks."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class TorchBackend(Backend):
         return TorchRecorder(self, layers, shape)
 
     def layers(self, probe: Array) -> list[Layer]:
-        """The leaf modules that give one row an image, in the order in which they are called."""
+        """The leaf modules that give one row per image, in the order in which they are called."""
         found: list[Layer] = []
         two = torch.from_numpy(probe).to(self.device).repeat(2, 1, 1, 1)
 
@@ -150,7 +150,7 @@ class TorchBackend(Backend):
 
     @contextmanager
     def recording(self, layers: Sequence[str]) -> Iterator[dict[str, torch.Tensor]]:
-        """Let each `run` in this block write down what the named layers give."""
+        """Record the outputs of the named layers in each `run` of the block."""
         recorded: dict[str, torch.Tensor] = {}
         if not layers:
             yield recorded
@@ -159,7 +159,7 @@ class TorchBackend(Backend):
         def note(name: str, _module: nn.Module, fed: Any, output: torch.Tensor) -> None:
             for label, value in ((name, output), (name + INPUT, fed)):
                 if label in layers and isinstance(value, torch.Tensor):
-                    # An in-place layer after this one would overwrite what was seen.
+                    # An in-place layer after this one would overwrite the recorded output.
                     recorded[label] = value.clone()
 
         with self._hooks(note, frozenset(name.removesuffix(INPUT).partition("#")[0] for name in layers)):
@@ -218,7 +218,7 @@ def _bytes(tensor: torch.Tensor) -> bytes:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether the value's text says all there is to it, so that a digest can hold it."""
+    """Whether the text of a value describes it completely, so that it can be part of a digest."""
     if isinstance(value, tuple | list | set | frozenset):
         return all(map(_is_plain, value))
     if isinstance(value, dict):

@@ -36,7 +36,7 @@ TOLERANCE = 1e-5  # of what a trace gives
 
 
 class TorchRecorder(Recorder):
-    """Runs a module in eval mode; each thread keeps what it recorded to itself.
+    """Runs a module in eval mode; each thread keeps its own recordings.
 
     Args:
         backend: whose module is run.
@@ -62,7 +62,7 @@ class TorchRecorder(Recorder):
             except RuntimeError:
                 if self._run is self._whole:
                     raise
-                output, *recorded = self._whole(inputs)  # which says what is wrong
+                output, *recorded = self._whole(inputs)  # which raises the proper error
         return _array(output), dict(zip(self._layers, map(_array, recorded), strict=True))
 
     def close(self) -> None:
@@ -91,7 +91,7 @@ class _Recording(nn.Module):
 
     def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """The raw output, and the layers in their order."""
-        if self.module.training:  # somebody trains a module that could not be copied
+        if self.module.training:  # a module that could not be copied is being trained
             self.module.eval()
         recorded: dict[str, torch.Tensor] = {}
         self._seen.recorded, self._seen.calls = recorded, {}
@@ -135,14 +135,14 @@ def _copy(module: nn.Module, device: torch.device) -> nn.Module:
     try:
         copied = copy.deepcopy(module, shared)
         return copied.to(memory_format=torch.channels_last) if convolves else copied  # type: ignore[call-overload]
-    except Exception:  # a module holds whatever its author gave it, locks and generators included
+    except Exception:  # a module may hold anything, locks and generators included
         return module
 
 
 def _traced(recording: _Recording, shape: tuple[int, ...], device: torch.device) -> Run | None:
-    """What does the same without Python, or None where torch cannot tell or it does not."""
+    """A trace that computes the same without Python, or None where there is none that is known to."""
     if recording.module is recording._backend.module:
-        return None  # somebody else's module may change
+        return None  # a shared module may change
     noise = np.random.default_rng(0)
     probes = [torch.from_numpy(noise.random((n, *shape), dtype=np.float32)).to(device) for n in (2, 1, 3)]
     try:
@@ -156,7 +156,7 @@ def _traced(recording: _Recording, shape: tuple[int, ...], device: torch.device)
                     torch.testing.assert_close(ours, theirs, rtol=TOLERANCE, atol=TOLERANCE)
     except UserError:
         raise
-    except Exception:  # whatever the code of a model does while it is traced
+    except Exception:  # the code of a model may raise anything while it is traced
         return None
     return run
 

@@ -1,4 +1,4 @@
-"""What the methods that work by class share: rows by class, and an answer for classes they never met."""
+"""What the methods that work by class share: rows by class, and a score for classes without training data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["by_group", "class_rows", "one_of", "same_width"]
 
 
 class Distribution(Protocol):
-    """Anything that says in how many dimensions it varies."""
+    """A distribution with a number of dimensions in which it varies."""
 
     @property
     def rank(self) -> int:
@@ -50,7 +50,7 @@ def by_group(
         matrix: the rows.
         groups: (n,) the group of each row.
         find: from a group to its distribution, or None; one of rank 0 counts as none.
-        measure: from a distribution and some rows to one number a row.
+        measure: from a distribution and some rows to one number per row.
         name: of the supervisor, for the warning.
         kind: of the groups, for the warning.
         run: how to go through the groups.

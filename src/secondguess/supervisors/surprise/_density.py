@@ -6,10 +6,10 @@ For n rows x_i with covariance S (divisor n - 1) of rank r and bandwidth h, as i
 
 z whitens and divides by h. Scott: h = n^(-1/(r+4)); Silverman: h = (n (r+2) / 4)^(-1/(r+4)); a number is h itself.
 
-The exponent is z(q).z(x_i) - |z(x_i)|^2/2 - |z(q)|^2/2. The first two terms are one float32 matrix product a tile, kept
-in cache, reduced there with a running maximum, so that nothing underflows; the last is added in double precision. What
-float32 can lose grows with |z(q)| |z(x_i)|; a query for which that could exceed `tolerance` times its log-density (a
-tiny bandwidth, a log-density near zero, a training row itself) is computed again in double precision.
+The exponent is z(q).z(x_i) - |z(x_i)|^2/2 - |z(q)|^2/2. The first two terms are one float32 matrix product per tile,
+kept in cache, reduced there with a running maximum, so that nothing underflows; the last is added in double precision.
+What float32 can lose grows with |z(q)| |z(x_i)|; a query for which that could exceed `tolerance` times its log-density
+(a tiny bandwidth, a log-density near zero, a training row itself) is computed again in double precision.
 
 Departures from SciPy: directions without variance are dropped (see `_whitening`), unless `compat="scipy"`.
 """
@@ -40,7 +40,7 @@ TILE = {"cpu": (512, 2048), "cuda": (4096, 8192), "mps": (2048, 4096)}  # querie
 QUERIES = 2 << 20  # numbers of queries taken at once: 16 MiB in double precision
 ROUNDING = float(np.finfo(np.float32).eps) / 2
 LARGEST = 1 << 20  # numbers of a tile of rows
-NEGLIGIBLE = -80.0  # exponents below cannot change a float32 sum, and subnormal results cost fifty times as much
+NEGLIGIBLE = -80.0  # exponents below cannot change a float32 sum, and subnormal results are slow
 COARSE = 256  # columns from which sturdy directions are whitened in single precision
 
 

@@ -104,7 +104,7 @@ def split(start: int, stop: int, most: int, multiple: int) -> Iterator[tuple[int
 
 
 def centre(rows: NDArray[np.float32], indices: Indices) -> NDArray[np.float32]:
-    """About the mean (d,) of some rows; any point near them will do."""
+    """About the mean (d,) of some rows; any point near them suffices."""
     most = max(1, min(2048, (16 << 20) // (4 * max(1, rows.shape[1]))))
     sample = indices[:: -(-len(indices) // most)]
     with np.errstate(over="ignore", invalid="ignore"):  # extreme values are refused a little later

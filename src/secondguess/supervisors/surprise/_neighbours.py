@@ -1,4 +1,4 @@
-"""Exact nearest neighbours among grouped rows, at the price of one float32 matrix product.
+"""Exact nearest neighbours among grouped rows, at the cost of one float32 matrix product.
 
 Half the squared distance of a query q to a reference t is ||q||^2/2 + (||t||^2/2 - q.t), and the bracket alone ranks
 the references of one query. It is computed tile by tile as a float32 product, after a shift by a common centre. Every
@@ -9,9 +9,9 @@ neighbours are those of a float64 brute force (ties go to the lowest row), on ev
 Order of the loops: references outside, queries inside, so a memory-mapped matrix is read once, in the order of its
 groups, for as many queries as fit into a panel. Nothing is sorted, copied or centred as a whole. On a processor, what
 is held beside the rows is a panel of queries (at most 96 MiB), one block of references and one tile (at most 16 MiB
-each), the candidates (half a million) and a few numbers a row: below 256 MiB for a million rows, or for 30,000 neurons.
-On CUDA, panel and tile lie on the device and are larger, and products are of TF32, whose larger error only means a few
-more candidates.
+each), the candidates (half a million) and a few numbers per row: below 256 MiB for a million rows, or for 30,000
+neurons. On CUDA, panel and tile lie on the device and are larger, and products are of TF32, whose larger error only
+means a few more candidates.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Neighbours", "nearest_other", "nearest_other_of_all", "nearest_same"]
 
-STRIP = 128  # columns whose smallest value is found first; only strips that can hold the winner are looked into
+STRIP = 128  # columns whose smallest value is found first; only strips that can hold the winner are searched
 MAX_PENDING = 1 << 19  # candidates kept before they are measured
-CROWD = 8  # more candidates than this in a strip: look closer before they are kept
+CROWD = 8  # more candidates than this in a strip are filtered before they are kept
 
 
 class Neighbours(NamedTuple):
@@ -100,7 +100,7 @@ class _Tile(NamedTuple):
     """Values of queries and references that follow each other.
 
     Attributes:
-        block: whence the references come, or the queries where the tile is `turned`.
+        block: where the references come from, or the queries where the tile is `turned`.
         strips: (queries, strips, STRIP) values.
         smallest: (queries, strips) the smallest value of each strip, taken where that is quick.
         slack: (queries,) the largest error of a value.
@@ -137,7 +137,7 @@ class _Search:
         largest_number = torch.finfo(torch.float32).max  # below the infinity that hides a reference
         self.bound = torch.full((len(queries),), largest_number, device=self.device)
         self.within = torch.full((len(queries),), torch.inf, device=self.device)
-        # One buffer for all candidates: many small tensors between large ones would tear the heap to pieces.
+        # One buffer for all candidates: many small tensors between large ones would fragment the heap.
         self.candidates = torch.empty((2, 2 * MAX_PENDING), dtype=torch.int64, device=self.device)
         self.lowest = torch.empty(2 * MAX_PENDING, device=self.device)
         self.num_pending = 0
@@ -166,7 +166,7 @@ class _Search:
                     low, high = self.groups[start], self.groups[stop - 1]
                     before, after = int(ours[low]), int(ours[high + 1])
                     if self.both_ends and (before if low == high else after) <= first:
-                        continue  # as queries of an earlier panel, these references have met everybody here
+                        continue  # as queries of an earlier panel, these references were compared with all queries here
                     block = self._load(start, stop)
                     self._scan(first, min(last, before), block)
                     if low < high:
@@ -245,7 +245,7 @@ class _Search:
             tile[rows, int(theirs[group]) : int(theirs[group + 1])] = np.inf
 
     def _collect_columns(self, height: int, start: int, block: _Block, furthest: float) -> None:
-        """Look at the tile that was just scanned from the side of its references, as queries of their own."""
+        """Process the tile just scanned from the side of its references, as queries themselves."""
         import torch
 
         size, width = block.stop - block.start, len(block.halves)

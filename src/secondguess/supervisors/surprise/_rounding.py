@@ -1,4 +1,4 @@
-"""What a float32 matrix product may be wrong by, and the settings under which that holds."""
+"""A bound on the error of a float32 matrix product, and the settings under which it holds."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def largest(lengths: torch.Tensor) -> float:
     found = float(lengths.max())
     if not found < FURTHEST:
         raise UserError(
-            f"The traces hold a value that is not a number, infinite or beyond {FURTHEST:g}, where distances mean "
-            "nothing; look for the images or the layer that cause it, and leave them out."
+            f"The traces hold a value that is not a number, infinite or beyond {FURTHEST:g}, where distances are "
+            "meaningless; find the images or the layer that cause it, and leave them out."
         )
     return found
 
@@ -43,7 +43,7 @@ class _Held:
     """The precision of float32 products, which is one for the whole process, on loan to any number of threads.
 
     While several threads want different ones, the best holds: every bound that is true of TF32 is true of full
-    products. Whoever leaves last gives back what the first found.
+    products. The last thread to leave restores the setting that the first found.
     """
 
     def __init__(self) -> None:

@@ -5,7 +5,7 @@ With the covariance S = V diag(l) V^T of rows x with mean m, the whitened coordi
     z = (x - m) V diag(l)^(-1/2),      so that  z . z = (x - m)^T S^-1 (x - m)
 
 Layers are rarely of full rank: dead neurons, duplicated ones, softmax outputs that sum to one, fewer rows than neurons.
-Directions whose eigenvalue is below `rtol` times the largest hold nothing but the rounding noise of float32 and are
+Directions whose eigenvalue is below `rtol` times the largest hold only the rounding noise of float32 and are
 left out; what is left is the subspace that the rows span, of dimension `rank`. A point may lie off that subspace:
 `Whitening.residual` says by how much.
 
@@ -29,8 +29,8 @@ __all__ = ["RTOL", "Rows", "Whitening", "mean_of", "moments", "pack", "unpack", 
 
 RTOL = 1e-10  # float32 noise of a direction lies near 1e-14 of the largest variance, what a layer computes far above
 NOISE = 8 * float(np.finfo(np.float64).eps)  # of a mean, relative
-CONDITION = 100.0  # a direction with more than 1/100 of the mean variance does not drown in the rounding of others
-BLOCK = 1 << 20  # numbers a block: 8 MiB in double precision
+CONDITION = 100.0  # a direction with more than 1/100 of the mean variance is not lost in the rounding of others
+BLOCK = 1 << 20  # numbers per block: 8 MiB in double precision
 
 Float = NDArray[np.float64]
 

@@ -1,8 +1,8 @@
 """Threads that each compute on their own, instead of one computation shared by all threads.
 
-A small operation that is shared by all cores ends with a wait for the slowest of them. On a machine that does something
-else besides, that wait is longer than the work: the same scores took ten times as long. Here every thread takes a part
-of the rows and runs single-threaded operations on it; nobody waits before the end.
+A small operation that is shared by all cores ends with a wait for the slowest of them. On a busy machine that wait is
+longer than the work. Here every thread takes a part of the rows and runs single-threaded operations on it; no thread
+waits before the end.
 
 The threads are started once and kept. The caller's own number of threads, and that of every other thread, stays what
 it is: see `_started`.
@@ -71,7 +71,7 @@ def workers(count: int | None = None) -> Iterator[Crew]:
 
 @cache
 def _started(count: int) -> ThreadPoolExecutor:
-    """So many threads in which torch is single-threaded.
+    """A pool of `count` threads in which torch is single-threaded.
 
     `torch.set_num_threads` changes the thread it is called in, and what threads get that use torch for the first time
     later. The second is put back at once, by a thread that does nothing else.

@@ -2,7 +2,7 @@
 
 The range (lower, upper] is divided into n buckets of equal width, closed on the right; coverage is the share of buckets
 hit by at least one score (Kim, Feldt and Yoo, ICSE 2019: lower = 0, n = 1000). The range must be fixed before any test
-set is looked at, or the coverages of two sets cannot be compared: `from_nominal` takes it from nominal scores. Scores
+set is scored, or the coverages of two sets cannot be compared: `from_nominal` takes it from nominal scores. Scores
 outside are counted apart and cover nothing.
 
 Two implementations differ from the definition; `compat` reproduces them:
@@ -179,5 +179,5 @@ def _finite(value: Any) -> bool:
 def _checked(scores: Scores) -> NDArray[np.float64]:
     values = np.asarray(scores, dtype=np.float64)
     if values.ndim != 1 or np.isnan(values).any():
-        raise UserError(f"Scores must be one number an image without NaN, not an array of shape {values.shape}.")
+        raise UserError(f"Scores must be one number per image without NaN, not an array of shape {values.shape}.")
     return values

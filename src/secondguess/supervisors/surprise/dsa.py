@@ -58,8 +58,8 @@ class DSA(TraceSupervisor):
     distance of t1 to the nearest training trace of any other class.
 
     Cost: a float32 matrix product with the training traces of one class, for every image, and with those of all the
-    other classes once for every t1; 60,000 traces of 128 neurons: about .1 ms an image on two cores, or a sixth of
-    that with `other_distances="fit"`. The training traces of a single layer are kept by reference, memory-mapped or
+        other classes once for every t1 (`other_distances="fit"` computes the latter in advance). The training traces of
+        a single layer are kept by reference, memory-mapped or
     not; those of several layers are copied side by side into memory and kept there.
 
     Good at invalid, corrupted and adversarial images, whose traces lie away from the training data. Bad at ambiguous

@@ -3,7 +3,7 @@
     LSA(x) = -log f_c(at(x)),    f_c a Gaussian kernel density of the traces of the training images predicted as c
 
 after Kim, Feldt and Yoo (ICSE 2019), refined by Weiss, Chakraborty and Tonella (DeepTest 2021). Only neurons that vary
-are looked at; the rules differ between implementations and are named here after what they do:
+are used; the rules differ between implementations and are named here after what they do:
 
 | features  | keeps                                                                     | origin   |
 |-----------|---------------------------------------------------------------------------|----------|
@@ -56,8 +56,8 @@ class LSA(TraceSupervisor):
     2019). It may be negative. An image whose class was predicted for fewer than two different training traces scores
     +inf, with a warning.
 
-    Cost: one row of a matrix product with the training traces of a class, and one exponential for each of them; at
-    60,000 traces of 128 neurons about .02 ms an image on two cores. Holds the whitened training traces, up to
+    Cost: one row of a matrix product with the training traces of a class, and one exponential for each of them. Holds
+        the whitened training traces, up to
     `memory_limit`; what does not fit is whitened again in every call of `score`.
 
     Good at: inputs whose activations differ in kind from anything seen (shifted, corrupted, adversarial). Bad at:

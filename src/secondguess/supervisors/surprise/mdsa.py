@@ -49,13 +49,13 @@ __all__ = ["MDSA", "Gaussian", "GlobalMDSA", "mahalanobis"]
 
 SMALL = 1 << 20  # numbers for which threads cost more than they save
 _ONE_CLASS = np.zeros(1, dtype=np.int64)
-FEW = 2  # shrink where there are fewer traces a class than twice the neurons
+FEW = 2  # shrink where there are fewer traces per class than twice the neurons
 Measure = Callable[["Gaussian", Rows], NDArray[np.float64]]
 
 
 @dataclass(frozen=True)
 class Gaussian:
-    """What is learnt of a class.
+    """The Gaussian of a class.
 
     Attributes:
         whitening: mean and covariance S.
@@ -112,14 +112,14 @@ class MDSA(TraceSupervisor):
     """Suspicious = many standard deviations away from the training traces with the same prediction.
 
     Score: the Mahalanobis distance to the mean of the predicted class (Kim, Ju, Feldt and Yoo, ESEC/FSE 2020). Where
-    there is no shrinkage, a trace off the subspace in which the training traces of the class vary is not seen;
+    there is no shrinkage, a trace off the subspace in which the training traces of the class vary is not detected;
     `residuals` measures it. An image whose class was predicted for fewer than two different training traces scores
     +inf, with a warning.
 
-    Cost: one product of the trace with a matrix of d x rank numbers, microseconds an image. Learning takes one
-    eigenvalue decomposition a class, and the result 8 d rank bytes a class (20 MB for 1,600 neurons).
+    Cost: one product of the trace with a matrix of d x rank numbers per image. Fitting takes one eigenvalue
+        decomposition per class, and the result 8 d rank bytes per class.
 
-    Good at: corrupted, shifted and invalid inputs, for next to nothing. Bad at: ambiguous images, and classes with
+    Good at: corrupted, shifted and invalid inputs, at little cost. Bad at: ambiguous images, and classes with
     several modes, which a single Gaussian covers too generously (see `mmdsa`).
 
     Args:
@@ -276,8 +276,8 @@ class GlobalMDSA(MDSA):
     """Suspicious = many standard deviations away from the training traces as a whole, whatever the prediction.
 
     Score, cost and parameters are those of `mdsa` with one Gaussian for all classes, which is what dnn-tip's plain
-    `MDSA` is. Good at: inputs unlike any class, also where a class has few training images. Bad at: inputs that look
-    like another class than the predicted one; a single Gaussian over all classes covers the space between them.
+    `MDSA` is. Good at: inputs unlike any class, also where a class has few training images. Bad at: inputs that
+    resemble another class than the predicted one; a single Gaussian over all classes covers the space between them.
     """
 
     name = "mdsa_global"

@@ -1,14 +1,14 @@
-"""Multimodal surprise adequacy: a class or a layer is rarely one cloud.
+"""Multimodal surprise adequacy, for classes and layers whose traces form several clusters.
 
 * MLSA (Kim and Yoo, AST 2021): -log p(at(x)) under a mixture of k Gaussians, of the predicted class or of all traces.
 * MMDSA (Kim, Ju, Feldt and Yoo, ESEC/FSE 2020): k-means over all traces, k the one of best silhouette; the Mahalanobis
   distance within the cluster that is nearest to x.
 
-A mixture with full covariances needs many traces a dimension. Traces are therefore whitened first (see `_whitening`)
+A mixture with full covariances needs many traces per dimension. Traces are therefore whitened first (see `_whitening`)
 and only the leading directions are given to the mixture: at most `dimensions`, and no more than leave each component
-ten traces a dimension. The density is that of the trace in those directions. Expectation-maximisation and k-means learn
-from at most `max_rows` traces, drawn by `seed`; the number of clusters is chosen on at most `SILHOUETTE` of them, since
-a silhouette takes all pairs.
+ten traces per dimension. The density is that of the trace in those directions. Expectation-maximisation and k-means
+learn from at most `max_rows` traces, drawn by `seed`; the number of clusters is chosen on at most `SILHOUETTE` of them,
+since a silhouette takes all pairs.
 """
 
 from __future__ import annotations
@@ -74,17 +74,17 @@ class MLSA(TraceSupervisor):
     Score: -log p of a Gaussian mixture with full covariances in the leading whitened directions (Kim and Yoo, AST
     2021). An image whose class was predicted for fewer than two different training traces scores +inf, with a warning.
 
-    Cost: microseconds an image, a few products with matrices of at most `dimensions` columns; learning takes seconds to
-    minutes (expectation-maximisation, scikit-learn).
+    Cost: a few products with matrices of at most `dimensions` columns per image; fitting runs expectation-maximisation
+        (scikit-learn).
 
     Good at: what `mdsa` is good at, and classes with several modes. Bad at: ambiguous images; novelty in directions in
-    which the training traces hardly vary, since only the leading ones are looked at.
+    which the training traces hardly vary, since only the leading ones are used.
 
     Args:
         layers: whose traces are used.
-        components: of a mixture; fewer where a class has too few traces (3 a class in the literature).
+        components: of a mixture; fewer where a class has too few traces (3 per class in the literature).
         per_class: one mixture for each predicted class; otherwise a single one.
-        dimensions: the most leading directions that a mixture looks at.
+        dimensions: the most leading directions that a mixture uses.
         max_rows: the most traces that a mixture learns from.
         rtol: share of the largest variance below which a direction counts as noise.
         seed: of the initial components and of the choice of traces.
@@ -161,11 +161,11 @@ class MMDSA(TraceSupervisor):
     Score: the Mahalanobis distance within the nearest of k clusters of all training traces, whatever their class (Kim,
     Ju, Feldt and Yoo, ESEC/FSE 2020). An image nearest to a cluster without variance scores +inf, with a warning.
 
-    Cost: one product with a matrix of d x rank numbers, microseconds an image; learning takes seconds (k-means for each
-    number of clusters, one eigenvalue decomposition a cluster).
+    Cost: one product with a matrix of d x rank numbers per image; fitting runs k-means for each number of clusters and
+        one eigenvalue decomposition per cluster.
 
     Good at: what `mdsa` is good at, where predictions cannot be relied on to say which traces to compare with. Bad at:
-    inputs that look like another class than the predicted one, and ambiguous images.
+    inputs that resemble another class than the predicted one, and ambiguous images.
 
     Args:
         layers: whose traces are used.
@@ -207,7 +207,7 @@ class MMDSA(TraceSupervisor):
 
     def _fit(self, observation: Observation, labels: NDArray[np.int64] | None) -> None:
         matrix = self._matrix(observation)
-        mean_of(Rows(matrix))  # k-means would say in words of its own that a trace is not finite
+        mean_of(Rows(matrix))  # raises our own error where a trace is not finite
         chosen = _some(np.arange(len(matrix)), self.max_rows, self.seed)
         self.centres_ = _centres(np.asarray(matrix[chosen]), self.min_clusters, self.max_clusters, self.seed)
         groups = class_rows(self._nearest(matrix))
@@ -251,7 +251,7 @@ def _surprise(mixture: _Mixture, source: Rows) -> Float:
 
 
 def _some(rows: NDArray[np.int64], most: int, seed: int) -> NDArray[np.int64]:
-    """At most so many of the rows, drawn without replacement, in ascending order."""
+    """At most `most` of the rows, drawn without replacement, in ascending order."""
     if len(rows) <= most:
         return rows
     return np.sort(np.random.default_rng(seed).choice(rows, size=most, replace=False))

@@ -120,7 +120,7 @@ def find_epsilon(
     """The epsilon for which `epsilon_free` keeps about the wanted share, and the rows that it keeps.
 
     Bisection: the share falls with epsilon, but for small fluctuations of the greedy choice. Where it jumps over the
-    target (many identical distances), or the target is less than one row a class, the closest that was met is returned.
+    target (many identical distances), or the target is less than one row per class, the closest result is returned.
 
     Args:
         traces: (n, d) float32, maybe memory-mapped.
@@ -244,7 +244,7 @@ def _half_squares(
 
 
 def _greedy(close: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Row after row, keep it and drop all later ones close to it; rows of bits make that one operation a kept row."""
+    """Row after row, keep it and drop all later ones close to it; rows of bits make that one operation per kept row."""
     size = len(close)
     packed = np.packbits(close, axis=1, bitorder="little")
     kept = np.zeros(size, dtype=bool)
