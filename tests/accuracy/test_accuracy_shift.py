@@ -107,7 +107,7 @@ def test_agreement(world) -> None:
     assert raw.value == pytest.approx(agreement[1])
     corrected = EnsembleAgreement(others).fit(validation).estimate(operation)
     assert corrected.value == pytest.approx(validation.correct.mean() + agreement[1] - agreement[0])
-    with pytest.raises(UserError, match="other knows 7 classes"):
+    with pytest.raises(UserError, match="other has 7 classes"):
         EnsembleAgreement([Other([validation], 1.0, 0, classes=7)]).fit(validation)
     with pytest.raises(UserError, match="at least one other model"):
         EnsembleAgreement([])

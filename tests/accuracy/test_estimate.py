@@ -112,7 +112,7 @@ def test_what_a_person_reads(found: EstimateResult) -> None:
     if best.failed:
         assert f"Do not trust it where images have changed in one of these ways: {', '.join(best.failed)}." in lines
     assert any("predictions are judged wrong by rules" in line for line in lines)
-    assert "truth, not looked at" in found.table()
+    assert "truth, not used" in found.table()
     html = found._repr_html_()
     assert html.count("<tr>") == 1 + len(FEW) and "<td>icos_corrected</td>" in html
 

@@ -150,7 +150,7 @@ def test_what_a_person_reads(run, house, words, tmp_path):
     assert "Rules were learnt from 200 of 240 training images; max_train changes that." in outcome.out
     assert re.search(r"\d+ predictions are judged wrong by rules \(0 by input data, \d+ by training data", outcome.out)
     assert "truth" not in outcome.out
-    assert "Looking at new images" in outcome.err and "Learning and trying estimators" in outcome.err
+    assert "Observing new images" in outcome.err and "Learning and trying estimators" in outcome.err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["incoming", "mine"]
     kept = json.loads((tmp_path / "mine/estimate.json").read_text())
     assert kept["validation"]["held_out_of_training"] and kept["truth"] is None
@@ -368,7 +368,7 @@ def test_rules_by_column_cannot_judge_files_and_are_refused_at_once(run, house, 
         outcome = run(*words, "--images", "incoming", "--rules", "rules.toml", *more)
         assert outcome.code == 2 and not looked
         said = outcome.err.splitlines()[-1]
-        assert "The partition 'north' of the rules looks at the column 'camera'" in said
+        assert "The partition 'north' of the rules uses the column 'camera'" in said
         assert "folder incoming have no columns; give it ids instead" in said
 
 

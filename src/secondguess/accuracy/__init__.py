@@ -1,4 +1,4 @@
-"""Accuracy in operation: without labels, with a few, and how far each estimate may be trusted."""
+"""Accuracy in operation: without labels, with a few, and how far each estimate can be trusted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logits, or what stands for them, and the temperature that calibrates them."""
+"""Logits, or logarithms of probabilities in their place, and the temperature that calibrates them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SMALLEST = 1e-30  # a probability of zero stands for one that was rounded away
 def log_scores(observation: Observation) -> NDArray[np.float64]:
     """Logits (n, K) with a row maximum of zero; logarithms of the probabilities where the model gives no logits.
 
-    The two differ by a constant a row, which a softmax does not see.
+    The two differ by a constant per row, to which a softmax is invariant.
     """
     if observation.logits is not None:
         scores = observation.logits.astype(np.float64)

@@ -1,8 +1,8 @@
-"""Calibrate a classifier where it works now, from sets in which the true labels must lie.
+"""Calibration of a classifier in operation, from sets in which the true labels must lie.
 
-Nobody knows the label y of an image in operation, but a rule may know a set A of classes to which it belongs. That is
-less than a label and more than nothing: a model that is as good as it says puts its probability into A as often as it
-says. The model here, for logits z(x) and K classes, is
+The label y of an image in operation is unknown, but a rule may give a set A of classes that contains it. That is less
+than a label but informative: a calibrated model puts as much probability into A as there are labels in A. The model
+here, for logits z(x) and K classes, is
 
     k | x ~ softmax(z(x) / T),        y | k = k with probability 1 - e_k, else one of the K - 1 others, all alike.
 
@@ -17,8 +17,8 @@ What comes out is the probability that a prediction c is right given what the ru
 
     P(y = c | x, y in A) = (P C)_c 1(c in A) / sum_{j in A} (P C)_j,      C = diag(1 - e) + e (1 - I) / (K - 1).
 
-Errors that stay inside a set are thus inferred from those that leave it. A swap of two classes that no rule can tell
-apart leaves no trace in any of this.
+Errors that stay inside a set are thus inferred from those that leave it. A swap of two classes that no rule
+distinguishes cannot be detected.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def fit_channel(
         lost, kept = (share * astray).sum(axis=0), (share * straight).sum(axis=0)
         rates = lost / (lost + kept + DOUBT)
         hotter = channel.temperature
-        if step % 3 == 0 or (step < 3 and start is None):  # the search costs ten times as much as a step
+        if step % 3 == 0 or (step < 3 and start is None):  # the search is much more expensive than a step
             hotter = _temperature(scores, (sets + rates * (others - sets))[which], channel.temperature, temperature)
         still = abs(math.log(hotter / channel.temperature)) < CLOSE_T and step >= 3 and step % 3 == 0
         moved = float(np.abs(rates - channel.astray).max())

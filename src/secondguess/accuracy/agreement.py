@@ -33,7 +33,7 @@ class EnsembleAgreement(Estimator):
 
     Args:
         others: models for the same classes, trained apart from the one in question.
-        corrected: for what agreement missed or exaggerated on the validation images; else agreement as it is.
+        corrected: whether to correct for the bias of agreement on the validation images.
         **settings: of every estimator: `resamples`, `level` and `seed`.
     """
 
@@ -60,7 +60,7 @@ class EnsembleAgreement(Estimator):
             theirs = other.observe(seen.require_images("Agreement with other models"))
             if theirs.num_classes != seen.num_classes:
                 raise UserError(
-                    f"{other.name} knows {theirs.num_classes} classes, but the model in question "
+                    f"{other.name} has {theirs.num_classes} classes, but the model in question "
                     f"{seen.num_classes}; agreement needs models for the same classes."
                 )
             agreement += theirs.predictions == seen.predictions

@@ -1,11 +1,11 @@
-"""The contract of an estimator of accuracy: a number with an interval, from images whose labels nobody knows.
+"""The contract of an estimator of accuracy: a number with an interval, from images without labels.
 
-An estimator learns from labelled validation images and is then asked about operation. A subclass writes three pure
-steps: `_see` takes from an observation what it uses, as arrays with one row an image; `_learn` learns from such rows of
-the validation images and their labels; `_value` turns rows seen in operation into an accuracy. The public `fit` and
-`estimate` are final; they own the checks and the interval, which is a percentile bootstrap of both sets together: for
-every resample `_learn` and `_value` run on rows drawn with replacement. A bootstrap of validation images without a
-single failure, or without a single success, repeats what it saw and is sure of it; there the interval reaches as far
+An estimator learns from labelled validation images and is then applied to images of operation. A subclass implements
+three pure steps: `_see` takes from an observation what it uses, as arrays with one row per image; `_learn` learns from
+such rows of the validation images and their labels; `_value` turns rows seen in operation into an accuracy. The public
+`fit` and `estimate` are final; they own the checks and the interval, which is a percentile bootstrap of both sets
+together: for every resample `_learn` and `_value` run on rows drawn with replacement. A bootstrap of validation images
+    without a single failure, or without a single success, has no spread; there the interval reaches as far
 beyond the value as the score interval (Wilson) of the validation accuracy does.
 
 The interval says what the number of images leaves open. It cannot say whether the estimator's assumption holds in
@@ -41,7 +41,7 @@ TOLERANCE = 0.02
 
 
 class EstimatorSettings(TypedDict, total=False):
-    """What every estimator can be given, by keyword."""
+    """The keyword arguments of every estimator."""
 
     resamples: int
     level: float
@@ -50,12 +50,12 @@ class EstimatorSettings(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Trial:
-    """How an estimator did under one kind of shift that was made on purpose, so that the truth is known.
+    """The errors of an estimator under one kind of artificial shift, for which the truth is known.
 
     Attributes:
         shift: which kind.
         error: the mean absolute difference between estimate and truth over the repetitions.
-        bias: the mean of estimate minus truth: positive where the estimator flatters the model.
+        bias: the mean of estimate minus truth: positive where the estimator is too optimistic.
         truth: the mean true accuracy.
         repetitions: how many sets were made.
     """
@@ -73,7 +73,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Estimate:
-    """The accuracy in operation, as one method sees it.
+    """The accuracy in operation, estimated by one method.
 
     Attributes:
         value: the estimated share of right predictions.
@@ -82,7 +82,7 @@ class Estimate:
         method: the name of the estimator.
         n: how many images of operation it rests on.
         level: nominal coverage of the interval.
-        trust: how the method did under shifts made on purpose; empty if nobody tried.
+        trust: the trials of the method under artificial shifts; empty if there were none.
         details: what else the method found out, by name.
     """
 
@@ -128,10 +128,10 @@ class Estimator(Observer):
     Args:
         resamples: of the bootstrap.
         level: nominal coverage of the interval.
-        seed: of the bootstrap, and of whatever else is drawn.
+        seed: of the bootstrap, and of everything else that is random.
 
     Attributes:
-        name: by which it is known in the registry; an object may add to it what tells it apart in tables.
+        name: by which it is known in the registry; an object may extend it to be unique in tables.
     """
 
     noun: ClassVar[str] = "estimator"
@@ -182,7 +182,7 @@ class Estimator(Observer):
 
     @final
     def estimate(self, operation: Observation) -> Estimate:
-        """The accuracy on the images of operation; labels that happen to be known are not looked at."""
+        """The accuracy on the images of operation; labels that happen to be known are ignored."""
         if not self.is_fitted:
             raise UserError(f"The estimator {self.name!r} must see labelled images first; call fit(validation).")
         operation.check_classes()
@@ -209,7 +209,7 @@ class Estimator(Observer):
 
         Args:
             validation: of labelled images on which the model was not trained.
-            training: of the training images, or None where they are not at hand.
+            training: of the training images, or None where they are not available.
         """
         return self.clone().fit(validation, training)
 
@@ -227,7 +227,7 @@ class Estimator(Observer):
             self._learnt = self._learn(self._seen, self._labels)
 
     def _prepare(self, validation: Observation, training: Observation | None) -> None:
-        """What must be done before the validation images are looked at; nothing by default."""
+        """Prepare before the validation images are used; nothing to do by default."""
 
     @abstractmethod
     def _see(self, seen: Observation) -> Rows:
@@ -246,7 +246,7 @@ class Estimator(Observer):
         """The accuracy on rows whose labels are not known; clipped to [0, 1] by the caller."""
 
     def _details(self, learnt: Any, seen: Rows) -> dict[str, float]:
-        """What else is worth telling; nothing by default."""
+        """Further results to report; none by default."""
         return {}
 
     def _bounds(self, value: float, seen: Rows) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""A test kit for anybody's estimator: the contract of `Estimator`, checked on synthetic observations.
+"""A test kit for estimators: the contract of `Estimator`, checked on synthetic observations.
 
     from secondguess.accuracy import check_estimator
     check_estimator(MyEstimator())       # raises AssertionError with the reason, or returns the checks that passed
@@ -65,7 +65,7 @@ class _Kit(Kit[Estimator]):
 
 
 def check_estimate(kit: _Kit) -> None:
-    """An estimate is a share with an interval around it, and says who made it from how many images."""
+    """An estimate is a share with an interval around it, and names its method and its number of images."""
     found = kit.found
     require(0 <= found.low <= found.value <= found.high <= 1, f"not a share within its interval: {found}")
     require(found.method == kit.given.name, f"the estimate is by {found.method!r}, the estimator {kit.given.name!r}")
@@ -74,7 +74,7 @@ def check_estimate(kit: _Kit) -> None:
 
 
 def check_labels(kit: _Kit) -> None:
-    """Labels of operation that happen to be known are not looked at."""
+    """Labels of operation that happen to be known are ignored."""
     images = kit.operation.require_images("The check")
     blind = kit.operation.replace(images=replace(images, labels=np.full(len(images), -1)))
     require(kit.fitted.estimate(blind) == kit.found, "without the labels of operation the estimate differs")

@@ -1,16 +1,16 @@
-"""Estimators that read the model's own confidence, and the trivial one that does not even do that.
+"""Estimators that read the model's own confidence, and the trivial baseline that does not.
 
 With c the largest probability of an image, V the validation images and O those of operation:
 
-* validation accuracy: acc(V). Hard to beat as long as nothing has changed, and blind to any change.
+* validation accuracy: acc(V). Hard to beat as long as nothing has changed, and unable to detect any change.
 * average confidence: mean over O of c after temperature scaling on V (Guo et al., ICML 2017), or after isotonic
   regression of correctness on c (as in confidence-based performance estimation, NannyML, there one class at a time).
 * difference of confidences (Guillory et al., ICCV 2021): acc(V) + mean_O c - mean_V c.
 * average thresholded confidence (Garg et al., ICLR 2022): the share of O with a score of at least t, where t leaves as
   many validation images below it as the model has errors there. The score is c, or the negative entropy.
 
-All of them take confidence for what it was on the validation images: they see images that have become harder, as far as
-the model notices, and nothing of a world in which the labels have changed their meaning.
+All of them assume that confidence means what it meant on the validation images: they detect harder images, as far as
+the model's confidence shows them, and no change in the meaning of the labels.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""Which images to have labelled: four designs, all of one form.
+"""Designs for choosing which images to label: four of them, all of one form.
 
 The next image is drawn from those not labelled yet, with probability
 
     q_i = r w_i / sum w + (1 - r) / remaining
 
-and before its label is seen there is a guess g_i of how likely the prediction is wrong. Weights decide where one looks,
-guesses what is left to learn there; neither can make the estimate wrong, only wider (see `labelling`).
+and before its label is seen there is a guess g_i of how likely the prediction is wrong. Weights decide which images are
+drawn, guesses how much is left to learn from them; neither can bias the estimate, only widen its interval (see
+`few_labels`).
 
 * simple random: r = 0, no guesses.
 * stratified: images with the same verdict of an oracle and similar confidence form a stratum h. Weights go by Neyman's
@@ -40,8 +41,8 @@ class Design:
     Attributes:
         name: what to call it.
         expected: (n,) how likely each prediction is wrong, for planning.
-        weights: (n,) where to look; zeros are allowed.
-        share: r, the share of draws that go by the weights; below 1, so that every image has its chance.
+        weights: (n,) of the images in the draws; zeros are allowed.
+        share: r, the share of draws that go by the weights; below 1, so that every image can be drawn.
         guesses: (n,) g; zeros for none.
         strata: (n,) numbers from 0 of groups whose guess is learnt from their labels; None for fixed guesses.
     """

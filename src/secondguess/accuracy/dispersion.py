@@ -1,4 +1,4 @@
-"""Nuclear norm of the probabilities: are predictions sure, and spread over the classes?
+"""Nuclear norm of the probabilities: large where predictions are confident and spread over the classes.
 
 For probabilities P (n, K) of n images, with singular values s_k (Deng et al., Confidence and dispersity speak, 2023):
 
@@ -11,8 +11,8 @@ s_k are the roots of the eigenvalues of P'P,
 
     N(a) = trace sqrt(a S_r + (1 - a) S_w) / sqrt(K),
 
-with no resampling. The estimate is the a at which N(a) is what is seen in operation. That takes the right and the wrong
-predictions of operation for what they were on the validation images, in another proportion. The original regresses
+with no resampling. The estimate is the a at which N(a) is what is observed in operation. That assumes that right and
+wrong predictions in operation are like those on the validation images, in another proportion. The original regresses
 accuracy on N over many labelled sets instead.
 
 The original divides by sqrt(n min(n, K)). The two differ where there are fewer images than classes; P has then fewer
@@ -45,7 +45,7 @@ class NormCurve(NamedTuple):
 
 @register
 class NuclearNorm(Estimator):
-    """The accuracy at which validation images would have the nuclear norm that is seen in operation."""
+    """The accuracy at which validation images would have the nuclear norm that is observed in operation."""
 
     name = "nuclear_norm"
 

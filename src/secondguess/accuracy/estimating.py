@@ -1,4 +1,4 @@
-"""`estimate`: how accurate is a model now, on images whose labels nobody knows?"""
+"""`estimate`: the accuracy of a model on images without labels."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ def estimate(
     progress: Progress | None = None,
     **loading: Any,
 ) -> EstimateResult:
-    """Estimate the accuracy of a model on images without labels, and name the predictions that look wrong.
+    """Estimate the accuracy of a model on images without labels, and name the predictions that are probably wrong.
 
     Every method is tried on the validation images, shifted in ways of which the effect is known; the result says under
-    which of them it may be trusted.
+    which of them it can be trusted.
 
     Args:
         model: a `Classifier`, or anything that `Classifier.open` takes.
         images: a folder into which images arrive, sorted or not; whatever else `load` takes; an `ImageSet`, a data set
-            or an array. Labels that happen to be known are not looked at.
+            or an array. Labels that happen to be known are ignored.
         like: a data set of the same kind with labels. Its training images are `train`; its validation images, or else
             its test images, are `validation`.
         train: labelled images the model was trained on, instead of `like`.
@@ -54,7 +54,7 @@ def estimate(
         rules: which labels can occur where, as a TOML or JSON file or ready-made; see docs/accuracy.md.
         estimators: `"standard"` for all, or some of them by name or ready-made.
         seed: of everything random.
-        max_train: learn rules from at most so many training images.
+        max_train: the largest number of training images to learn rules from.
         progress: where to report; silent by default.
         **loading: options of `load` for images given by name; by default as the model takes its images.
     """
@@ -80,9 +80,9 @@ def watch(
     progress: Progress | None = None,
     **options: Any,
 ) -> Iterator[EstimateResult]:
-    """Estimate again and again, whenever images have come into a folder or gone.
+    """Estimate repeatedly, whenever images have been added to a folder or removed.
 
-    The labelled images are learnt from when this is called; the results come for ever.
+    The estimators are fitted when this is called; the iterator of results does not end.
 
     Args:
         model: as in `estimate`.
@@ -91,7 +91,7 @@ def watch(
         train: as in `estimate`.
         validation: as in `estimate`.
         rules: as in `estimate`.
-        every: seconds between two looks.
+        every: seconds between two scans of the folder.
         progress: where to report; silent by default.
         **options: further ones of `estimate`.
     """
@@ -106,7 +106,7 @@ def watch(
 
 @dataclass(frozen=True, eq=False)
 class _Prepared:
-    """A model with its labelled images, opened but not learnt from yet."""
+    """A model with its labelled images, opened but not fitted on yet."""
 
     classifier: Classifier
     training: ImageSet
@@ -136,7 +136,7 @@ class _Prepared:
         for one in self.rules.partitions if self.rules is not None else ():
             if one.column is not None:
                 raise UserError(
-                    f"The partition {one.name!r} of the rules looks at the column {one.column!r}, but image files in "
+                    f"The partition {one.name!r} of the rules uses the column {one.column!r}, but image files in "
                     f"the folder {folder} have no columns; give it ids instead, patterns for their paths within the "
                     'folder, as in ids = ["camera1/*"].'
                 )

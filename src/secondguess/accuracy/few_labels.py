@@ -130,7 +130,7 @@ class FewLabels:
 
 
 class _Urn:
-    """Draws images without replacement, by weight or by chance, in constant time a draw.
+    """Draws images without replacement, by weight or by chance, in constant time per draw.
 
     An exponential race, E_i / w_i in ascending order, yields images in the order of successive draws proportional to w;
     what the other way of drawing has taken is passed over.
@@ -160,7 +160,7 @@ class _Urn:
         self.remaining -= 1
         self._heavy -= weight > 0
         self._weight -= weight
-        if self.remaining % 512 == 0:  # subtracting again and again would leave rounding where nothing is left
+        if self.remaining % 512 == 0:  # repeated subtraction would accumulate rounding errors
             self._weight = float(self._design.weights[~self._taken].sum())
         return index, min(chance, 1.0)
 
@@ -171,7 +171,7 @@ class _Urn:
 
 
 class _Guesses:
-    """How wrong the predictions are that have no label yet, fixed or learnt by stratum."""
+    """The guessed errors of predictions without a label, fixed or learnt by stratum."""
 
     def __init__(self, design: Design) -> None:
         strata = design.strata

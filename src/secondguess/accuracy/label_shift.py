@@ -1,4 +1,4 @@
-"""Label shift: some classes have become more frequent, but each looks as it always did.
+"""Label shift: class frequencies have changed, but the images of each class have not.
 
 If p(x | y) is unchanged, so is the recall r_j of every class, and the accuracy is sum_j q_j r_j with q the class
 frequencies in operation. Those are found without labels in one of two ways:
@@ -81,7 +81,7 @@ class LabelShift(Estimator):
         now = self._frequencies(learnt, seen[0])
         known = before > 0
         recall = learnt.confusion.diagonal()[known] / before[known]
-        # A class that validation never showed has no recall; the others speak for it.
+        # A class without validation images has no recall; the mean of the others is used.
         return float(now[known] @ recall / max(now[known].sum(), CLOSE))
 
     def _frequencies(self, learnt: Learnt, scores: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -26,7 +26,7 @@ FEWEST = 10  # labelled validation images
 
 @dataclass(frozen=True, eq=False)
 class LabelledData:
-    """What there is to learn from.
+    """The labelled images to learn from.
 
     Attributes:
         training: images the model was trained on.
@@ -42,7 +42,7 @@ class LabelledData:
 
     @classmethod
     def of(cls, training: ImageSet, validation: ImageSet | None, *, max_train: int, seed: int) -> LabelledData:
-        """Hold validation images out where there are none, and take no more training images than wanted."""
+        """Hold validation images out where there are none, and limit the number of training images."""
         notes: tuple[str, ...] = ()
         held_out = validation is None
         if validation is None:
@@ -68,7 +68,7 @@ class LabelledData:
         return cls(training, validation, held_out, notes)
 
     def with_columns_of(self, rules: InputRules | None) -> LabelledData:
-        """Empty entries where rules look for what validation images lack: rules then say nothing about them."""
+        """Empty entries for columns that rules use and validation images lack: rules then do not apply to them."""
         if rules is None:
             return replace(self, notes=(*self.notes, f"Without rules, {RECOMMENDED} is the average confidence."))
         images = self.validation

@@ -1,7 +1,7 @@
-"""What is learnt before the first image of operation arrives, and what it says then.
+"""The accuracy monitor: fitted before the first image of operation arrives, then applied to it.
 
 Images whose labels are known go through the model once; the oracle and the estimators learn from them, and every
-estimator is tried on shifts made of the validation images. All that is left for operation is to ask them.
+estimator is tried on shifts made of the validation images. In operation they are only applied.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MAX_TRAIN = 10_000  # images that rules are learnt from
 
 @dataclass(frozen=True, eq=False)
 class AccuracyMonitor:
-    """All that has been learnt before the first image arrives. Made by `fit`.
+    """A fitted oracle and fitted estimators for one model. Made by `fit`.
 
     Attributes:
         classifier: the model in question.
@@ -49,7 +49,7 @@ class AccuracyMonitor:
         validation: what estimators were calibrated on.
         oracle: fitted on both.
         estimators: fitted on the validation images, in the order of the table.
-        trust: how each did under shifts made on purpose, by its name.
+        trust: the trials of each under artificial shifts, by its name.
         notes: what the user should know, one sentence each.
         held_out: whether the validation images were taken from the training images.
         seed: of everything random.
@@ -81,7 +81,7 @@ class AccuracyMonitor:
         progress: Progress | None = None,
         **loading: Any,
     ) -> AccuracyMonitor:
-        """Look at labelled images, fit the oracle and the estimators, and try these on shifts of known effect.
+        """Observe labelled images, fit the oracle and the estimators, and try these on shifts of known effect.
 
         Args:
             model: a `Classifier`, or anything that `Classifier.open` takes.
@@ -90,7 +90,7 @@ class AccuracyMonitor:
             rules: which labels can occur where, as a file or ready-made.
             estimators: `"standard"` for all, or some of them by name or ready-made.
             seed: of everything random.
-            max_train: learn rules from at most so many training images.
+            max_train: the largest number of training images to learn rules from.
             progress: where to report; silent by default.
             **loading: options of `load` for images given by name; by default as the model takes its images.
         """
@@ -109,7 +109,7 @@ class AccuracyMonitor:
                 oracle = Icos(known, seed=seed).fit(trained, validated)
             advance(1, 3)
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # what there is to say was said of all validation images
+                warnings.simplefilter("ignore", UserWarning)  # already given for all validation images
                 fitted = _fitted(estimators, oracle, trained, validated, seed)
                 advance(2, 3)
                 trust = cross_check(
@@ -148,20 +148,20 @@ class AccuracyMonitor:
     def watch(
         self, folder: str | Path, *, every: float = 5.0, progress: Progress | None = None
     ) -> Iterator[EstimateResult]:
-        """The estimate for all images of a folder, again whenever some have come or gone, for ever.
+        """Yield the estimate for all images of a folder, again whenever some have been added or removed, without end.
 
         Files that cannot be read, such as those that are still being written, are left out and tried again.
 
         Args:
             folder: into which images arrive.
-            every: seconds between two looks.
+            every: seconds between two scans of the folder.
             progress: where to report; silent by default.
         """
         arriving = self._arriving(Path(folder), skip_bad=True)
         due = False  # whether anything has changed since the last result
         while True:
             try:
-                due |= arriving.look(progress or Silent())
+                due |= arriving.scan(progress or Silent())
                 if due and len(arriving):
                     found = self.estimate(arriving.observation())
                     due = False
@@ -175,7 +175,7 @@ class AccuracyMonitor:
             return images
         if isinstance(images, (str, Path)) and holds_images(Path(images)):
             arriving = self._arriving(Path(images), skip_bad=bool(self.loading.get("skip_bad")))
-            arriving.look(progress)
+            arriving.scan(progress)
             return arriving.observation()
         shape = self.training.require_images("An estimate").shape
         opened = as_image_set(images, shape, **self.loading)

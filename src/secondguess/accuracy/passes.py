@@ -1,4 +1,4 @@
-"""What an oracle's verdicts say about the accuracy: as they are, and corrected for the oracle's own mistakes.
+"""Accuracy from an oracle's verdicts: their plain share, and corrected for the oracle's own mistakes.
 
 An oracle that finds a share t of the wrong predictions and doubts a share f of the right ones judges
 
@@ -6,7 +6,7 @@ An oracle that finds a share t of the wrong predictions and doubts a share f of 
 
 of all predictions wrong, if a share e of them is. Solved for e (Rogan and Gladen, American Journal of Epidemiology
 1978): e = (a - f) / (t - f), clipped to [0, 1]. t and f come from labelled images that the oracle was NOT fitted on:
-on those that it was, a forest knows every answer. `cross_judged` makes such verdicts out of one validation set.
+on those that it was, a forest is always right. `cross_judged` makes such verdicts out of one validation set.
 
 The correction assumes that t and f are in operation what they were on the validation images. Where t - f is small, or
 estimated from few wrong predictions, it multiplies noise; the interval shows it.
@@ -31,8 +31,8 @@ from secondguess.model.observation import Observation
 __all__ = ["OraclePasses", "cross_judged", "rogan_gladen"]
 
 Undecided = Literal["pass", "fail", "exclude"]
-FOLDS_OF_A_TRIAL = 2  # for copies that are fitted only to be tried
-LEAST = 0.05  # of t - f: below, an alarm says nothing about errors
+FOLDS_OF_A_TRIAL = 2  # for copies that are fitted only for a trial
+LEAST = 0.05  # of t - f: below, alarms carry no information about errors
 
 
 class Rates(NamedTuple):
@@ -105,7 +105,7 @@ class OraclePasses(Estimator):
         return self._oracle.requires_fit
 
     def retrained(self, validation: Observation, training: Observation | None) -> Self | None:
-        """As of every estimator; an oracle that must be fitted cannot be without training images."""
+        """As for every estimator; None where the oracle must be fitted and there are no training images."""
         if not self._oracle.requires_fit:
             return super().retrained(validation, training)
         if training is None:

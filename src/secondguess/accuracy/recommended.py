@@ -1,14 +1,14 @@
-"""The recommended estimator: what rules know for certain, and calibrated confidence for the rest.
+"""The recommended estimator: certain violations of rules, and calibrated confidence for the rest.
 
 * A prediction that an input rule excludes is wrong: counted, not estimated.
 * For every other the probability of being right is estimated: confidence, calibrated by a temperature on validation
   images, restricted to the labels that can occur in the image's partition.
-* Whether that confidence still means in operation what it meant on validation images is not assumed but seen: how
-  often, and with what confidence, rules are violated now recalibrates it (see `_set_labels` for the model). So it
-  follows corruptions, ambiguity and class frequencies, and it notices classes that have changed their meaning as long
-  as some rule tells them apart.
+* Whether that confidence still means in operation what it meant on validation images is not assumed but measured: how
+  often, and with what confidence, rules are violated in operation recalibrates it (see `_set_labels` for the model). So
+  it follows corruptions, ambiguity and class frequencies, and it notices classes that have changed their meaning as
+  long as some rule distinguishes them.
 
-Without rules this is the average confidence after temperature scaling, with all that it cannot see.
+Without rules this is the average confidence after temperature scaling, with its limitations.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Estimators by name: ours by decorator, anybody else's by an entry point in the group `secondguess.estimators`."""
+"""Estimators by name: built-in ones by decorator, others by an entry point in the group `secondguess.estimators`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was found out about the accuracy in operation, for a person, a notebook and a program."""
+"""The result of `estimate`, for a person, a notebook and a program."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class JudgedWrong:
 
 @dataclass(frozen=True, eq=False)
 class EstimateResult(Result):
-    """The accuracy of a model on images whose labels nobody knows. Made by `secondguess.estimate`.
+    """The estimated accuracy of a model on images without labels. Made by `secondguess.estimate`.
 
     Attributes:
         estimates: one by the name of each method, with the record of its trials on shifted validation images.
         judged_wrong: the predictions that the oracle judges wrong, in the order of the images.
-        truth: the accuracy, where the images happen to have labels; no method looks at them.
+        truth: the accuracy, where the images happen to have labels; no method uses them.
         notes: what the user should know, one sentence each.
         about: model, data, oracle, seed and versions, as JSON can hold them.
     """
@@ -60,7 +60,7 @@ class EstimateResult(Result):
 
     @property
     def recommended(self) -> Estimate:
-        """The estimate to report: by rules and confidence, or by the last method where that was not asked for."""
+        """The estimate to report: by rules and confidence, or by the last method where that was not requested."""
         return self.estimates.get(RECOMMENDED) or list(self.estimates.values())[-1]
 
     @property
@@ -138,7 +138,7 @@ class EstimateResult(Result):
         return f"Accuracy of {self.about['model']['name']} on {about['images']:,} images of {about['name']}"
 
     def _trust(self, one: Estimate) -> Iterator[str]:
-        """When to believe an estimate, and when not to."""
+        """When to trust an estimate, and when not to."""
         if one.trusted:
             yield f"Tried on shifted validation images, it was within 2 points of the truth: {', '.join(one.trusted)}."
         if one.failed:
@@ -164,7 +164,7 @@ class EstimateResult(Result):
             interval = f"{one.low:.1%} to {one.high:.1%}"
             yield f"{name:<{wide}}  {one.value:>8.1%}  {interval:<16}  {flags}".rstrip()
         if self.truth is not None:
-            yield f"{'truth, not looked at':<{wide}}  {self.truth.value:>8.1%}"
+            yield f"{'truth, not used':<{wide}}  {self.truth.value:>8.1%}"
         yield ""
         yield "May I trust it? Tried on your validation images, shifted on purpose: mean error in points, ok up to 2."
         yield from self.notes

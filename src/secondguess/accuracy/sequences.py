@@ -1,14 +1,14 @@
-"""An interval that may be looked at after every label: a confidence sequence by betting.
+"""An interval that is valid after every label: a confidence sequence by betting.
 
 Observations z_1, z_2, ... arrive, each with the same conditional mean m given the past and a range [low_t, high_t] that
-the past determines. Somebody who bets against "the mean is m" with stakes s that depend on the past only has the
-capital
+the past determines. A bettor against "the mean is m" with stakes s that depend on the past only has the capital
 
     prod_t (1 + s_t (z_t - m)),        -1 / (high_t - m) <= s_t <= 1 / (m - low_t),
 
 a non-negative martingale if m is true, which exceeds 1 / (1 - level) at any time at all with a probability of at most
 1 - level (Ville 1939). The m that have not been refuted so far form the interval (Waudby-Smith and Ramdas, Estimating
-means of bounded random variables by betting, JRSS B 2024). Looking often, and stopping when it pleases, costs nothing.
+means of bounded random variables by betting, JRSS B 2024). The interval may be read, and labelling stopped, at any
+time.
 
 Stakes: an equal mixture of fixed ones, log-spaced and of both signs, each cut to `BOLDNESS` of what is legal, instead
 of stakes that follow the estimated variance: some of them is close to the best one at any time. The m live on a grid of
@@ -67,7 +67,7 @@ class ConfidenceSequence:
         self._keep(total < -math.log(1 - self.level), total)
 
     def confine(self, low: float, high: float) -> None:
-        """Drop what is impossible for certain."""
+        """Exclude values that are impossible."""
         inside = (self._means >= low - self._step) & (self._means <= high + self._step)
         self._keep(inside, np.abs(self._means - (low + high) / 2))
 

@@ -1,4 +1,4 @@
-"""The estimators that belong into every table, the trivial baseline first and the recommended one last."""
+"""The standard estimators, the trivial baseline first and the recommended one last."""
 
 from __future__ import annotations
 

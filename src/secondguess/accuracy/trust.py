@@ -1,6 +1,6 @@
-"""May I trust this? Try every estimator on shifts made on purpose, out of the user's own validation images.
+"""Trials of estimators: artificial shifts of the user's own validation images show when each can be trusted.
 
-Half of the labelled images fit the estimators; the other half becomes operation, unchanged and spoilt in ways whose
+Half of the labelled images fit the estimators; the other half becomes operation, unchanged and shifted in ways whose
 effect is known because the labels are:
 
 * `nominal`: drawn again, with replacement.
@@ -9,15 +9,15 @@ effect is known because the labels are:
   labels is the model with two outputs exchanged, so that is how it is made; estimators, and the oracles in them, learn
   anew from validation and training images with exchanged outputs AND labels. Referees and the members of an ensemble
   have learnt from the same labels; all outputs being exchanged alike, they agree as they did before, and that is what
-  is counted. No estimator can see this shift without knowledge from outside. It takes a fit for every set, so an oracle
-  is tried on `REFITS` of them only; one that cannot learn anew, for want of training images, is not tried.
+  is counted. No estimator can detect this shift without external knowledge. It takes a fit for every set, so an oracle
+  is tried on `REFITS` of them only; one that cannot be fitted anew, for lack of training images, is not tried.
 * `corrupted` and `half corrupted`: every image, or every other one, gets one of the corruptions of `stress.Corrupted`.
 * `ambiguous`: half of the images come from a set of ambiguous ones, if there is one.
 
-Corrupted and ambiguous images must be looked at by the classifier; an estimator that reads what other models said about
-the images as they were, recorded in a column, is not tried on them. A trial that was not made is missing from the
-record, neither passed nor failed. An estimator that was within two points of the truth
-here may be believed under this kind of shift, which is not to say that operation has this kind.
+Corrupted and ambiguous images must be observed by the classifier; an estimator that reads the predictions of other
+models for the original images, recorded in a column, is not tried on them. A trial that was not made is missing from
+the record, neither passed nor failed. An estimator that was within two points of the truth here can be trusted under
+this kind of shift, which does not mean that operation has this kind.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ RELOOKED = ("corrupted", "half corrupted", "ambiguous")
 
 
 class Drawn(NamedTuple):
-    """What was seen of one shifted set, and the two classes that were exchanged, if any."""
+    """The observation of one shifted set, and the two classes that were exchanged, if any."""
 
     seen: Observation
     pair: tuple[int, int] | None = None
@@ -64,14 +64,14 @@ def cross_check(
     repetitions: int = 5,
     seed: int = 0,
 ) -> dict[str, tuple[Trial, ...]]:
-    """How each estimator did under each kind of shift, by its name.
+    """Try each estimator under each kind of shift; return the trials by its name.
 
     Args:
         estimators: of different names; copies of them are fitted, they are left as they are.
         validation: of labelled images; one half fits, the other half is shifted.
         training: of the training images, with which the oracles of estimators are fitted anew; without it an oracle
-            that was fitted on these validation images looks better than it is, and is not tried on swapped classes.
-        classifier: looks at corrupted and ambiguous images; without it these kinds are left out.
+            that was fitted on these validation images seems better than it is, and is not tried on swapped classes.
+        classifier: observes corrupted and ambiguous images; without it these kinds are left out.
         ambiguous: labelled ambiguous images.
         repetitions: how many sets are drawn of each kind.
         seed: of the halves and the draws.
@@ -86,12 +86,12 @@ def cross_check(
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise UserError(
-            f"Two estimators are called {twice[0]!r}, and trials are told apart by name; give each oracle or estimator "
+            f"Two estimators are called {twice[0]!r}, and trials are kept by name; give each oracle or estimator "
             "a name of its own, or try them one after the other."
         )
     order = np.random.default_rng(seed).permutation(len(validation))
     fitting, shifting = (validation.take(np.sort(half)) for half in np.array_split(order, 2))
-    once = [one.clone(resamples=1) for one in estimators]  # nobody looks at the intervals here
+    once = [one.clone(resamples=1) for one in estimators]  # the intervals are not used here
     copies = [one.retrained(fitting, training) or one.fit(fitting) for one in once]
     trials: dict[str, list[Trial]] = {one.name: [] for one in copies}
     needs = Needs()
@@ -135,7 +135,7 @@ def swapped(seen: Observation, rng: np.random.Generator) -> Drawn:
 
 
 def _estimated(one: Estimator, case: Drawn, training: Observation | None, fitting: Observation) -> float | None:
-    """What a fitted estimator says, learning anew where classes were exchanged; None if it cannot."""
+    """The value of a fitted estimator, fitted anew where classes were exchanged; None if it cannot be."""
     if case.pair is None:
         return one.estimate(case.seen).value
     if one.other_models:  # they learnt from the same labels, so among them nothing has changed

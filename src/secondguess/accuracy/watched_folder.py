@@ -1,6 +1,6 @@
-"""Images that arrive in a folder: whatever lies there now, every file looked at once.
+"""Images that arrive in a folder: its current content, every file observed once.
 
-Nobody has sorted these images into classes, so folders below are not classes: an image's id is its path within the
+These images are not sorted into classes, so folders below are not classes: an image's id is its path within the
 folder, which rules can refer to. A file that is still being written cannot be read; it is tried again the next time.
 Links to folders are not followed, and nothing outside the folder is read. What is named like an image but is no plain
 file within the folder (a pipe, a link that leads out or nowhere) counts as unreadable.
@@ -42,7 +42,7 @@ class WatchedFolder:
 
     Args:
         folder: all images in it and below, hidden ones left out.
-        classifier: looks at them.
+        classifier: observes them.
         like: what they are brought to the shape of, and whose classes they have.
         resize: how, see `secondguess.images.fitting`.
         skip_bad: whether files that cannot be read are left out and named in `unreadable`.
@@ -65,11 +65,11 @@ class WatchedFolder:
         self._seen: dict[File, NDArray[np.float64]] = {}
 
     def __len__(self) -> int:
-        """The number of images that were there at the last look."""
+        """The number of images at the last scan."""
         return len(self._seen)
 
-    def look(self, progress: Progress) -> bool:
-        """Let the classifier look at what is new; whether anything has come, gone or changed since the last look."""
+    def scan(self, progress: Progress) -> bool:
+        """Observe new images; return whether any were added, removed or changed since the last scan."""
         files, odd = _files(self.folder)
         if odd and not self._skip_bad:
             raise BadImage(
@@ -82,20 +82,20 @@ class WatchedFolder:
         seen: dict[File, NDArray[np.float64]] = {}
         if new:
             images = self._images(new)
-            titled = Titled(progress, "Looking at new images")
+            titled = Titled(progress, "Observing new images")
             probabilities = self._classifier.observe(images, progress=titled).probabilities
             seen = dict(zip(new, probabilities, strict=True))
         self._seen = {file: row for file, row in self._seen.items() if file not in gone} | seen
         return bool(new or gone)
 
     def forget_unreadable(self) -> None:
-        """Forget the images that can no longer be read, so that the next look tries them again."""
+        """Forget the images that can no longer be read, so that the next scan tries them again."""
         files = list(self._seen)
         for row in FileSource([path for path, _, _ in files], self._like.shape, self._resize).unreadable():
             del self._seen[files[row]]
 
     def observation(self) -> Observation:
-        """All images that were there at the last look; `BadImage` where one cannot be read any more."""
+        """The observation of all images of the last scan; `BadImage` where one cannot be read any more."""
         if not self._seen:
             raise UserError(f"There is no image ({', '.join(EXTENSIONS)}) in the folder {self.folder}.")
         files = sorted(self._seen)
@@ -131,7 +131,7 @@ def holds_images(folder: Path) -> bool:
 
 
 def _files(folder: Path) -> tuple[list[File], tuple[str, ...]]:
-    """The files within a folder that are named like images, and the names of what only looks like one."""
+    """The files within a folder that are named like images, and the names of what cannot be one."""
     found: list[File] = []
     odd: list[str] = []
     home = folder.resolve()

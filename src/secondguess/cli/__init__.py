@@ -1,4 +1,4 @@
-"""The command `secondguess`: parse, call, print. One module a command; errors become one sentence and exit code 2."""
+"""The command `secondguess`: parse, call, print. One module per command; errors become one sentence and exit code 2."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 __all__ = ["main"]
 
-# Two processes on two cores that spin for each other take five times as long; must be set before torch is loaded.
+# Processes that share cores and spin for each other are much slower; must be set before torch is loaded.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 INTERRUPTED = 130

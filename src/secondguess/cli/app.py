@@ -56,7 +56,7 @@ def _plug_in() -> None:
     for entry in sorted(entry_points(group="secondguess.commands"), key=lambda one: one.name):
         try:
             app.add_typer(entry.load(), name=entry.name)
-        except Exception as error:  # a third party's defect must not take our commands down
+        except Exception as error:  # a defect in another package must not disable our commands
             warnings.warn(f"The command {entry.name!r} ({entry.value}) was left out: {error}", stacklevel=2)
 
 

@@ -75,7 +75,7 @@ def audit(
     seed: Seed = 0,
     common: Common,
 ) -> int:
-    """Audit a classifier: accuracy, calibration, supervisors on stress sets, images to look at.
+    """Audit a classifier: accuracy, calibration, supervisors on stress sets, images to inspect.
 
     Writes `report.html`, `audit.json` and `junit.xml` into the folder `--out`. Exit code 0: fine, 1: a gate or a
     section failed, 2: something given cannot be used, 130: interrupted (what was found until then is in the report).

@@ -1,4 +1,4 @@
-"""`secondguess estimate`: how accurate is a model now, on images whose labels nobody knows?"""
+"""`secondguess estimate`: how accurate a model is on images without labels."""
 
 from __future__ import annotations
 
@@ -49,17 +49,17 @@ def estimate(
     watch: Annotated[
         bool, typer.Option("--watch", help="Estimate again whenever images come or go, until Ctrl-C.")
     ] = False,
-    every: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks with --watch.")] = 5.0,
+    every: Annotated[float, typer.Option(min=0.1, help="Seconds between two scans with --watch.")] = 5.0,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder for estimate.json; nothing is written without it.")
     ] = None,
     seed: Seed = 0,
     common: Common,
 ) -> None:
-    """Estimate the accuracy on images without labels, and name the predictions that look wrong.
+    """Estimate the accuracy on images without labels, and name the predictions that are probably wrong.
 
-    Every method says what it may be trusted with: it is tried on your validation images, shifted in ways of which the
-    effect is known. Two trivial ones are always there to compare with: the validation accuracy and the average
+    Every method reports how far it can be trusted: it is tested on your validation images, shifted in ways of which the
+    effect is known. Two trivial ones are always included for comparison: the validation accuracy and the average
     confidence. Predictions are judged one by one by the oracle ICOS, with the rule that they violate. Without
     `--validation` a fifth of `--train` is held out; `--like` is a data set that has both.
 

@@ -54,7 +54,7 @@ def ambiguous(
     delta_max: Annotated[float, typer.Option(help="Largest |p1 - p2|; the paper takes 0.25, 0.4 to train on.")] = 0.25,
     epochs: Annotated[int, typer.Option(min=1, help="Of each autoencoder.")] = 80,
     mode: Annotated[str, typer.Option(help="paper, or legacy: as the authors' code does it.")] = "paper",
-    realism: Annotated[bool, typer.Option(help="Reject images that nobody would call either class.")] = True,
+    realism: Annotated[bool, typer.Option(help="Reject images that fit neither class.")] = True,
     loading: LoadingOptions,
     seed: Seed = 0,
     device: Device = "auto",
@@ -63,7 +63,7 @@ def ambiguous(
     """Images to which two classes are right, with soft labels.
 
     The autoencoders are kept in the folder: an interrupted run goes on where it stopped, and more images of the same
-    autoencoders cost seconds.
+    autoencoders cost little.
 
     **Examples**
 
@@ -151,7 +151,7 @@ def corrupted(
     seed: Seed = 0,
     common: Common,
 ) -> None:
-    """Spoilt images whose class is still what it was.
+    """Corrupted images whose class is unchanged.
 
     **Examples**
 
@@ -281,7 +281,7 @@ def _report(card: dict[str, Any], out: Path, *, as_json: bool) -> None:
 
 
 def _realism(measured: dict[str, Any]) -> str:
-    """What was measured, in a line; beside each number that of real images which were held out."""
+    """The measured realism in one line; beside each number that of held-out real images."""
     names = {"frechet": "Fréchet distance", "precision": "precision", "recall": "recall", "coverage": "coverage"}
     made, real = measured["generated"], measured["held_out"]
     parts = [f"{name} {made[key]:.3g} ({real[key]:.3g})" for key, name in names.items()]

@@ -73,7 +73,7 @@ class CompanionOptions:
     ] = 0.2
     realism: Annotated[
         bool,
-        _option("--realism/--no-realism", panel=REJECTION, help="Reject images that nobody would call either class."),
+        _option("--realism/--no-realism", panel=REJECTION, help="Reject images that fit neither class."),
     ] = True
     reject: Annotated[bool, _option("--reject/--no-reject", panel=REJECTION, help="Reject images at all.")] = True
 

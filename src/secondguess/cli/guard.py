@@ -1,4 +1,4 @@
-"""`secondguess guard`: fit a guard, ask it, serve it, watch it."""
+"""`secondguess guard`: fit a guard, judge images with it, serve it, watch it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def fit(
     seed: Seed = 0,
     common: Common,
 ) -> None:
-    """Learn what is nominal and what anomalies look like, and calibrate the threshold of alarms.
+    """Fit a guard on nominal images and stress sets, and calibrate the threshold of alarms.
 
     `--validation` are nominal images, hundreds or better thousands; without them a third of `--train` is held out. The
     folder holds all that is needed at run time, the model included; training images are not.
@@ -144,7 +144,7 @@ def recalibrate(
     skip_bad: SkipBad = False,
     common: Common,
 ) -> None:
-    """Draw the line of alarms anew from fresh nominal images; nothing else of the guard changes.
+    """Calibrate the threshold of alarms anew on fresh nominal images; nothing else changes.
 
     **Example**
 
@@ -161,7 +161,7 @@ def recalibrate(
 @app.command("show")
 @grouped
 def show(*, guard: Folder, common: Common) -> None:
-    """Show what a guard promises, what it sees and what it will miss; the model is not needed.
+    """Show the false-alarm rate of a guard, what it detects and what it will miss; the model is not needed.
 
     **Example**
 

@@ -34,7 +34,7 @@ def _guard(*names: str, help: str, **more: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class GuardOptions:
-    """What a guard is to be; `make` makes it."""
+    """The settings of a guard to fit; `make` makes it."""
 
     false_alarms: Annotated[
         float, _guard("--false-alarms", help="The share of nominal images that may raise an alarm.")
@@ -53,7 +53,7 @@ class GuardOptions:
     per_class: Annotated[bool, _guard("--per-class", help="Keep the share within every predicted class.")] = False
     latency: Annotated[
         float | None,
-        _guard("--latency", help="Milliseconds per image that supervisors may take. [default: all are asked]"),
+        _guard("--latency", help="Milliseconds per image that supervisors may take. [default: all are used]"),
     ] = None
     action: Annotated[
         list[str] | None,

@@ -64,7 +64,7 @@ def serve(
     max_pixels: Annotated[int, typer.Option(min=1, help="Pixels of an uploaded picture.", rich_help_panel="Limits")] = 4
     << 20,
     max_wait: Annotated[
-        float, typer.Option(min=0, help="Milliseconds that a request waits for company.", rich_help_panel="Limits")
+        float, typer.Option(min=0, help="Milliseconds that a request waits for others.", rich_help_panel="Limits")
     ] = 2,
     resize: Resize = None,
     common: Common,
@@ -113,8 +113,8 @@ def serve(
             say(f"Predictions at {address}/predict; how to ask: {address}/")
             say(f"Token: {shown or f'in {token_file}'}")
             place = guard if records is None else public_name(kept)
-            say(f"Records: {public_name(kept)}; look at them: secondguess guard watch {place}")
-        sys.stdout.flush()  # somebody may read it from a pipe
+            say(f"Records: {public_name(kept)}; watch them: secondguess guard watch {place}")
+        sys.stdout.flush()  # it may be read from a pipe
 
     run(service, listening, announce=announce, hosts=listed(allow_hosts) if allow_hosts else ())
 
@@ -141,7 +141,7 @@ def watch(
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page.")] = True,
     common: Common,
 ) -> None:
-    """Watch the records of a service on a local page: has something changed, and what do the alarms look like?
+    """Watch the records of a service on a local page: whether something has changed, and which images raised alarms.
 
     **Examples**
 

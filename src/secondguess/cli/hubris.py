@@ -1,4 +1,4 @@
-"""`secondguess hubris`: how overconfident are predictions, or models, where the truth is ambiguous?"""
+"""`secondguess hubris`: how overconfident predictions, or models, are where the truth is ambiguous."""
 
 from __future__ import annotations
 

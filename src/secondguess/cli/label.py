@@ -1,4 +1,4 @@
-"""`secondguess label`: a page on which a person looks at the images that a search leads to."""
+"""`secondguess label`: a page on which a person labels the images that a search selects."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class SearchOptions:
 class PageOptions:
     """What the page does, and where it is served."""
 
-    labels: Annotated[int | None, _page(help="Stop after so many labels.", min=1)] = None
+    labels: Annotated[int | None, _page(help="Stop after this number of labels.", min=1)] = None
     annotator: Annotated[str, _page(help="The name that the page suggests.")] = ""
     overlap: Annotated[int, _page(help="How many annotators each image goes to.", min=1)] = 1
     show_answer: Annotated[bool, _page("--show-answer/--hide-answer", help="Show the model's answer before yours.")] = (
@@ -142,7 +142,7 @@ def label(
                 say(remark)
             say(f"{found.pool.size:,} images may be asked about. Open this link; Ctrl-C ends the session:")
             say(link)
-        sys.stdout.flush()  # somebody may read the link from a pipe
+        sys.stdout.flush()  # the link may be read from a pipe
 
     with found:
         found.open(**page.arguments(), announce=announce)

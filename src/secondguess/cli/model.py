@@ -57,7 +57,7 @@ def new(
     out: Annotated[Path, typer.Option("--out", "-o", help="The file to write.")] = Path("model.toml"),
     common: Common,
 ) -> None:
-    """Write a model.toml: what the file of a model says, and what the options say.
+    """Write a model.toml from the file of a model and the options.
 
     **Examples**
 
@@ -91,9 +91,9 @@ def check(
     seed: Seed = 0,
     common: Common,
 ) -> int:
-    """Try a model on labelled images and say what looks wrong with its description.
+    """Try a model on labelled images and report what seems wrong with its description.
 
-    It looks at the accuracy, tries the usual normalisations and other orders of the classes, and looks at outputs and
+    It measures the accuracy, tries the usual normalisations and other orders of the classes, and inspects outputs and
     confidences. Exit code 0: nothing is wrong, 1: something is, 2: something given cannot be used.
 
     **Examples**
@@ -124,7 +124,7 @@ def convert(
         Path | None, typer.Option("--out", "-o", help="The file to write. [default: CHECKPOINT's name, .safetensors]")
     ] = None,
     key: Annotated[
-        str | None, typer.Option(help="The part with the weights, such as ema. [default: looked for]")
+        str | None, typer.Option(help="The part with the weights, such as ema. [default: state_dict, model, ...]")
     ] = None,
     common: Common,
 ) -> None:

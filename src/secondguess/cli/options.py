@@ -72,9 +72,9 @@ TRAIN = _data("--train", help="Labelled images the model was trained on.")
 VALIDATION = _data("--validation", help="Images the model was not trained on, to learn and calibrate with.")
 TEST = _data("--test", help="Labelled images to test on.")
 IMAGES = _data("--images", help="The images to work on, which need no labels: a folder, a file or a name.")
-MAX_TRAIN = _data("--max-train", min=1, help="Use at most so many training images.")
-MAX_TEST = _data("--max-test", min=1, help="Use at most so many test images.")
-MAX_IMAGES = _data("--max-images", min=1, help="Use at most so many of the images.")
+MAX_TRAIN = _data("--max-train", min=1, help="Use at most this number of training images.")
+MAX_TEST = _data("--max-test", min=1, help="Use at most this number of test images.")
+MAX_IMAGES = _data("--max-images", min=1, help="Use at most this number of the images.")
 COUNT = typer.Option("--count", min=1, help="How many images to make.")
 BETWEEN = typer.Option("--between", help="Classes that the ambiguous images lie between, such as 9,8.")
 
@@ -192,7 +192,7 @@ class Common:
 
 
 def open_classifier(options: ModelOptions, loading: LoadingOptions | None = None) -> Classifier:
-    """The model that the options describe; what they say goes before what a `model.toml` says."""
+    """The model that the options describe; they override a `model.toml`."""
     from secondguess.model.classifier import Classifier
 
     if options.model is None:

@@ -1,4 +1,4 @@
-"""`secondguess supervisors`: which there are, and what each of them needs."""
+"""`secondguess supervisors`: the supervisors, and what each of them needs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["supervisors"]
 def supervisors(
     *, name: Annotated[str | None, typer.Argument(help="Describe this one.")] = None, common: Common
 ) -> None:
-    """List the supervisors, ours and those of installed packages, or describe one.
+    """List the built-in supervisors and those of installed packages, or describe one.
 
     **Examples**
 

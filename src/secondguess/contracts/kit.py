@@ -1,7 +1,7 @@
 """What the test kits of all contracts have in common: the runner, and the checks of names and parameters.
 
-A kit holds the one that is checked and what it is checked on. A check is a function of the kit that returns if all is
-well and raises an `AssertionError` that says what was seen; the first line of its docstring says what is promised.
+A kit holds the object under test and its test data. A check is a function of the kit that returns if it passes and
+raises an `AssertionError` that says what was observed otherwise; the first line of its docstring says what is promised.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ K = TypeVar("K", bound="Kit[Any]")
 
 @dataclass
 class Kit(ABC, Generic[L]):
-    """The one that is checked; subclasses add what it is checked on.
+    """The object under test; subclasses add the test data.
 
     Attributes:
-        given: is never fitted itself, only its clones are.
+        given: the object; it is never fitted itself, only its clones are.
     """
 
     given: L
 
     @cached_property
     def fitted(self) -> L:
-        """One for all checks that do not fit it again: fitting may take seconds."""
+        """A fitted clone shared by all checks that do not fit it again, since fitting may be slow."""
         return self.fresh()
 
     @abstractmethod

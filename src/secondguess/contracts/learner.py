@@ -23,7 +23,7 @@ class Learner(Parametrised, ABC):
     """Something with a name and parameters that learns.
 
     Attributes:
-        noun: what it is in the eyes of a user, such as "supervisor"; also the key of its name in a saved file.
+        noun: what users call it, such as "supervisor"; also the key of its name in a saved file.
         name: by which it is known in the registry.
         requires_fit: whether it must learn before it can be used.
     """
@@ -112,7 +112,7 @@ class Learner(Parametrised, ABC):
 
     @classmethod
     def _maker(cls) -> str:
-        """Whose other version may have saved a file that cannot be understood."""
+        """The package named in the error for a file that another version may have saved."""
         return "secondguess"
 
 

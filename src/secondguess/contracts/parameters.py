@@ -17,7 +17,7 @@ class Parametrised:
         return {name: getattr(self, name) for name in signature_of(type(self)).parameters}
 
     def clone(self, **changes: Any) -> Self:
-        """A copy that has learnt nothing, with some parameters changed."""
+        """An unfitted copy, with some parameters changed."""
         return type(self)(**(self.params() | changes))
 
     def __repr__(self) -> str:

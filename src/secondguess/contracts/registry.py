@@ -1,4 +1,4 @@
-"""Things by name: a room's own by decorator, those of other packages by an entry point.
+"""Registries of classes by name: built-in ones by decorator, those of other packages by an entry point.
 
 A package adds a supervisor, for example, by declaring in its `pyproject.toml`
 
@@ -48,7 +48,7 @@ class Registry(Generic[E, T]):
         package: the room.
         group: of the entry points.
         modules: of the room, those that hold entries, in the order in which they are listed; as a mapping of names to
-            modules, nothing is imported before it is asked for by name.
+            modules, nothing is imported before it is requested by name.
         classes: whether the entries are classes.
         bare: whether an entry point must be one that can be made without arguments.
         known: the entries that are loaded, by name, in the order in which they came.
@@ -76,7 +76,7 @@ class Registry(Generic[E, T]):
         return entry
 
     def all(self) -> dict[str, E]:
-        """All entries by name: the room's own in the order of their modules, then the others as they came."""
+        """All entries by name: the built-in ones in the order of their modules, then the others as they were added."""
         if not self.complete:
             for module in self._modules():
                 importlib.import_module(f"{self.package}.{module}")
@@ -86,14 +86,14 @@ class Registry(Generic[E, T]):
         return dict(sorted(self.known.items(), key=lambda item: self._place(item[1])))
 
     def names(self) -> list[str]:
-        """All names: the room's own in the order of their modules, then the others as they came."""
+        """All names: the built-in ones in the order of their modules, then the others as they were added."""
         if isinstance(self.modules, Mapping) and not self.complete:
             theirs = [entry.name for entry in entry_points(group=self.group)]
             return list(dict.fromkeys([*self.modules, *self.known, *theirs]))
         return list(self.all())
 
     def get(self, name: str) -> E:
-        """The entry of that name; what follows the name is not looked at."""
+        """The entry of that name; what follows the name is ignored."""
         return self._find(PARAMETER.split(name)[0])[0]
 
     def make(self, name: str, **params: Any) -> T:
@@ -187,7 +187,7 @@ class Registry(Generic[E, T]):
         return next((place for place, one in enumerate(own) if module.startswith(one + ".")), len(own))
 
     def _try(self, entry: EntryPoint) -> None:
-        """Load one entry point; a third party's defect must not take everybody else's entries down."""
+        """Load one entry point; a defect in another package must not disable other entries."""
         try:
             self._add(entry)
         except Exception as error:

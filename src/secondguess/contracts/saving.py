@@ -1,8 +1,8 @@
-"""One file for whatever has learnt something: arrays as safetensors, the rest as JSON, nothing that runs when read.
+"""One file for a fitted learner: arrays as safetensors, the rest as JSON, nothing that runs when read.
 
 The metadata of the file is a card of four texts: the format under `secondguess`, the name under the noun of what is
 saved (`supervisor`, `oracle`), and `params` and `state` in JSON. Learnt state may be arrays and dictionaries of arrays,
-which become tensors, and values that JSON can hold. Parameters may also be objects that somebody declares `Writable`:
+which become tensors, and values that JSON can hold. Parameters may also be objects that are declared `Writable`:
 they are written under a key of their own, as `{"trace": {"layer": "fc", "reduce": "mean"}}`.
 """
 
@@ -47,7 +47,7 @@ class Saved:
     """What a file holds, as far as it can be understood without the class it was saved by.
 
     Attributes:
-        name: of the one that was saved.
+        name: of the saved object.
         card: the metadata of the file.
         tensors: the learnt arrays; those in a dictionary under `name/key`.
     """
@@ -90,7 +90,7 @@ def write(
     Args:
         path: of the file.
         noun: what is saved, such as "supervisor"; the key of the name on the card.
-        name: of the one that is saved.
+        name: of the saved object.
         params: the parameters it can be made of again.
         state: what it has learnt.
         writable: the classes whose objects can be written, by the key under which they are.
@@ -123,7 +123,7 @@ def write(
 
 
 def read(path: str | Path, noun: str) -> Saved:
-    """Read a file that must hold a `noun`; neither its parameters nor its state have been looked into yet."""
+    """Read a file that must hold a `noun`; neither its parameters nor its state have been checked yet."""
     from safetensors import SafetensorError
     from safetensors.numpy import load
 

@@ -1,4 +1,4 @@
-"""At run time: may I trust this one prediction, and if not, why not?"""
+"""Run-time guards: whether a single prediction can be trusted, and if not, why not."""
 
 from secondguess.guard.actions import ACTIONS, Action, Actions
 from secondguess.guard.guard import Guard

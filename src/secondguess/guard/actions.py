@@ -1,8 +1,9 @@
 """What to do about a verdict.
 
-The defaults are those that Weiss, Garcia Gomez and Tonella (Empirical Software Engineering, 2023) ask for: an ambiguous
-image gets a probabilistic answer, an image from elsewhere goes to a person and its label into the next training set, an
-invalid one is refused, an attack is an alarm. Where a verdict leaves two kinds open, the more careful action is taken.
+The defaults are those that Weiss, Garcia Gomez and Tonella (Empirical Software Engineering, 2023) recommend: an
+ambiguous image gets a probabilistic answer, an out-of-distribution image goes to a person and its label into the next
+training set, an invalid one is refused, an attack is an alarm. Where a verdict leaves two kinds open, the more careful
+action is taken.
 """
 
 from __future__ import annotations

@@ -6,12 +6,13 @@
     model.toml                        what the model is, and its files; see `stored_model`
 
 Files are named after their content and written first; `guard.json`, which names them, is replaced last and atomically,
-and only then what it no longer names is removed. A kill at any moment thus leaves the old guard or the new one. Loading
-checks every digest. `model.toml` is replaced just before `guard.json`; a guard that finds another model there says so.
+and only then what it no longer names is removed. An interruption thus leaves the old guard or the new one. Loading
+checks every digest. `model.toml` is replaced just before `guard.json`; a guard that finds another model there raises an
+error.
 
 A guard belongs to one model. It is recognised by its fingerprint, or, where that has changed though the model has not
 (another version of torch, the same weights in another file), by its answers to a few fixed noise images: the guard
-keeps the probabilities and the supervisors' scores of these, and both must come out again.
+keeps the probabilities and the supervisors' scores of these, and both must be reproduced.
 
 Format 3. Format 2 called `min_probability` `sure` and the `anomalies` of a panel `troubles`. Format 1 also kept its
 settings at the top of `guard.json` instead of under `settings`, its arrays in `panel.safetensors`, its supervisors in
@@ -78,7 +79,7 @@ class StoredGuard:
     Attributes:
         classifier: the system under test, of which the folder keeps the fingerprint, and the description if it has one.
         pipeline: judges.
-        settings: what was asked for.
+        settings: the requested settings.
         shape: (C, H, W) of the images.
         record: how it was fitted and calibrated.
         report: what to expect of it.
@@ -93,7 +94,7 @@ class StoredGuard:
 
 
 def write_guard(guard: StoredGuard, folder: str | Path) -> Path:
-    """Write a fitted guard into `folder`, which is made if need be; an older guard in it is replaced."""
+    """Write a fitted guard into `folder`, which is created if needed; an older guard in it is replaced."""
     folder = make_folder(folder)
     if any(folder.iterdir()) and not (folder / CARD).is_file():
         raise UserError(f"{folder} holds something else than a guard; name a folder of its own.")
@@ -132,7 +133,7 @@ def decision_arrays(decisions: Decisions) -> dict[str, NDArray[Any]]:
 
 
 def decision_fields(card: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
-    """The fields of `Decisions` that a card and its arrays say, all but the labels and the settings."""
+    """The fields of `Decisions` that a card and its arrays hold, all but the labels and the settings."""
     return {
         "class_names": tuple(card["class_names"]),
         "panel": Panel.restored(card["panel"], within("panel", arrays)),
@@ -143,7 +144,7 @@ def decision_fields(card: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]])
 
 
 def read_card(folder: str | Path) -> dict[str, Any]:
-    """What `guard.json` says, in the present format."""
+    """The content of `guard.json`, converted to the present format."""
     path = Path(folder) / CARD
     try:
         card = read_json(path, sealed=False)  # earlier versions wrote no digest
@@ -231,7 +232,7 @@ def _recognise(
 
 
 def _canary(classifier: Classifier, supervisors: SupervisorSet, shape: tuple[int, int, int]) -> dict[str, NDArray[Any]]:
-    """What the classifier and the supervisors say of a few fixed noise images."""
+    """The outputs of the classifier and the supervisors for a few fixed noise images."""
     from secondguess.images.sources import ArraySource
 
     noise = np.random.default_rng(0).random((CANARIES, *shape), dtype=np.float32)
@@ -277,7 +278,7 @@ def _checked(folder: Path, name: str) -> Path:
 
 
 def _sweep(folder: Path, named: set[str]) -> None:
-    """Remove what an older guard has left."""
+    """Remove the files of an older guard."""
     patterns = ("panel*.safetensors", "supervisors/*.safetensors", "model-*", "weights-*.safetensors")
     for path in (path for pattern in patterns for path in folder.glob(pattern)):
         if path.relative_to(folder).as_posix() not in named:

@@ -1,13 +1,13 @@
-"""Cheap supervisors first, the others only where these are not sure.
+"""Cheap supervisors first, the others only where these are not certain.
 
-A budget of milliseconds an image is for what the supervisors take; the classifier's own pass is not counted. The
+A budget of milliseconds per image is for what the supervisors take; the classifier's own pass is not counted. The
 cheapest supervisors, up to half of the budget, form a panel of their own, whose statistic u clears an image if it is at
-most a limit c; all others are asked about the rest. The limit is such that on nominal images
+most a limit c; all others score the rest. The limit is such that on nominal images
 
-    cost of the cheap ones + P(u > c) * cost of the dear ones = budget
+    cost of the cheap ones + P(u > c) * cost of the expensive ones = budget
 
 so the grey zone is everything that the cheap ones cannot clear. Images they find very suspicious belong to it: they are
-rare where all is well, and only the whole panel knows what is wrong with them.
+rare among nominal images, and only the whole panel can say what is wrong with them.
 
 The statistic of a cleared image is below that of every other, so the whole remains one score for each image and its
 threshold is calibrated as always: the promised false-alarm rate does not depend on the cascade. What may be lost is
@@ -38,15 +38,15 @@ FAR = 1e6  # below every statistic of a panel, which is a sum of logarithms
 
 @dataclass(frozen=True, eq=False)
 class Cascade:
-    """Which supervisors are asked first, and when the others are.
+    """Which supervisors score first, and when the others do.
 
     Attributes:
-        cheap: the columns of those that are always asked.
+        cheap: the columns of those that always score.
         dear: the columns of the others.
         first: the panel of the cheap ones.
-        limit: of its statistic; above it, all are asked.
-        budget: milliseconds an image.
-        costs: (m,) milliseconds an image that each supervisor was measured to take.
+        limit: of its statistic; above it, all supervisors score.
+        budget: milliseconds per image.
+        costs: (m,) milliseconds per image that each supervisor was measured to take.
     """
 
     cheap: Columns
@@ -57,7 +57,7 @@ class Cascade:
     costs: Floats
 
     def combine(self, panel: Panel, n: int, ask: Ask) -> tuple[Floats, Floats, Floats]:
-        """Scores (n, m), statistics (n,) and probabilities of anomalies (n, t); scores nobody asked for are NaN.
+        """Scores (n, m), statistics (n,) and probabilities of anomalies (n, t); scores that were not computed are NaN.
 
         Args:
             panel: of all supervisors.
@@ -107,13 +107,13 @@ class Cascade:
 def fit_cascade(
     nominal: Floats, anomalies: Mapping[Kind, Floats], costs: Floats, budget: float, *, rule: Rule, seed: int = 0
 ) -> Cascade | None:
-    """Choose who is asked first; None where the budget is enough to ask everybody always.
+    """Choose the supervisors that score first; None where the budget suffices for all of them.
 
     Args:
         nominal: (n, m) scores, as for `fit_panel`.
         anomalies: (k, m) scores for each kind of anomaly.
-        costs: (m,) milliseconds an image.
-        budget: milliseconds an image.
+        costs: (m,) milliseconds per image.
+        budget: milliseconds per image.
         rule: of both panels.
         seed: of the first panel's training.
     """
@@ -123,7 +123,7 @@ def fit_cascade(
     spent = np.cumsum(costs[order])
     if not budget > spent[0]:
         raise UserError(
-            f"The latency budget is {budget:g} ms an image, but the cheapest supervisor alone takes {spent[0]:.3g} ms "
+            f"The latency budget is {budget:g} ms per image, but the cheapest supervisor alone takes {spent[0]:.3g} ms "
             f"and all of them {costs.sum():.3g} ms; allow more, or choose other supervisors."
         )
     count = max(1, int((spent <= budget / 2).sum()))

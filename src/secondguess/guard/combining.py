@@ -5,8 +5,8 @@
     cauchy       1/2 - arctan(mean tan((1/2 - p) pi)) / pi   close to one far in the tail, whatever the dependence
 
 Sources: Vovk and Wang, Combining p-values via averaging (Biometrika 2020); Liu and Xie, Cauchy combination test (JASA
-2020). The supervisors of a panel look at the same image, so their p-values depend on each other; Fisher's rule, which
-wants independence, is not here. A `Panel` does not rely on any of this: it calibrates whatever number comes out anew.
+2020). The supervisors of a panel score the same image, so their p-values depend on each other; Fisher's rule, which
+needs independence, is not included. A `Panel` does not rely on any of this: it calibrates the resulting number anew.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def harmonic(p_values: Floats) -> Floats:
 
 
 def cauchy(p_values: Floats) -> Floats:
-    """The combined p-values (n,) of p-values (n, m); a p-value of 1 counts as a hair less.
+    """The combined p-values (n,) of p-values (n, m); a p-value of 1 counts as slightly less.
 
     >>> cauchy(np.array([[0.03, 0.03]])).round(6).tolist()
     [0.03]

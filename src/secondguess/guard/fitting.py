@@ -1,10 +1,10 @@
-"""How a guard learns: who sees which images, in which order.
+"""How a guard is fitted: which images are used for what, and in which order.
 
     train         the supervisors (and the autoencoders behind ambiguous images)
     calibration   one half: the panel, with stress sets made of these images
                   other half: the threshold, and nothing else; then the report, with stress sets of other sorts
 
-The promise of a false-alarm rate holds because no image of the second half has had a say in anything before.
+The promise of a false-alarm rate holds because no image of the second half is used for anything before.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ SORTS = {"corrupted": "corruption", "adversarial": "attack", "invalid": "source"
 
 @dataclass(frozen=True)
 class Parts:
-    """Who sees which images.
+    """Which images are used for what.
 
     Attributes:
         train: the supervisors.
         learn: the panel.
         calibrate: the threshold.
-        notes: what to know about it.
+        notes: remarks on the split.
     """
 
     train: ImageSet
@@ -57,7 +57,7 @@ class Parts:
 
 
 def split_images(train: ImageSet, calibration: ImageSet | None, *, seed: int, most: int | None) -> Parts:
-    """Share out the images; without calibration images, a third of the training images has to do.
+    """Split the images; without calibration images, a third of the training images is used instead.
 
     Args:
         train: what the classifier was trained on.
@@ -100,7 +100,7 @@ def fit_pipeline(
     """Fit the supervisors on training images, the panel on nominal images and stress sets, then the threshold.
 
     Returns:
-        The pipeline, and what to expect of it: it is tried on stress sets that nothing was learnt from.
+        The pipeline, and its report, from stress sets that were not used for fitting.
     """
     fitted, panel, cascade = _learn(classifier, supervisors, parts, stress, settings, seed, progress)
     observed = classifier.observe(parts.calibrate, fitted.needs)
@@ -168,7 +168,7 @@ def _report(
     stress: StressSplit | None,
     notes: tuple[str, ...],
 ) -> GuardReport:
-    """Try a pipeline on the stress sets that nothing was learnt from.
+    """Evaluate a pipeline on the stress sets that were not used for fitting.
 
     Args:
         classifier: the system under test.

@@ -1,8 +1,8 @@
-"""Things of no class: something cut out in a random shape, before the background of the nominal images.
+"""Objects of no class: a texture or photograph cut out in a random shape, on the background of the nominal images.
 
-What comes to a classifier by mistake is rarely a texture from edge to edge. It is another object, taken with the same
-camera before the same background, and the three generated sorts of invalid images hold nothing of the kind. With z
-smooth normal noise of unit variance, and (u, v) the position from -1 to 1 on each axis, the shape is where
+Invalid inputs in operation are rarely textures from edge to edge. They are other objects, taken with the same camera
+before the same background, which the three generated kinds of invalid images do not contain. With z smooth normal noise
+of unit variance, and (u, v) the position from -1 to 1 on each axis, the shape is where
 
     z(u, v) - 2 (u^2 / a + v^2 / b)
 
@@ -10,9 +10,9 @@ is among its largest values, .15 to .6 of all; a and b are drawn from .5 to 1.3 
 twentieth to a sixth of the image. It is filled with a texture or a patch of a photograph, in turns. The background is
 the median of the border pixels.
 
-A panel that has met photographs, textures and shuffled images alone may take images of another data set for
-adversarial ones. Foreign objects take the place of every other of these images; that share was chosen by looking at
-clothes as invalid images for a classifier of MNIST, so results on that pair are not independent of it.
+A panel fitted on photographs, textures and shuffled images alone may take images of another data set for
+adversarial ones. Foreign objects take the place of every other of these images; that share was chosen on Fashion-MNIST
+as invalid images for a classifier of MNIST, so results on that pair are not independent of it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LOOKED_AT = 200  # nominal images, for the background
 
 
 def foreign_objects(nominal: ImageSet, *, seed: int) -> ImageSet:
-    """As many things of no class as there are nominal images, in their shape."""
+    """As many objects of no class as there are nominal images, in their shape."""
     from secondguess.images import ImageSet
 
     photos = Invalid("photos").make(nominal, seed=seed).images

@@ -48,14 +48,14 @@ RESIZED_BY = "resized_by"  # in the record
 
 
 class Guard(Result):
-    """Watches a classifier at run time.
+    """Guards a classifier at run time.
 
     Args:
         supervisors: `"recommended"`, or names, or ready-made supervisors.
         false_alarms: the share of nominal images that may raise an alarm, such as 0.01 or 0.05.
         per_class: keep that share within every predicted class that has enough calibration images.
         rule: how the supervisors' scores become one: `"learnt"` from stress sets, or a plain rule over their p-values,
-            `"bonferroni"`, `"harmonic"` or `"cauchy"`, for a guard that knows that something is wrong but not what.
+            `"bonferroni"`, `"harmonic"` or `"cauchy"`, for a guard that detects anomalies without naming their kind.
         actions: what to do about each kind of anomaly, where it differs from the defaults.
         min_probability: from which one kind of anomaly is enough for a verdict; below it, two are named.
         latency_ms: milliseconds per image that the supervisors may take; see `cascade`.
@@ -65,7 +65,7 @@ class Guard(Result):
         record: how it was fitted and calibrated, JSON-able; after `fit`.
         classifier: the system under test; after `fit`.
         shape: (C, H, W) of its images; after `fit`.
-        session: through which it looks at images; after `fit`.
+        session: with which it observes images; after `fit`.
     """
 
     report: GuardReport
@@ -113,13 +113,13 @@ class Guard(Result):
         progress: Progress | None = None,
         **loading: Any,
     ) -> Self:
-        """Learn what is nominal, what anomalies look like, and where to draw the line.
+        """Fit the supervisors and the panel, and calibrate the threshold of alarms.
 
         Args:
             model: the system under test: a classifier, or anything that `Classifier.open` takes.
             train: labelled images it was trained on: an `ImageSet`, a `Dataset` or anything that `load` takes.
-            calibration: nominal images it was not trained on, hundreds or better thousands. One half teaches the panel,
-                the other half sets the threshold. By default a third of `train`.
+            calibration: nominal images it was not trained on, hundreds or better thousands. The panel is fitted on one
+                half, the threshold is set by the other. By default a third of `train`.
             stress: `"generated"` from these images; a `StressSplit` of your own; or None, with a plain rule.
             seed: of everything random.
             fit_images: the most training images that supervisors are fitted on.
@@ -159,7 +159,7 @@ class Guard(Result):
 
     @property
     def settings(self) -> Settings:
-        """What was asked for."""
+        """The settings of the guard."""
         return Settings(self.false_alarms, self.per_class, self.rule, self.min_probability, self.latency_ms)
 
     @property
@@ -202,7 +202,7 @@ class Guard(Result):
         return self.pipeline.judge(observation)
 
     def recalibrate(self, nominal: Any, **loading: Any) -> Self:
-        """Draw the line anew from fresh nominal images, by which nothing else changes.
+        """Calibrate the threshold anew on fresh nominal images; nothing else changes.
 
         Supervisors and panel stay as they are. The report keeps what it says of anomalies, which was measured with the
         old threshold, and says so.
@@ -223,7 +223,7 @@ class Guard(Result):
         return self
 
     def summary(self) -> str:
-        """What it watches, what it promises, what it sees and what it will miss."""
+        """The model, the false-alarm rate, what is detected of each kind of anomaly, and what will be missed."""
         if self._pipeline is None:
             return repr(self)
         first = f"A guard for {self.classifier.name}: {', '.join(self._pipeline.labels)}."
@@ -268,7 +268,7 @@ class Guard(Result):
         return guard._ready(stored.classifier, stored.pipeline, stored.shape)
 
     def _ready(self, classifier: Classifier, pipeline: DecisionPipeline, shape: tuple[int, int, int]) -> Self:
-        """Take up work with what was learnt, or read."""
+        """Prepare for judging with a fitted or loaded pipeline."""
         self.classifier, self.shape, self._pipeline = classifier, shape, pipeline
         self.session = classifier.session(pipeline.supervisors.needs, shape)
         return self

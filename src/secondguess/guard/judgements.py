@@ -1,4 +1,4 @@
-"""What a guard says: arrays for many images, one object for one."""
+"""Judgements of a guard: arrays for many images, one object for one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LINES = 10  # of a summary
 
 @dataclass(frozen=True)
 class Judgement:
-    """What a guard says of one prediction.
+    """The judgement of one prediction.
 
     Attributes:
         prediction: the number of the predicted class.
@@ -36,7 +36,7 @@ class Judgement:
         p_value: how often a nominal image is at least as suspicious; small = suspicious.
         verdict: `nominal`, a kind of anomaly, or two of them.
         action: what to do.
-        evidence: the p-value of each supervisor, the smallest first; those that a cascade did not ask are left out.
+        evidence: the p-value of each supervisor, the smallest first; those that a cascade did not use are left out.
         anomalies: the probability of each kind of anomaly, given that there is one.
     """
 
@@ -76,14 +76,14 @@ class Judgement:
 
 @dataclass(frozen=True, eq=False)
 class Judgements(Result):
-    """What a guard says of n predictions; `judgements[3]` is that of one, and they can be iterated over.
+    """The judgements of n predictions; `judgements[3]` is that of one, and they can be iterated over.
 
     Attributes:
         probabilities: (n, K) of the classifier.
         p_values: (n,).
         codes: (n, 2) the verdicts, as `secondguess.guard.verdicts.decide` gives them.
         chances: (n, t) of each kind of anomaly, given that there is one.
-        scores: (n, m) of the supervisors; NaN where a cascade did not ask.
+        scores: (n, m) of the supervisors; NaN where a cascade did not use them.
         labels: m names of the supervisors.
         class_names: K names of the classes.
         panel: what judged them.
@@ -128,7 +128,7 @@ class Judgements(Result):
 
     @cached_property
     def evidence(self) -> NDArray[np.float64]:
-        """The p-value of each supervisor, (n, m); NaN where a cascade did not ask."""
+        """The p-value of each supervisor, (n, m); NaN where a cascade did not use it."""
         return np.where(np.isnan(self.scores), np.nan, self.panel.p_values(self.scores))
 
     def __getitem__(self, row: int) -> Judgement:

@@ -1,4 +1,4 @@
-"""A panel of supervisors: one number for each prediction, and what kind of anomaly it looks like.
+"""A panel of supervisors: one statistic for each prediction, and the kind of anomaly that it resembles.
 
 From the scores s (m,) of an image, with the medians and spreads of nominal scores, come the features
 
@@ -15,7 +15,7 @@ not move it by a whole rank. The first part is what the panel has learnt. The se
 it is there for anomalies that no stress set resembles, which the network may take for nominal although a supervisor has
 never seen a score like this.
 
-Nothing of this need be right for the promise of the guard: T is one more score, and its threshold is calibrated on
+The false-alarm rate does not depend on any of this: T is one more score, and its threshold is calibrated on
 nominal images that neither the supervisors nor the panel have seen (`thresholds`). `rule` replaces T by a plain
 combination of the p-values (`combining`), for a guard without stress sets.
 """
@@ -54,7 +54,7 @@ class Panel:
 
     Attributes:
         rule: how scores become one statistic.
-        anomalies: the t kinds of anomaly that are told apart.
+        anomalies: the t kinds of anomaly that are distinguished.
         references: (r, m) nominal scores, each column sorted.
         centre: (m,) their medians.
         spread: (m,) their spreads.
@@ -96,7 +96,7 @@ class Panel:
         return odds + self._unheard_of(limited), chances / chances.sum(axis=1, keepdims=True)
 
     def _combine_one(self, scores: Sequence[float]) -> tuple[Floats, Floats]:
-        """The same for one image, in plain numbers: of so few, NumPy takes longer to be called than to compute."""
+        """The same for one image, in plain numbers: for so few, the overhead of NumPy exceeds the computation."""
         limited = [min(max(score, -LARGEST), LARGEST) for score in scores]
         features = [math.asinh((s - c) / w) for s, (c, w) in zip(limited, self._scales, strict=True)]
         hidden = np.array(features) @ self.weights_in + self.bias_in
@@ -263,7 +263,7 @@ def _balanced(groups: Sequence[Floats], rng: np.random.Generator) -> tuple[Float
 
 
 def _spread(scores: Floats) -> Floats:
-    """A spread (m,) that is the standard deviation of normal scores and survives a few wild ones; never 0."""
+    """A spread (m,) that is the standard deviation of normal scores and is robust to a few outliers; never 0."""
     low, high = np.quantile(scores, [0.1, 0.9], axis=0)
     spread = (high - low) / 2.563
     deviation = scores.std(axis=0)

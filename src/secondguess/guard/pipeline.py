@@ -28,7 +28,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Settings:
-    """What is asked of a guard; see `Guard`."""
+    """The settings of a guard; see `Guard`."""
 
     false_alarms: float
     per_class: bool
@@ -46,7 +46,7 @@ class Decisions:
         class_names: K names.
         panel: of all supervisors.
         calibration: of its statistics.
-        cascade: which supervisors are asked first; None where all are always asked.
+        cascade: which supervisors score first; None where all always score.
         false_alarms: the share of nominal images that may raise an alarm.
         min_probability: see `decide`.
         actions: from verdicts to actions.

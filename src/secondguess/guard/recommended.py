@@ -1,8 +1,8 @@
-"""The supervisors that a guard takes where none are named.
+"""The supervisors that a guard uses by default.
 
-They are what the comparison in `docs/supervisors.md` advises: no single one sees everything, so there is one of each
-kind. Entropy and margin see ambiguity, the logits and the distances to the training data at three depths of the model
-see the rest. `dsa` keeps 10,000 training traces, so that a guard stays a file of moderate size.
+They are what the comparison in `docs/supervisors.md` advises: no single one detects everything, so there is one of each
+kind. Entropy and margin detect ambiguity, the logits and the distances to the training data at three depths of the
+model detect the rest. `dsa` keeps 10,000 training traces, so that a guard stays a file of moderate size.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["RECOMMENDED", "recommended"]
 
 RECOMMENDED = "recommended"
-EARLY = ("25%", "50%")  # of the depth; there, what is wrong with the pixels is still to be seen
+EARLY = ("25%", "50%")  # of the depth; there, defects of the pixels still show
 KEPT = 10_000  # training traces of `dsa`
 
 

@@ -1,4 +1,4 @@
-"""What to expect of a guard: false alarms in a thousand, what it sees of each kind of anomaly, what it will miss."""
+"""The report of a guard: false alarms per thousand, what it detects of each kind of anomaly, what it will miss."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from secondguess.metrics import Interval, auroc, wilson
 __all__ = ["GuardReport", "Seen", "summarise"]
 
 Floats = NDArray[np.float64]
-MISSED = 0.5  # a sort of anomaly of which less is seen is named among those that will be missed
-FEWEST = 5  # images of a sort, below which nothing is said about it
+MISSED = 0.5  # a sort of anomaly of which less is detected is listed as missed
+FEWEST = 5  # images of a sort, below which it is not reported
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What a guard sees of one kind of anomaly, of sorts that it has not learnt from.
+    """What a guard detects of one kind of anomaly, for sorts that it was not fitted on.
 
     Attributes:
         images: how many were tried.
@@ -30,8 +30,8 @@ class Seen:
         right: the share of the alarms whose verdict names the kind, alone or first.
         within: the share of the alarms whose verdict names the kind, alone or as one of two.
         verdicts: the share of the alarms that each kind is named first in.
-        sorts: the share with an alarm for each sort, such as a corruption, the least first.
-        without_cascade: the share with an alarm if all supervisors were always asked; None where they are.
+        sorts: the share with an alarm for each sort, such as a corruption, the smallest first.
+        without_cascade: the share with an alarm if all supervisors always scored; None without a cascade.
     """
 
     images: int
@@ -46,15 +46,15 @@ class Seen:
 
 @dataclass(frozen=True)
 class GuardReport:
-    """What to expect of a guard.
+    """The expected behaviour of a guard.
 
     Attributes:
-        rate: the false-alarm rate that was asked for.
+        rate: the requested false-alarm rate.
         false_alarms: the rate to expect, with the interval in which it lies.
         calibrated_on: the number of nominal images behind the threshold.
-        seen: what is seen of each kind of stress set.
-        grey: the share of nominal images about which a cascade asks everybody; None without one.
-        notes: what to know besides.
+        seen: what is detected of each kind of stress set.
+        grey: the share of nominal images that all supervisors of a cascade score; None without one.
+        notes: further remarks.
     """
 
     rate: float
@@ -66,7 +66,7 @@ class GuardReport:
 
     @property
     def missed(self) -> list[str]:
-        """The sorts of anomaly of which less than half is seen, as "corrupted: brightness (12%)", the least first."""
+        """The sorts of anomaly of which less than half is detected, as "corrupted: brightness (12%)", least first."""
         found = [
             (share, f"{kind}: {sort} ({share:.0%})")
             for kind, one in self.seen.items()
@@ -120,7 +120,7 @@ def summarise(
     sorts: NDArray[Any] | None,
     without_cascade: NDArray[np.bool_] | None = None,
 ) -> Seen:
-    """Sum up what a guard said of images of one kind of anomaly.
+    """Summarise the judgements of images of one kind of anomaly.
 
     Args:
         kind: of the stress set.
@@ -128,7 +128,7 @@ def summarise(
         statistics: (k,) of the stress images.
         codes: (k, 2) the verdicts.
         sorts: (k,) of which sort each image is, if there are several.
-        without_cascade: (k,) which would raise an alarm if all supervisors were always asked.
+        without_cascade: (k,) which would raise an alarm if all supervisors always scored.
     """
     truth = KINDS.index(OF_STRESS[kind])
     alarms = codes[:, 0] != 0

@@ -57,13 +57,13 @@ def stored_model(folder: str | Path) -> Path:
 
 
 def _is_small(path: Path, classifier: Classifier) -> bool:
-    """Whether one file of moderate size is all there is of it."""
+    """Whether the model is one file of moderate size."""
     files = getattr(classifier.backend, "files", (path,)) if path == classifier.description.path else (path,)
     return len(files) == 1 and path.stat().st_size <= COPIED
 
 
 def _copied(original: Path, folder: Path, prefix: str) -> Path:
-    """A copy under the name of its content; none is made where it is there already."""
+    """A copy under the name of its content; none is made where it exists already."""
     state = hashlib.blake2b(digest_size=8)
     with original.open("rb") as file:
         while chunk := file.read(CHUNK):

@@ -1,4 +1,4 @@
-"""Trouble in advance: stress sets of the user's own images, to learn from and, of other sorts, to be tested on.
+"""Stress sets made of the user's own images: some to fit a guard on, and others, of other sorts, to test it on.
 
 | kind        | to learn from                          | to be tested on                                         |
 |-------------|----------------------------------------|---------------------------------------------------------|
@@ -8,7 +8,8 @@
 | invalid     | photos, textures, shuffled images, and | the same sorts, made of other images with another seed  |
 |             | `foreign_objects` for every other image    |                                                         |
 
-What is reported of a guard is thus what it does about sorts of anomaly that it has not met, as far as they can be made.
+What is reported of a guard is thus its behaviour on sorts of anomaly that it was not fitted on, as far as they can be
+made.
 
 Only attacks that changed the image and the answer count: an image that was misclassified as it is, or that withstood,
 is as nominal as any other.
@@ -140,13 +141,13 @@ def invalid_images(nominal: ImageSet, *, seed: int) -> ImageSet:
 
 
 class _TooFew(Exception):
-    """A kind of anomaly of which hardly any image could be made."""
+    """Too few images of a kind of anomaly could be made."""
 
 
 def _fooled(
     attack: StressSet, nominal: ImageSet, train: ImageSet, classifier: Classifier, seed: int, progress: Progress | None
 ) -> ImageSet:
-    """The images that an attack has changed, and the classifier's mind with them."""
+    """The images that an attack has changed together with the prediction."""
     images = attack.make(nominal, train=train, classifier=classifier, seed=seed, progress=progress)
     fooled = images.columns["success"] & (images.columns["epsilon"] > 0)
     if fooled.sum() < FEWEST:

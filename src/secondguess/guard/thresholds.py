@@ -60,7 +60,7 @@ def smallest_sample(rate: float) -> int:
     (99, 19)
     """
     _check_rate(rate)
-    return max(1, math.ceil(1 / rate - 1 - 1e-9))  # 1 / .05 is a hair above 20 for some rates
+    return max(1, math.ceil(1 / rate - 1 - 1e-9))  # 1 / .05 is slightly above 20 for some rates
 
 
 def realised_rate(n: int, rate: float, level: float = 0.95) -> Interval:
@@ -68,7 +68,7 @@ def realised_rate(n: int, rate: float, level: float = 0.95) -> Interval:
 
     Args:
         n: calibration scores.
-        rate: that was asked for.
+        rate: the requested rate.
         level: the probability, over calibration sets, with which the rate lies in the interval.
 
     Returns:
@@ -84,11 +84,11 @@ def realised_rate(n: int, rate: float, level: float = 0.95) -> Interval:
 
 @dataclass(frozen=True)
 class Threshold:
-    """A limit above which a score is an alarm, with what stands behind it.
+    """A limit above which a score is an alarm, and how it was obtained.
 
     Attributes:
         value: an alarm is a score above it.
-        rate: the false-alarm rate that was asked for.
+        rate: the requested false-alarm rate.
         n: the number of calibration scores.
         realised: the rate that it will have, with its interval.
     """
@@ -114,7 +114,7 @@ class Threshold:
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """Nominal scores, sorted, by which others are judged.
+    """Sorted nominal scores, among which others are ranked.
 
     With `groups`, every class has calibration scores of its own, so that the promise holds within each class (Mondrian
     conformal prediction). A class is what the model predicts, since that is known at run time. Classes with fewer
@@ -124,8 +124,8 @@ class Calibration:
 
     Attributes:
         scores: (n,) sorted within each group.
-        groups: (n,) the group of each, ascending; all 0 where classes are not told apart.
-        known: the classes that are groups of their own, ascending; None where classes are not told apart.
+        groups: (n,) the group of each, ascending; all 0 where classes are not distinguished.
+        known: the classes that are groups of their own, ascending; None where classes are not distinguished.
     """
 
     scores: Floats
@@ -178,7 +178,7 @@ class Calibration:
         return p
 
     def threshold(self, rate: float, group: int = 0, *, level: float = 0.95) -> Threshold:
-        """The threshold of a false-alarm rate (of one group, where classes are told apart)."""
+        """The threshold of a false-alarm rate (of one group, where classes are distinguished)."""
         return Threshold.at(self.scores[self.groups == group], rate, level=level)
 
     def realised(self, rate: float, level: float = 0.95) -> Interval:
@@ -252,7 +252,7 @@ def _groups(classes: Ints, n: int, minimum: int) -> Ints:
 def _scores(values: ArrayLike) -> Floats:
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 1 or array.size == 0:
-        raise UserError(f"Scores of shape {array.shape} were given; give one number an image, and at least one.")
+        raise UserError(f"Scores of shape {array.shape} were given; give one number per image, and at least one.")
     if np.isnan(array).any():
         raise UserError(
             f"{int(np.isnan(array).sum())} of {array.size} scores are NaN; a score is a number or infinity."

@@ -1,4 +1,4 @@
-"""What a person can say about an image, what several persons say together, and which key says it.
+"""The answers of annotators about an image, their consensus, and the keys that give them.
 
 An answer is a tuple of classes: one; several where the image is ambiguous, each with the same share; none where it is
 invalid, that is, belongs to no class. Several answers about one image are averaged; where more than half of them call
@@ -25,7 +25,7 @@ LONGEST_NAME = 60
 
 
 def checked(classes: Sequence[int], num_classes: int) -> Answer:
-    """The answer with its classes in ascending order, or a sentence about what is wrong with it."""
+    """The answer with its classes in ascending order, a `UserError` if it is not valid."""
     if len(set(classes)) != len(classes) or any(not 0 <= one < num_classes for one in classes):
         raise UserError(f"The answer {list(classes)} is none: give different classes out of 0..{num_classes - 1}.")
     return tuple(sorted(classes))

@@ -11,11 +11,11 @@ from secondguess.metrics.discovery import discovery_ratio_interval
 
 __all__ = ["curve"]
 
-POINTS = 24  # at most so many, besides the latest
+POINTS = 24  # at most, besides the latest
 
 
 def curve(errors: NDArray[np.bool_], confidence: NDArray[np.float64]) -> dict[str, list[float]]:
-    """Errors found over errors that the confidences announce, after each of some numbers of labels.
+    """Errors found over errors that the confidences predict, after each of some numbers of labels.
 
     Args:
         errors: (t,) which labelled predictions are wrong, in the order of the labels.

@@ -65,7 +65,7 @@ class ErrorSearch(Result):
         self.close()
 
     def close(self) -> None:
-        """Let go of the folder, so that another process can go on."""
+        """Release the folder, so that another process can go on."""
         self._store.close()
 
     @property
@@ -75,7 +75,7 @@ class ErrorSearch(Result):
 
     @property
     def errors(self) -> list[Found]:
-        """The confirmed errors, latest first: image, what was said, what the model said, its confidence."""
+        """The confirmed errors, latest first: image, the annotator's answer, the model's, its confidence."""
         return self.session.errors()
 
     @property
@@ -85,17 +85,17 @@ class ErrorSearch(Result):
 
     @property
     def ratio(self) -> Interval | None:
-        """Errors found, divided by those that the confidences announce, with a 95 % interval; None without labels."""
+        """Errors found, divided by those that the confidences predict, with a 95 % interval; None without labels."""
         errors, confidence = self.session.outcomes()
         return discovery_ratio_interval(errors, 1 - confidence) if len(errors) else None
 
     @property
     def remarks(self) -> list[str]:
-        """What went wrong with images and their distances, one sentence each."""
+        """Problems with images and their distances, one sentence each."""
         return find.remarks(self.pool)
 
     def ask(self, n: int = 1) -> NDArray[np.int64]:
-        """The next images to look at, (n,) positions, or fewer when no more are left.
+        """The next images to label, (n,) positions, or fewer when no more are left.
 
         Those that were asked for before and have neither a label nor a skip come first.
         """
@@ -123,7 +123,7 @@ class ErrorSearch(Result):
             self.session.record(ANNOTATOR, row, None)
 
     def why(self, index: int) -> dict[str, float | str]:
-        """What speaks for asking about an image now: finite numbers and texts by name."""
+        """The reasons for asking about an image now: finite numbers and texts by name."""
         return self.session.search.why(index)
 
     def open(
@@ -144,7 +144,7 @@ class ErrorSearch(Result):
             browser: whether to open the page in the browser.
             annotator: the name that the page suggests.
             overlap: how many annotators each image goes to.
-            goal: end after so many labels; None for no end but the last image.
+            goal: end after this number of labels; None for no end but the last image.
             show_answer: whether the model's answer is shown before the annotator's.
             announce: called with the link once the page can be opened.
         """
@@ -193,7 +193,7 @@ class ErrorSearch(Result):
         }
 
     def save(self, folder: str | Path) -> Path:
-        """Write `errors.json` (all that was found) and `labels.csv` (one row an answer) into a folder."""
+        """Write `errors.json` (all that was found) and `labels.csv` (one row per answer) into a folder."""
         place = make_folder(folder)
         write_json(place / "errors.json", self.to_dict())
         write_bytes(place / "labels.csv", exported(self._store, "csv"))

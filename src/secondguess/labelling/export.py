@@ -1,4 +1,4 @@
-"""The labels as a file for other tools: one row an answer that stands, in CSV, Parquet or npz, all with one schema.
+"""The labels as a file for other tools: one row per valid answer, in CSV, Parquet or npz, all with one schema.
 
 Pixels are not copied: `index` and `id` say which image is meant.
 """
@@ -26,7 +26,7 @@ Columns = dict[str, NDArray[Any]]
 
 
 def table(store: Store) -> Columns:
-    """The answers that stand, in the order in which they were given.
+    """The valid answers, in the order in which they were given.
 
     Returns:
         Columns (m,): `index` and `id` of the image, `annotator`, `answer` in words, `label` (the class where there is

@@ -1,4 +1,4 @@
-"""`find_errors`: which images should somebody look at to find the mistakes that a model makes with confidence?"""
+"""`find_errors`: which images a person should inspect to find the confident mistakes of a model."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def find_errors(
         min_confidence: only predictions with a confidence above this may be asked about; 0 admits all.
         attack: how distances to another decision are measured, for searches that use them: `"hop_skip_jump"`,
             `"boundary"` or `"gradient"`; None measures none, which the adaptive search can do without.
-        budget: the most questions put to the model for each image; the attack's own number if left out.
+        budget: the largest number of queries to the model for each image; the attack's own number if left out.
         folder: where labels, scores and distances are kept; the same call goes on where it was. Without it they are
             kept in memory, and there is no page.
         seed: of everything random.

@@ -38,7 +38,7 @@ def serve_page(
     Args:
         session: which images are shown.
         store: of the session.
-        classifier: explains its answers, where that can be done.
+        classifier: explains its answers, where possible.
         annotator: the name that the page suggests.
         port: where to listen; 0 for the port of the last time, or any other.
         browser: whether to open the page.

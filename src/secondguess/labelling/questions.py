@@ -1,4 +1,4 @@
-"""What a labelling session says to those who label: the question, the answer beside the model's, how far it is."""
+"""What a labelling session tells annotators: the question, the comparison with the model's answer, the progress."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class Question:
 
     Attributes:
         image: its position in the set.
-        why: what speaks for asking about it, by name.
+        why: the reasons for asking about it, by name.
         look_alikes: positions of the images nearest to it, nearest first.
-        before: what the annotator had said before undoing it, in words, or None.
+        before: the annotator's answer before it was undone, in words, or None.
         prediction: the model's answer and its confidence, or None where that is hidden.
     """
 
@@ -57,10 +57,10 @@ class SessionProgress:
     """How far the session is.
 
     Attributes:
-        labelled: images with a label that stands.
+        labelled: images with a valid label.
         skipped: images that were skipped.
         mine: answers of the annotator who asks.
-        remaining: images that nobody has been asked about yet.
+        remaining: images that have not been shown to any annotator yet.
         pool: images that may be asked about in all.
         goal: how many labels are wanted, or None.
         errors: labelled images on which the model is wrong.

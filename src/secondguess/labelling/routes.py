@@ -1,6 +1,6 @@
 """The labelling page over HTTP: the page's files, images by their number, and the calls of its script.
 
-Nothing is looked up by a path: files are read once, images come out of the loaded set by position. Handlers are plain
+Nothing is found by a path: files are read once, images come out of the loaded set by position. Handlers are plain
 functions, which the server runs in threads; the session has its own lock.
 """
 
@@ -44,7 +44,7 @@ Explain = Callable[[int], dict[str, Any]]
 
 
 class Who(BaseModel):
-    """Who speaks."""
+    """The annotator of a request."""
 
     annotator: Annotator
 
@@ -56,7 +56,7 @@ class Undone(Who):
 
 
 class Passed(Undone):
-    """An image is passed on."""
+    """An image is skipped."""
 
     image: int
 

@@ -44,7 +44,7 @@ class LabellingSession:
         search: begun on its pool; it begins anew whenever an answer is undone.
         store: where events are kept; those already there are taken up.
         overlap: how many annotators each image goes to.
-        goal: end after so many labels; None for no end but the pool's.
+        goal: end after this number of labels; None for no end but the pool's.
         show_answer: whether the model's answer is shown before the annotator's.
     """
 
@@ -117,10 +117,10 @@ class LabellingSession:
             pass
 
     def record(self, annotator: str, image: int, classes: Answer | None) -> None:
-        """Take in what is known of an image, whether anybody was asked about it or not; it replaces an earlier answer.
+        """Take in what is known of an image, whether it was asked about or not; it replaces an earlier answer.
 
         Args:
-            annotator: who says so.
+            annotator: the source of the answer.
             image: position of the image.
             classes: as `answer` takes them, or None to skip the image.
         """
@@ -185,7 +185,7 @@ class LabellingSession:
             return [self._found(image) for image in images]
 
     def is_answered(self, image: int) -> bool:
-        """Whether anybody has answered this image, so that the model's answer need not be hidden any more."""
+        """Whether this image has an answer, so that the model's answer need not be hidden any more."""
         with self._lock:
             return any(answer is not None for answer in self._turns.get(image, {}).values())
 
@@ -206,7 +206,7 @@ class LabellingSession:
             yield event
 
     def _apply(self, event: Event) -> None:
-        """Follow an event, the search left aside."""
+        """Apply an event, except to the search."""
         image, who = event.image, event.annotator
         turns = self._turns.setdefault(image, {})
         mine, done = self._open.setdefault(who, []), self._done.setdefault(who, [])
@@ -270,7 +270,7 @@ class LabellingSession:
         if wanted > 0:
             asked = self.search.ask(wanted).tolist()
             images += [self._begin(annotator, image) for image in asked]
-            # Somebody may have left in the middle of an image: when there are no others, it goes to anybody.
+            # An annotator may have left in the middle of an image: when there are no others, it goes to any annotator.
             while len(asked) < wanted and (image := self._unfinished(annotator, None)) is not None:
                 asked.append(self._begin(annotator, image))
                 images.append(image)
@@ -316,7 +316,7 @@ class LabellingSession:
         return Comparison(image, said, model, float(pool.confidence[image]), predicted not in answer)
 
     def _found(self, image: int) -> Found:
-        """An error and what the people who looked at it said, each answer once."""
+        """An error and the answers of its annotators, each once."""
         answers = {who: answer for who, answer in self._turns[image].items() if answer is not None}
         verdict = self._verdict(image, ())
         said = "; ".join(dict.fromkeys(spoken(answer, self.class_names) for answer in answers.values()))

@@ -1,12 +1,12 @@
-"""What people said, kept so that nothing is ever lost: one SQLite file, one row an event.
+"""Durable storage of the answers of annotators: one SQLite file, one row per event.
 
 Rows are only ever added. An answer is on disk before `append` returns, a killed process leaves a file that opens as if
 it had been closed (see `secondguess.database`), and the state of a session is what its events say, read from the first
 to the last. An event may carry the key of the request that caused it: the same key twice is one event, so a
-browser that does not know whether it was heard can say it again.
+browser that does not know whether a request arrived can send it again.
 
 One process at a time may write to a folder. The lock is an open transaction on a second, empty SQLite file, which the
-operating system lets go of when the process ends, however it ends; readers need no lock.
+operating system releases when the process ends, however it ends; readers need no lock.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Event:
     Attributes:
         kind: an image was asked about, answered, skipped, or its answer or skip was undone.
         image: position of the image in its set.
-        annotator: whose doing it is.
+        annotator: who caused it.
         classes: of an answer: one class, several where the image is ambiguous, none where it is invalid.
         time: UTC, ISO 8601; set by the store.
         key: identifies the request, or None.
@@ -74,7 +74,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Seen:
-    """What is to be remembered of an image: its id, the model's answer and the confidence of that."""
+    """What is stored of an image: its id, the model's answer and the confidence of that."""
 
     id: str
     predicted: int
@@ -86,7 +86,7 @@ class Store:
 
     Args:
         folder: where `labels.sqlite` lies or will lie; None keeps events in memory only.
-        read_only: look at what is there, even while another process labels; nothing can be added.
+        read_only: read what exists, even while another process labels; nothing can be added.
     """
 
     def __init__(self, folder: Path | None, *, read_only: bool = False) -> None:
@@ -105,7 +105,7 @@ class Store:
             raise
 
     def close(self) -> None:
-        """Fold the log into the file and let go of the folder."""
+        """Merge the log into the file and release the folder."""
         self._base.close()
         self._release()
 
@@ -130,7 +130,7 @@ class Store:
                 )
 
     def begin(self, settings: Mapping[str, Any]) -> None:
-        """Remember what the session is about, or make sure that it still is."""
+        """Store what the session is about, or check that it is the same."""
         self.agree(settings)
         if not self.settings:
             rows = [(key, json.dumps(value)) for key, value in settings.items()]
@@ -142,7 +142,7 @@ class Store:
 
         Args:
             event: its time and number are set here.
-            seen: what to remember of the image, the first time that it is asked about.
+            seen: what to store of the image, the first time that it is asked about.
 
         Returns:
             The event as stored. Where the key is known already, the old event: nothing is added.
@@ -179,7 +179,7 @@ class Store:
         return self._events()
 
     def seen(self) -> dict[int, Seen]:
-        """What is remembered of every image that was asked about."""
+        """What is stored of every image that was asked about."""
         rows = self._base.rows("SELECT image, id, predicted, confidence FROM images ORDER BY image")
         return {image: Seen(name, predicted, confidence) for image, name, predicted, confidence in rows}
 

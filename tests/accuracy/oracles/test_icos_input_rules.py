@@ -270,10 +270,10 @@ def test_rules_made_in_python_are_checked_too() -> None:
 
 def test_images_without_the_column_or_ids_are_refused(evidence: Make) -> None:
     with pytest.raises(
-        UserError, match=r"look at the column 'camera', which the set 'images' does not have .its columns: n"
+        UserError, match=r"use the column 'camera', which the set 'images' does not have .its columns: n"
     ):
         InputRules([Partition("p", [0], column="camera")]).violated(evidence([0]))
-    with pytest.raises(UserError, match="look at the ids of the images"):
+    with pytest.raises(UserError, match="use the ids of the images"):
         InputRules([Partition("p", [0], ids=["*"])]).violated(evidence([0]))
 
 

@@ -1,4 +1,4 @@
-"""Oracles: which predictions are wrong, judged without their labels, and which rule says so."""
+"""Oracles: which predictions are wrong, judged without their labels, and by which rule."""
 
 from secondguess.accuracy.oracles.arrays import OracleResult, judge_arrays
 from secondguess.accuracy.oracles.base import Oracle, Verdicts

@@ -29,7 +29,7 @@ RIGHT, WRONG, UNDECIDED = 0, 1, -1
 
 @dataclass(frozen=True, eq=False)
 class Verdicts:
-    """What an oracle says about n predictions.
+    """The verdicts of an oracle on n predictions.
 
     Attributes:
         wrong: int8 (n,): 1 = judged wrong, 0 = judged right, -1 = no decision.
@@ -122,7 +122,7 @@ class Oracle(Observer):
 
     @final
     def judge(self, operation: Observation) -> Verdicts:
-        """Judge n predictions; labels that happen to be known are not looked at."""
+        """Judge n predictions; labels that happen to be known are ignored."""
         self._ready(operation)
         verdicts = self._judge(operation)
         for part in (verdicts.wrong, verdicts.reasons, verdicts.advice):
@@ -195,5 +195,5 @@ def _made_again(card: Mapping[str, Any]) -> Oracle:
     return make(card["name"], **card["params"])
 
 
-# What an oracle has learnt is not part of it: whoever has an oracle as a parameter saves that as its own state.
+# What an oracle has learnt is not part of it: a learner with an oracle as a parameter saves that as its own state.
 ORACLE = Writable(Oracle, lambda oracle: {"name": oracle.name, "params": oracle.params()}, _made_again)

@@ -1,4 +1,4 @@
-"""A test kit for anybody's oracle: the contract of `Oracle`, checked on synthetic observations.
+"""A test kit for oracles: the contract of `Oracle`, checked on synthetic observations.
 
     from secondguess.accuracy.oracles import check_oracle
     check_oracle(MyOracle())             # raises AssertionError with the reason, or returns the checks that passed
@@ -111,7 +111,7 @@ class _Kit(Kit[Oracle]):
 
 
 def check_verdicts(kit: _Kit) -> None:
-    """Verdicts have the right types; whatever is judged wrong has a reason."""
+    """Verdicts have the right types; every prediction judged wrong has a reason."""
     found, n = kit.verdicts, len(kit.operation)
     types = (found.wrong.dtype.name, found.advice.dtype.name)
     require(types == ("int8", "int64"), f"verdicts are {types}, not int8 and int64: use Verdicts.make")

@@ -1,9 +1,9 @@
-"""The cross-referencing oracle: what most of several models say is taken for the truth.
+"""The cross-referencing oracle: the majority of several models is taken for the truth.
 
 The classifier under test and its referees vote; the class with most votes wins if it has at least two of them and no
 other class has as many. A prediction that differs from it is judged wrong, with the winner as advice. Without a winner
-there is no decision: those predictions are counted apart (`Verdicts.undecided`), and whoever turns verdicts into an
-accuracy says what becomes of them (`Verdicts.share_passed`).
+there is no decision: those predictions are counted apart (`Verdicts.undecided`), and code that turns verdicts into an
+accuracy decides how to count them (`Verdicts.share_passed`).
 
 Source: Srisakaokul et al., "Multiple-implementation testing of supervised learning software", 2018, in the form with
 three networks that Guerriero et al. (2023) compare ICOS with, generalised to any number of them.
@@ -57,7 +57,7 @@ class CrossReference(Oracle):
         if isinstance(self.referees, str) or len(self.referees) < 2:
             raise UserError(
                 "Cross-referencing needs two or more referees beside the classifier: with a single one, "
-                "a disagreement does not tell who is wrong."
+                "a disagreement does not show which is wrong."
             )
         own = operation.predictions
         ballots = np.stack([own, *(_predicted(referee, operation) for referee in self.referees)], axis=1)
@@ -80,8 +80,8 @@ def _predicted(referee: Classifier | str, operation: Observation) -> NDArray[np.
         probabilities = referee.predict(operation.require_images("A referee"))
         if probabilities.shape[1] != len(names):
             raise UserError(
-                f"The referee {referee.name} knows {probabilities.shape[1]} classes, but the classifier under test "
-                f"{len(names)}; all must know the same."
+                f"The referee {referee.name} has {probabilities.shape[1]} classes, but the classifier under test "
+                f"{len(names)}; all must have the same."
             )
         return np.asarray(probabilities.argmax(axis=1), dtype=np.int64)
     if referee not in columns:

@@ -1,4 +1,4 @@
-"""Oracles by name: ours by decorator, anybody else's by an entry point in the group `secondguess.oracles`."""
+"""Oracles by name: built-in ones by decorator, others by an entry point in the group `secondguess.oracles`."""
 
 from __future__ import annotations
 

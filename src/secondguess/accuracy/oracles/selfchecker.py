@@ -1,4 +1,4 @@
-"""SelfChecker: do the layers inside agree with what comes out?
+"""SelfChecker: whether the inner layers agree with the output.
 
 For each layer and each class k, the activations of the training images of class k have a kernel density (Gaussian, full
 covariance, Scott's bandwidth). The class a layer infers for an image is that of the largest density. For images that
@@ -19,7 +19,7 @@ variance, as noise on the training traces. A layer with more neurons than half t
 projected onto as many principal components, for a covariance to exist. Beyond `EXHAUSTIVE` layers subsets are searched
 with a beam. Where a class has no failure in the validation set, all its layers are used. `boost=True` withdraws an
 alarm whose advice is the prediction itself; the published evaluation does so only if the label says that this is right,
-which nobody can deploy. Its second set of advice, for images without an alarm, is left out.
+which is impossible in operation. Its second set of advice, for images without an alarm, is left out.
 """
 
 from __future__ import annotations
@@ -232,16 +232,16 @@ class SelfChecker(Oracle):
             label = seen.predictions[row]
             used = np.flatnonzero(self.alarm_layers_[label])
             others = [layer for layer in used if votes[row, layer] != label]
-            told = ", ".join(
+            votes_text = ", ".join(
                 f"{names[layer]} infers {classes[votes[row, layer]] if votes[row, layer] >= 0 else 'nothing'}"
                 for layer in others
             )
-            reasons[row] = f"{len(others)} of {len(used)} layers disagree with {classes[label]}: {told}"
+            reasons[row] = f"{len(others)} of {len(used)} layers disagree with {classes[label]}: {votes_text}"
         return reasons
 
 
 def subsets(layers: int) -> Bools:
-    """All non-empty subsets of so many layers, (2^L - 1, L), by size, then lexicographically by their members."""
+    """All non-empty subsets of the layers, (2^L - 1, L), by size, then lexicographically by their members."""
     numbers = np.arange(1, 1 << layers)
     masks = (numbers[:, None] >> np.arange(layers)[::-1]) & 1 == 1
     return np.asarray(masks[np.lexsort((-numbers, masks.sum(axis=1)))])
@@ -298,7 +298,7 @@ def _best_advice_layers(votes: Ints, target: int, classes: int) -> tuple[Bools, 
 
 
 def _runs(layers: int) -> Bools:
-    """Runs of consecutive layers, by length: what is looked at where all subsets would be too many."""
+    """Runs of consecutive layers, by length: the candidates where all subsets would be too many."""
     starts, stops = np.triu_indices(layers)
     places = np.arange(layers)
     masks = (places >= starts[:, None]) & (places <= stops[:, None])

@@ -1,6 +1,6 @@
 """Reading rule files: TOML or JSON to plain tables, and the line on which each part of them stands.
 
-Neither standard parser tells lines, so they are looked up in the text when there is something to complain about. The
+Neither standard parser reports lines, so they are searched for in the text when there is an error to report. The
 text is known to be well formed by then, which keeps the search simple.
 """
 

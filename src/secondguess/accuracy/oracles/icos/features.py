@@ -1,9 +1,10 @@
-"""What the rules on training data talk about: pixels, cells of pixels, or the activations of a layer.
+"""The features of the rules on training data: pixels, cells of pixels, or the activations of a layer.
 
-The paper takes every pixel of every colour plane. On 28 x 28 grey levels that gives rules a person can look at; a photo
-has too many pixels for a tree to be grown in reasonable time, and a rule about one of 150,000 of them means nothing. So
-by default images of more than 1,024 numbers are reduced to means over square cells, the smallest that keep within that.
-A `Trace` takes a layer of the classifier instead: better rules on photos, which can be printed but not drawn.
+The paper takes every pixel of every colour plane. On 28 x 28 grey levels that gives rules that a person can inspect; a
+photo has too many pixels for a tree to be grown in reasonable time, and a rule about one of 150,000 of them means
+nothing. So by default images of more than 1,024 numbers are reduced to means over square cells, the smallest that keep
+within that. A `Trace` takes a layer of the classifier instead: better rules on photos, which can be printed but not
+drawn.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def cell_means(images: NDArray[np.float32], cell: int) -> NDArray[np.float32]:
 
 
 def feature_matrix(seen: Observation, features: Features) -> NDArray[np.float32]:
-    """What the rules look at, (n, d) float32."""
+    """The features that the rules use, (n, d) float32."""
     if isinstance(features, Trace):
         return np.asarray(seen.trace(features), dtype=np.float32)
     images = seen.require_images("A feature of pixels")

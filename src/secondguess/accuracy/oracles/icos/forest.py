@@ -3,8 +3,8 @@
 The forest is grown on the probability vectors (n, K) of the validation images, to tell wrong predictions from right
 ones; each of its trees has one vote, and a prediction is judged wrong if more than half of them say so.
 
-Source: Guerriero et al. 2023, with KNIME's random forest of 100 trees. As there, nothing is done about failures being
-rare, unless `balanced` asks for it. Unlike there, splits are chosen by information gain rather than by gain ratio,
+Source: Guerriero et al. 2023, with KNIME's random forest of 100 trees. As there, nothing corrects for failures being
+    rare, unless with `balanced`. Unlike there, splits are chosen by information gain rather than by gain ratio,
 which scikit-learn does not have.
 """
 
@@ -29,7 +29,7 @@ def grow_forest(
     balanced: bool = False,
     seed: int = 0,
 ) -> Tree:
-    """Learn to tell wrong predictions by their probabilities.
+    """Learn to recognise wrong predictions by their probabilities.
 
     Args:
         probabilities: (n, K) of the validation images.

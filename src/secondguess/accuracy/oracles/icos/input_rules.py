@@ -1,4 +1,4 @@
-"""Input-data invariants: which labels can occur where, from what somebody knows about the domain.
+"""Input-data invariants: which labels can occur where, from knowledge of the domain.
 
 The images in operation fall into partitions: by a metadata column (which camera took it), by their ids (in which folder
 it arrived), or by a function of the image itself. In each, some labels can occur and no others: a prediction outside
@@ -7,7 +7,7 @@ them is wrong for certain, as long as the partition is right. An image in no par
 The same rules as a file, TOML or JSON, and in Python:
 
     classes = ["bus", "car", "ship"]       # optional: the names of all classes, or how many there are
-    column = "camera"                      # optional: for the partitions that do not say it themselves
+    column = "camera"                      # optional: for the partitions that do not name one
 
     [[partition]]                          rules = InputRules([
     name = "road"                              Partition("road", ["bus", "car"], values=["north", "south"],
@@ -65,7 +65,7 @@ class InputRules:
     """Partitions of the input, with the labels that can occur in each.
 
     Attributes:
-        partitions: in the order in which they are looked at.
+        partitions: in the order in which they are checked.
         class_names: the names of all classes, against which the labels are checked; () if not known yet.
     """
 
@@ -143,13 +143,13 @@ class InputRules:
         return np.where(broken.any(axis=1), broken.argmax(axis=1), -1).astype(np.int64)
 
     def coverage(self, images: ImageSet) -> float:
-        """The share of images that are in a partition: about the others the rules have no opinion."""
+        """The share of images that are in a partition: the rules do not apply to the others."""
         return float(self.members(images).any(axis=1).mean())
 
     def simulate(self, images: ImageSet) -> ImageSet:
         """The images with the partitions' column filled in from their true labels, for studies.
 
-        In operation the column must come from elsewhere: whoever knows the label needs no oracle.
+        In operation the column must come from elsewhere: where the label is known, no oracle is needed.
         """
         columns = {partition.column for partition in self.partitions}
         column = next(iter(columns))
@@ -187,12 +187,12 @@ def _sentence(problem: str) -> str:
 
 
 def _looked_up(partition: Partition, images: ImageSet) -> NDArray[np.str_]:
-    """What decides over membership, one text an image."""
+    """The values that decide membership, one text per image."""
     if partition.column is not None:
         if partition.column not in images.columns:
             known = ", ".join(images.columns) or "none"
             raise UserError(
-                f"The rules look at the column {partition.column!r}, which the set {images.name!r} does not have "
+                f"The rules use the column {partition.column!r}, which the set {images.name!r} does not have "
                 f"(its columns: {known})."
             )
         return np.asarray(images.columns[partition.column]).astype(str)
@@ -203,7 +203,7 @@ def _looked_up(partition: Partition, images: ImageSet) -> NDArray[np.str_]:
             raise UserError(f"{partition.source} gave {len(values)} values for {len(images)} images; one each is due.")
         return values.astype(str)
     if images.ids is None:
-        raise UserError(f"The rules look at the ids of the images, but the set {images.name!r} has none.")
+        raise UserError(f"The rules use the ids of the images, but the set {images.name!r} has none.")
     return np.array(images.ids)
 
 

@@ -1,11 +1,11 @@
-"""ICOS, the image classification oracle surrogate: three kinds of likely invariants, looked at in order.
+"""ICOS, the image classification oracle surrogate: three kinds of likely invariants, checked in order.
 
     input data      which labels can occur where             (`input_rules.py`; only if rules are given)
-    training data   what images of a class look like         (`pixel_rules.py`)
+    training data   properties of the images of a class         (`pixel_rules.py`)
     algorithm       which probabilities go with failures     (`forest.py`)
 
 A prediction is judged wrong if it violates any of them; the first that it violates is named in the verdict. Everything
-else passes, including what no rule has an opinion about.
+else passes, including predictions to which no rule applies.
 
 Source: Guerriero, Lyu, Pietrantuono and Russo, "Assessing operational accuracy of CNN-based image classifiers using an
 oracle surrogate", 2023. The modules say where they depart from it.
@@ -38,7 +38,7 @@ MAJORITY = 0.5
 
 @dataclass(frozen=True)
 class Contribution:
-    """What one kind of invariant has to do with the verdicts.
+    """The contribution of one kind of invariant to the verdicts.
 
     Attributes:
         kind: "input data", "training data" or "algorithm".
@@ -83,7 +83,7 @@ class Icos(Oracle):
         confidence: C, the least confidence of a pixel rule.
         support: S, which the support of a pixel rule must exceed, or "auto": chosen on the validation images.
         min_records: the fewest training images on either side of a split.
-        features: what the pixel rules look at: "auto", the side of square cells in pixels, or a `Trace`.
+        features: what the pixel rules use: "auto", the side of square cells in pixels, or a `Trace`.
         trees: in the forest.
         balanced: whether the forest gives failures and successes the same weight.
         seed: of the tree and the forest.
@@ -117,7 +117,7 @@ class Icos(Oracle):
 
     @property
     def needs(self) -> Needs:
-        """Probabilities, and the layer that the rules look at if there is one."""
+        """Probabilities, and the layer that the rules use if there is one."""
         return Needs(traces=frozenset({self.features})) if isinstance(self.features, Trace) else Needs()
 
     def _fit(self, training: Observation, validation: Observation) -> None:
@@ -151,7 +151,7 @@ class Icos(Oracle):
         reasons = np.full(len(operation), "", dtype=object)
         advice = np.full(len(operation), -1, dtype=np.int64)
         for tell, mask in reversed(
-            list(zip((self._tell_input, self._tell_training, self._tell_algorithm), masks, strict=True))
+            list(zip((self._input_reasons, self._training_reasons, self._algorithm_reasons), masks, strict=True))
         ):
             rows = np.flatnonzero(mask)
             reasons[rows], advice[rows] = tell(operation, found, rows)
@@ -163,7 +163,7 @@ class Icos(Oracle):
         return self._violations(operation)
 
     def contributions(self, operation: Observation) -> list[Contribution]:
-        """What each kind of invariant contributes to the verdicts, in the order in which they are looked at."""
+        """What each kind of invariant contributes to the verdicts, in the order in which they are checked."""
         known = operation.labels is not None and bool((operation.labels >= 0).all())
         before = np.zeros(len(operation), dtype=bool)
         found: list[Contribution] = []
@@ -182,7 +182,7 @@ class Icos(Oracle):
         return PixelRules(self.tree_, self.confidence, self.support_)
 
     def describe(self, number: int | None = None) -> str:
-        """A pixel rule in words, or all of them, one a line."""
+        """A pixel rule in words, or all of them, one per line."""
         rules = self.pixel_rules
         if number is not None:
             return self._text(rules[number])
@@ -215,7 +215,7 @@ class Icos(Oracle):
             votes(self.forest_, operation.probabilities),
         )
 
-    def _tell_input(self, operation: Observation, found: Violations, rows: NDArray[np.int64]) -> tuple[Any, Any]:
+    def _input_reasons(self, operation: Observation, found: Violations, rows: NDArray[np.int64]) -> tuple[Any, Any]:
         """Why predictions violate input rules, and the likeliest class that their partition allows."""
         if self.rules is None or len(rows) == 0:
             return [], []
@@ -229,14 +229,14 @@ class Icos(Oracle):
         broken = zip(operation.predictions[rows], found.partition[rows], strict=True)
         return [f"input data: {names[predicted]!r} {places[where]}" for predicted, where in broken], advice
 
-    def _tell_training(self, operation: Observation, found: Violations, rows: NDArray[np.int64]) -> tuple[Any, Any]:
+    def _training_reasons(self, operation: Observation, found: Violations, rows: NDArray[np.int64]) -> tuple[Any, Any]:
         """Why predictions violate pixel rules, and the class that the rule says."""
         fired, rules = found.rule[rows], self.pixel_rules
         texts = {number: f"training data: rule {number}: {self._text(rules[number])}" for number in np.unique(fired)}
         return [texts[number] for number in fired], rules.labels[fired]
 
-    def _tell_algorithm(self, operation: Observation, found: Violations, rows: NDArray[np.int64]) -> tuple[Any, Any]:
-        """Why the forest distrusts predictions; it has no other class to offer."""
+    def _algorithm_reasons(self, operation: Observation, found: Violations, rows: NDArray[np.int64]) -> tuple[Any, Any]:
+        """Why the forest judges predictions wrong; it gives no advice."""
         trees = len(self.forest_["root"])
         counts = np.rint(found.votes[rows] * trees).astype(int)
         reasons = [f"algorithm: {count} of {trees} trees take these probabilities for a failure's" for count in counts]

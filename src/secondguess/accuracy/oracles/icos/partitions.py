@@ -1,6 +1,6 @@
 """A partition of the input, and what can be wrong with a list of them.
 
-Problems are told with the place in a rule file where they stand, so that whoever reads one can name the line.
+Problems are reported with their place in the rule file, so that the code that reads one can name the line.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Partition:
 
     @property
     def source(self) -> str:
-        """Where it is looked up, in words."""
+        """The column, function or ids that it is based on, in words."""
         if self.column is not None:
             return f"the column {self.column!r}"
         if self.function is not None:
@@ -91,7 +91,7 @@ def class_number(label: Label, class_names: Sequence[str]) -> int | None:
 
 
 def read_partition(table: Mapping[str, Any], defaults: Mapping[str, Any]) -> Partition:
-    """A partition from its table in a file; `defaults` say where to look it up if it does not do so itself."""
+    """A partition from its table in a file; `defaults` give the column or function if it has none itself."""
     own = {key: table[key] for key in KEYS if key in table}
     if not {"column", "function", "ids"} & own.keys():
         own |= {key: defaults[key] for key in ("column", "function") if key in defaults}

@@ -1,4 +1,4 @@
-"""Training-data invariants: what images of a class look like, as rules read off a decision tree.
+"""Training-data invariants: properties of the images of a class, as the rules of a decision tree.
 
 One tree is grown from pixels to the true labels of the training images (Gini, no pruning). Each leaf is a rule: if
 these pixels are dark and those are bright, the class is this. Its support is the number of training images in the leaf,
@@ -12,8 +12,8 @@ disjoint, so no image matches two rules, and an image whose leaf was not kept is
 Source: Guerriero et al. 2023, with KNIME's decision tree. As there, a node with fewer than 10 images is not split, a
 split leaves 5 or more on each side, and a threshold is the largest value on its lower side. Unlike there, ties between
 equally good splits are broken at random (by the seed) instead of in favour of the last pixel: scikit-learn cannot do
-otherwise. The paper picks S so that half of the *operational* images match a kept rule; here validation images stand
-in, so that verdicts do not depend on what else arrives in operation.
+otherwise. The paper picks S so that half of the *operational* images match a kept rule; here validation images are used
+instead, so that verdicts do not depend on what else arrives in operation.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def grow(
 
 @dataclass(frozen=True, eq=False)
 class PixelRules:
-    """The rules of a tree that are sure enough and rest on enough images, surest first.
+    """The rules of a tree with enough confidence and support, most confident first.
 
     Attributes:
         tree: what `grow` returned.
