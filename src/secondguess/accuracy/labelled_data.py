@@ -1,6 +1,6 @@
 """The labelled images that estimators learn from, brought into the form in which they learn.
 
-Rules about what images of a class look like are learnt from training images, everything else from validation images,
+Rules about the images of a class are learnt from training images, everything else from validation images,
 which the model must not have been trained on. Where there are none, a part of the training images is held out.
 """
 
@@ -56,7 +56,7 @@ class LabelledData:
         elif validation.content_fingerprint == training.content_fingerprint:
             raise UserError(
                 f"The training images {training.name} and the validation images {validation.name} are the same images; "
-                "a model that has seen the validation images looks better than it is."
+                "a model that was trained on the validation images seems better than it is."
             )
         if len(validation) < FEWEST:
             raise UserError(f"There are {len(validation)} labelled validation images; at least {FEWEST} are needed.")

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["foreign_objects"]
 
 Floats = NDArray[np.float32]
-LOOKED_AT = 200  # nominal images, for the background
+SAMPLED = 200  # nominal images, for the background
 
 
 def foreign_objects(nominal: ImageSet, *, seed: int) -> ImageSet:
@@ -40,7 +40,7 @@ def foreign_objects(nominal: ImageSet, *, seed: int) -> ImageSet:
     from secondguess.images import ImageSet
 
     photos = Invalid("photos").make(nominal, seed=seed).images
-    background = _background(nominal.head(LOOKED_AT, seed=seed).materialise())
+    background = _background(nominal.head(SAMPLED, seed=seed).materialise())
 
     def make(positions: NDArray[np.int64]) -> Floats:
         fillings = photos[positions % len(photos)]

@@ -3,7 +3,7 @@
 An image without an alarm is `nominal`. For one with an alarm the panel gives the probability of each kind of anomaly.
 The likeliest kind is the verdict if it is at least as probable as `min_probability`; otherwise the two likeliest are.
 Probabilities come from a small network whose temperature is fitted on stress images it did not learn from, and they are
-those of a world in which all kinds of anomaly are equally frequent: nobody knows how often each will come.
+computed as if all kinds of anomaly were equally frequent, since their true frequencies are unknown.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def as_batch(
         who: takes images of this shape, in the words of an error.
     """
     if type(images) is np.ndarray and images.dtype == np.float32 and images.shape[1:] == shape:
-        return _checked(images)  # nothing to convert: a guard is asked like this thousands of times a second
+        return _checked(images)  # nothing to convert: the fast path of a guard
     source = as_source(images, shape, resize, who=who)
     return source[0 : len(source)]
 

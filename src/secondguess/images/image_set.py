@@ -97,7 +97,7 @@ class ImageSet:
             class_names: the K names; "0".."K-1" (or the strings in `labels`) when not given.
             soft_labels: probabilities (n, K); without `labels`, the likeliest class becomes the label.
             name: what to call the set.
-            layout: where the channels of a 4-dimensional array are; "auto" looks for an axis of size 1 or 3.
+            layout: where the channels of a 4-dimensional array are; "auto" finds an axis of size 1 or 3.
             is_ambiguous: booleans (n,).
             ids: one string per image.
             columns: further arrays (n,) by name.

@@ -38,7 +38,7 @@ PICTURES = 8  # in a notebook
 
 
 class ErrorSearch(Result):
-    """A search for errors under way: ask, look, tell, and read what has been found. Made by `find_errors`.
+    """A search for errors under way: ask, tell, and read what has been found. Made by `find_errors`.
 
     Args:
         classifier: the model in question.

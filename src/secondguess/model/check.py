@@ -77,7 +77,7 @@ class ModelCheck(Result):
         lines += [f"  {MARKS[one.severity]:<8}  {one.text}" for one in self.findings]
         if len(lines) > LINES:
             lines = [*lines[: LINES - 1], f"  and {len(lines) - LINES + 1} more findings"]
-        return "\n".join(lines if self.findings else [*lines, "  Nothing looks wrong."])
+        return "\n".join(lines if self.findings else [*lines, "  Nothing seems wrong."])
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, in values that JSON can hold."""

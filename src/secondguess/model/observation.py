@@ -44,7 +44,7 @@ class Observation:
         predictions: (n,) predicted classes, where probabilities and logits were not recorded.
         columns: further arrays (n,) by name, such as what other models predict; those of the image set where there is
             one.
-        checked: whether the probabilities are known to be such, and need not be looked at.
+        checked: whether the probabilities are known to be valid and need not be checked.
 
     Attributes:
         logits: (n, K), or None.

@@ -3,7 +3,7 @@
     from secondguess.stress import check_stress_set
     check_stress_set(MyStressSet())      # raises AssertionError with the reason, or returns the checks that passed
 
-The kit needs no data: it makes coloured images of three classes. Attacks get a classifier that looks at the mean grey
+The kit needs no data: it makes coloured images of three classes. Attacks get a classifier that uses the mean grey
 level.
 """
 

@@ -1,4 +1,4 @@
-"""Images to look at: confident mistakes first, then the nominal images that supervisors find most suspicious."""
+"""Images to inspect: confident mistakes first, then the nominal images that supervisors find most suspicious."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CONFIDENT = 0.95
 
 @register
 class Gallery(Section):
-    """Images to look at: confident mistakes first, then the nominal images that supervisors find most suspicious."""
+    """Images to inspect: confident mistakes first, then the nominal images that supervisors find most suspicious."""
 
     name = "gallery"
     title = "Look at these"

@@ -1,4 +1,4 @@
-"""How accurate does the model look without labels? Estimates against the truth, and what the rules of ICOS add.
+"""Label-free estimates of the accuracy against the truth, and what the rules of ICOS add.
 
 In operation the labels are unknown. Here they are known, so the estimators can be tested: half of the labelled test
 images is their validation set, and they judge the other half and every stress set that has labels without seeing these.
@@ -38,7 +38,7 @@ SHOWN, SIMILAR = 6, 4
 
 @register
 class LabelFree(Section):
-    """How accurate does the model look without labels? Estimates against the truth, and what the rules of ICOS add."""
+    """Label-free estimates of the accuracy against the truth, and what the rules of ICOS add."""
 
     name = "label_free"
     title = "Accuracy without labels"
@@ -86,8 +86,7 @@ class LabelFree(Section):
 def _training(context: Context) -> Observation:
     if context.train is None or not context.train.is_labelled:
         raise NotApplicable(
-            "Rules about what images of a class look like are learnt from labelled training images; "
-            "give them with train."
+            "Rules about the images of a class are learnt from labelled training images; give them with train."
         )
     images = context.train.take(context.train.labels >= 0).head(MOST_TRAINING, seed=context.seed)
     return context.observe(images, "training images", Needs())

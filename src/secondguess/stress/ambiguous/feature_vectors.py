@@ -87,7 +87,7 @@ def train_extractor(
     Args:
         train: labelled images of at least two classes.
         leave_out: classes that it must not learn. The last layer of a classifier keeps its own classes apart, and an
-            image between two of them is far from all real ones there, however real it looks. To judge how real
+            image between two of them is far from all real ones there, however realistic it is. To judge how real
             ambiguous images are, leave out the classes they lie between, if at least two others remain.
         epochs: passes over them.
         seed: of initialisation and shuffling.
