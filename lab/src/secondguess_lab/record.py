@@ -1,4 +1,4 @@
-"""What every record says of itself: how it was made, of which code, on which machine, with which settings."""
+"""The provenance of a record: how it was made, with which code, on which machine, with which settings."""
 
 from __future__ import annotations
 

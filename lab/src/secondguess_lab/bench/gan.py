@@ -90,9 +90,9 @@ def lines(result: dict[str, Any]) -> Iterator[str]:
     about = f"{result['members']} members, {result['filters']} filters, batch {result['batch_size']}"
     yield f"{about}, {result['device']}"
     for row in result["stages"]:
-        yield f"  {row['work']:<32} {1e3 * row['seconds']:8.2f} ms an iteration   {row['ratio']:5.2f} x stage 1"
+        yield f"  {row['work']:<32} {1e3 * row['seconds']:8.2f} ms per iteration  {row['ratio']:5.2f} x stage 1"
     for row in result["estimator"]:
-        yield f"  {row['work']:<32} {1e3 * row['fleet']:8.2f} ms a step        {row['speed_up']:5.1f} x the loop"
+        yield f"  {row['work']:<32} {1e3 * row['fleet']:8.2f} ms per step       {row['speed_up']:5.1f} x the loop"
 
 
 def _iteration_seconds(architecture: Any, recipe: Any, ambiguity: Any, iterations: int, device: Any) -> float:

@@ -2,8 +2,8 @@
 
 The guard is the softmax and MDSA over the last layer but one, on digits of 28 x 28. Overhead: `guard.judge` against the
 forward pass of the same torch module, in turns, for images that come alone and in batches; and the same for the guard
-that was exported together with its model and runs in ONNX Runtime, where that is installed: what changes for somebody
-who replaces the torch module by it. Service: the command `secondguess guard serve` in a process of its own, called by a
+that was exported together with its model and runs in ONNX Runtime, where that is installed: the difference for users
+who replace the torch module by it. Service: the command `secondguess guard serve` in a process of its own, called by a
 third one at a steady rate.
 """
 
@@ -38,8 +38,8 @@ Judge = Callable[[Images], Any]
 
 ARCHITECTURE, DATA = "simple_cnn", "mnist5k"
 SUPERVISORS = ("max_softmax", "mdsa")
-OVERHEADS = {1: 0.20, 256: 0.15}  # by batch size: what is aimed at
-LATENCY = 100.0  # milliseconds, the 99th percentile that is aimed at
+OVERHEADS = {1: 0.20, 256: 0.15}  # targets by batch size
+LATENCY = 100.0  # milliseconds, the target of the 99th percentile
 SERVE = (sys.executable, "-m", "secondguess", "guard", "serve")
 EPOCHS, STRESSED, SENT = 2, 300, 256
 
@@ -55,7 +55,7 @@ def run(
     """Measure both.
 
     Args:
-        requests: a second.
+        requests: per second.
         seconds: of calling.
         repeats: of each timing; the median of the ratios counts.
         service: whether to start the service at all.
@@ -207,7 +207,7 @@ def _service(folder: Path, requests: float, seconds: float, progress: Progress) 
         str(token),
         "--json",
     ]
-    environment = {"OMP_NUM_THREADS": "1", **os.environ}  # batches are small: a second thread would only be waited for
+    environment = {"OMP_NUM_THREADS": "1", **os.environ}  # batches are small: a second thread would only add waiting
     server = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         address = _address(server)

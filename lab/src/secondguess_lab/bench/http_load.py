@@ -1,7 +1,7 @@
-"""A caller of its own process: so many requests a second at a service, and how long each took.
+"""A load generator in its own process: requests to a service at a steady rate, and the latency of each.
 
 Requests are sent when they are due, whether or not earlier ones have been answered, and the time of a request counts
-from when it was due: a service that falls behind cannot hide it. HTTP is spoken by hand over a few open connections,
+from when it was due: a service that falls behind cannot hide it. HTTP is written directly to a few open connections,
 because a full client would take more of the two cores than the service itself.
 
     python -m secondguess_lab.bench.http_load ADDRESS TOKEN-FILE IMAGES REQUESTS-A-SECOND SECONDS
@@ -28,11 +28,11 @@ LATEST = 30.0  # seconds, after which a request counts as an error
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Call a service as the arguments say and print what came of it."""
+    """Call a service as the arguments say and print the result."""
     address, token_file, folder, rate, seconds = arguments
     token = Path(token_file).read_text("utf-8").strip()
     images = [path.read_bytes() for path in sorted(Path(folder).glob("*.png"))]
-    gc.disable()  # a collection in the caller is no latency of the service
+    gc.disable()  # a collection in the caller is not latency of the service
     found = asyncio.run(call(address, token, images, float(rate), float(seconds)))
     sys.stdout.write(json.dumps(found) + "\n")
     return 0

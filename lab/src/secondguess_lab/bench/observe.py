@@ -27,7 +27,7 @@ def run(
 
     Returns:
         `{"rows": [{"work", "seconds", "ratio", "overhead"}, ...], ...}` with the bare pass first. The best
-        repetition of each counts: on a shared machine the same pass takes .5 or .9 seconds, and noise only ever adds.
+        repetition of each counts: noise of a shared machine only ever adds.
         `median_overhead` is the median against the bare pass of the same repetition, so that the noise can be seen.
     """
     import torch

@@ -29,10 +29,10 @@ def run(
 
     Args:
         images: attacked at once.
-        budget: queries an image.
-        batch_size: images a forward pass, of both.
+        budget: queries per image.
+        batch_size: images per forward pass, of both.
         repeats: the best of each counts; noise only ever adds.
-        alone: so many images are attacked one at a time too, as published implementations do.
+        alone: the number of images that are also attacked one at a time, as published implementations do.
         device: where the model runs.
         progress: where to report to.
 

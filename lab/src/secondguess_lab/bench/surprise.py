@@ -8,7 +8,7 @@ of .5; one prediction in a hundred is of a wrong class, and the last fifth of th
 | dsa                 | scoring after a fresh fit             | queries x own class, and each t1 hit x other classes |
 | dsa precomputed fit | fit, with all other-class distances   | each pair of different classes, once                 |
 | dsa precomputed     | scoring after that                    | queries x own class                                  |
-| lsa                 | scoring, on dnn-tip's 300 neurons     | queries x own class, and one exponential a pair      |
+| lsa                 | scoring, on dnn-tip's 300 neurons     | queries x own class, and one exponential per pair    |
 | mdsa                | scoring, per class                    | queries x d neurons                                  |
 | epsilon-free        | sampling; epsilon keeps about 2/3     | each trace x half of what is kept of its class       |
 
@@ -44,9 +44,9 @@ CLASSES = 10
 TILE = (1024, 2048)
 LSA_NEURONS = 300
 PEER_BYTES = 2 << 30  # dnn-tip subtracts whole matrices; its badges are cut down until that fits
-PEER_NUMBERS = 2e9  # and its differences are taken of so many numbers, a quarter of a minute
+PEER_NUMBERS = 2e9  # and its differences are taken of at most this many numbers
 PEER_WIDEST = 512  # neurons up to which dnn-tip learns all classes; each takes a pseudo-inverse
-FLOOR_FLOPS = 2e11  # of a long product, so much is measured
+FLOOR_FLOPS = 2e11  # the part of a long product that is measured
 ENOUGH = 15.0  # seconds of a work after which it is not repeated
 
 WORKS = ("dsa", "dsa precomputed fit", "dsa precomputed", "lsa", "mdsa", "epsilon-free")
@@ -311,7 +311,7 @@ def _peer_by_class(case: _Case, kind: str) -> Callable[[Any, int], float]:
 
 
 def _spread(rows: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """So many of the rows, evenly spread, or all of them."""
+    """`count` of the rows, evenly spread, or all of them."""
     return rows[np.linspace(0, len(rows) - 1, min(count, len(rows))).astype(np.int64)]
 
 

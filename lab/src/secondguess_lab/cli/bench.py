@@ -46,7 +46,7 @@ def observe(
     device: Device = "auto",
     common: Common,
 ) -> None:
-    """Measure the price of looking: `observe` against the bare forward pass of the same model."""
+    """Measure the cost of `observe` against the bare forward pass of the same model."""
     _measure("observe", common, images=count, batch_size=batch_size, repeats=repeats, device=device)
 
 
@@ -100,7 +100,7 @@ def surprise(
     queries: Annotated[int, typer.Option(min=1, help="Traces to be scored.")] = 10_000,
     dimensions: Annotated[str, typer.Option(help="Neurons, separated by commas.")] = "10,128,1600",
     repeats: Repeats = 3,
-    peer_queries: Annotated[int, typer.Option(min=1, help="Of these, dnn-tip scores so many.")] = 100,
+    peer_queries: Annotated[int, typer.Option(min=1, help="The number of these that dnn-tip scores.")] = 100,
     growth: Annotated[bool, typer.Option(help="Time against the number of traces, queries and neurons, too.")] = True,
     device: Device = "auto",
     common: Common,
@@ -129,11 +129,11 @@ def search(
     budget: Annotated[int, typer.Option(min=150, help="Queries per image.")] = 200,
     batch_size: BatchSize = 1024,
     repeats: Repeats = 3,
-    alone: Annotated[int, typer.Option(min=0, help="Of these, so many are attacked one at a time, too.")] = 5,
+    alone: Annotated[int, typer.Option(min=0, help="The number of these that are also attacked one at a time.")] = 5,
     device: Device = "auto",
     common: Common,
 ) -> None:
-    """Measure the price of adversarial distances: the engine against as many bare forward passes."""
+    """Measure the cost of adversarial distances: the engine against as many bare forward passes."""
     options = {"images": count, "budget": budget, "batch_size": batch_size, "repeats": repeats, "alone": alone}
     _measure("search", common, **options, device=device)
 

@@ -107,12 +107,12 @@ def run(
 
 @app.command("status")
 def status(name: Name, out: Folder = OUT, json: Json = False, debug: Debug = False) -> None:
-    """Say how far a run came."""
+    """Show the progress of a run."""
     from secondguess_lab.studies import get, read_plan
-    from secondguess_lab.studies import status as look
+    from secondguess_lab.studies import status as status_of
 
     study = get(name)
-    plan, found = read_plan(study, out), look(study, out)
+    plan, found = read_plan(study, out), status_of(study, out)
     if json:
         print_json({"study": name, "scale": plan.scale} | vars(found))
         return

@@ -1,1 +1,1 @@
-"""Methods that a paper compares itself with and that nobody should use otherwise."""
+"""Methods that a paper compares itself with, kept for that comparison only."""

@@ -48,7 +48,7 @@ Labels = Literal["mean", "draws"]
 SIZES = (2, 3, 4)  # images in a mixture
 MIXTURES = 64  # of each group
 GROUPS = 32  # of each size, decoded and judged at a time
-DRAWS = 10  # labels an image, with labels="draws"
+DRAWS = 10  # labels per image, with labels="draws"
 POOL_BYTES = 1 << 30
 PATIENCE = 50  # mixtures tried for each one wanted in the pool, then give up
 SMALLEST_FOR_LENET = 16  # pixels a side
@@ -86,7 +86,7 @@ class LatentMixture(AmbiguousGenerator):
         members: networks in the ensemble.
         epochs: of the autoencoder.
         member_epochs: of each network in the ensemble.
-        batch_size: of both; a small training set makes more steps an epoch with a smaller one.
+        batch_size: of both; a small training set makes more steps per epoch with a smaller one.
         pool: kept mixtures for each image wanted, from which the final choice is made; about 350 in the original.
         labels: `"mean"` is the ensemble's mean softmax; `"draws"` is ten draws from it, divided by ten, as published:
             the same labels with noise added, but with exact zeros.

@@ -11,7 +11,7 @@ dense layers, the dimension of z and the schedule are those behind AmbiguousMNIS
 Departure: images in colour or larger than 32 pixels get a convolutional encoder and decoder.
 
 Decoded images are paler and blurrier than real ones, so they are brought to `clamp(gain x + offset, 0, 1)`. The
-authors match mean and deviation and then stretch by hand, 1.20 u - 0.15, until the histogram is that of MNIST.
+authors match mean and deviation and then stretch manually, 1.20 u - 0.15, until the histogram is that of MNIST.
 `GreyLevels.fit` solves for the gain and the offset with which the *clamped* images have the mean and the deviation of
 real ones, which holds for any data.
 """
@@ -107,7 +107,7 @@ def train_vae(
     Args:
         images: n of them.
         epochs: 74 behind AmbiguousMNIST.
-        batch_size: images a step.
+        batch_size: images per step.
         seed: of weights, order and noise; torch's global random state is left alone.
         device: where to train.
         after_epoch: called with (epochs done, epochs).

@@ -46,7 +46,7 @@ def critical_difference_diagram(test: Friedman) -> Markup:
 
 
 def _axis(axes: Any, methods: int, difference: float, ink: str) -> None:
-    """The axis of ranks by hand: that of matplotlib would run below the names."""
+    """Draw the axis of ranks: that of matplotlib would run below the names."""
     axes.axis("off")
     axes.plot([1, methods], [0, 0], color=ink, linewidth=1)
     for rank in range(1, methods + 1):

@@ -167,7 +167,7 @@ def _tabulated(cells: Cells, records: Sequence[Record]) -> Table:
 
 
 def _recorded_with(cells: Cells) -> Callable[[Path], Recorded | None]:
-    """Reads the records of lab/experiments/companion_sets.py; of one that was interrupted, what is there."""
+    """Reads the records of lab/experiments/companion_sets.py; of an interrupted one, the part that exists."""
 
     def recorded(results: Path) -> Recorded | None:
         kept, sources = [], []

@@ -1,7 +1,8 @@
 """Across the papers: supervisors and the panel as detectors of errors, feeding estimators of accuracy, on mixtures.
 
-The papers on supervisors ask who notices trouble, the paper on oracles how accurate a classifier is. Here the one
-answers the other: which detector with which estimator is nearest to the accuracy on a mixture, and what does it cost?
+The papers on supervisors ask which of them detect anomalies, the paper on oracles how accurate a classifier is. Here
+the one answers the other: which detector with which estimator is nearest to the accuracy on a mixture, and what does it
+cost?
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def _rows(results: Results, validation: str) -> dict[str, list[tuple[Mapping[str
 
 
 def _mean(result: Mapping[str, Any], key: str, number: int, *, kind: str = "", share: float | None = None) -> float:
-    """The mean over the cells of a kind of trouble, or of a share."""
+    """The mean over the cells of a kind of anomaly, or of a share."""
     places = [
         place
         for place, (its_kind, its_share) in enumerate(result["cells"])
@@ -85,7 +86,7 @@ def _mean(result: Mapping[str, Any], key: str, number: int, *, kind: str = "", s
 
 
 def _by_trouble(validation: str) -> Callable[[Results, Settings], Table]:
-    """Errors by kind of trouble, each the mean over its shares; `overall` is the mean of these columns."""
+    """Errors by kind of anomaly, each the mean over its shares; `overall` is the mean of these columns."""
 
     def tabulate(results: Results, settings: Settings) -> Table:
         kinds = list(dict.fromkeys(kind for kind, _ in results[0]["cells"]))
@@ -119,7 +120,7 @@ def _by_data(names: Sequence[str], errors: NDArray[np.float64]) -> dict[str, Cel
 
 
 def _by_share(results: Results, settings: Settings) -> Table:
-    """Errors by share of trouble, each the mean over the kinds, for estimators fitted on either validation."""
+    """Errors by share of anomalies, each the mean over the kinds, for estimators fitted on either validation."""
     lines: dict[str, dict[str, Cell]] = {}
     for validation in ("nominal", "rehearsed"):
         for row, places in _rows(results, validation).items():
