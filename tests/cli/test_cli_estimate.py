@@ -265,16 +265,16 @@ def test_incoming_looks_at_every_file_once(tmp_path, house, classifier, monkeypa
         classifier, "observe", lambda images, **more: looks.append(len(images)) or observe(images, **more)
     )
     incoming = WatchedFolder(tmp_path / "in", classifier, like, skip_bad=True)
-    assert incoming.look(Silent()) and not incoming.look(Silent())
+    assert incoming.scan(Silent()) and not incoming.scan(Silent())
     drop(tmp_path / "in", digits[6:9], first=6)
     (tmp_path / "in/half.png").write_bytes((tmp_path / "in/a/000.png").read_bytes()[:40])
-    assert incoming.look(Silent()) and looks == [6, 3]
+    assert incoming.scan(Silent()) and looks == [6, 3]
     assert [Path(name).name for name in incoming.unreadable] == ["half.png"]
-    assert not incoming.look(Silent())
+    assert not incoming.scan(Silent())
     (tmp_path / "in/half.png").write_bytes((tmp_path / "in/a/000.png").read_bytes())
-    assert incoming.look(Silent()) and looks == [6, 3, 1] and incoming.unreadable == ()
+    assert incoming.scan(Silent()) and looks == [6, 3, 1] and incoming.unreadable == ()
     (tmp_path / "in/a/002.png").unlink()
-    assert incoming.look(Silent()) and looks == [6, 3, 1] and len(incoming) == 9
+    assert incoming.scan(Silent()) and looks == [6, 3, 1] and len(incoming) == 9
     evidence = incoming.observation()
     assert evidence.images.ids[:2] == ("a/000.png", "a/004.png") and evidence.images.ids[-1] == "half.png"
     assert evidence.labels is None
@@ -299,19 +299,19 @@ def test_incoming_reads_files_within_the_folder_and_nothing_else(tmp_path, house
         if way != folder:
             way.symlink_to(folder)
         incoming = WatchedFolder(way, classifier, like, skip_bad=True)
-        assert incoming.look(Silent()) and not incoming.look(Silent())
+        assert incoming.scan(Silent()) and not incoming.scan(Silent())
         assert incoming.observation().images.ids == ("a/000.png", "a/002.png", "b/001.png", "same.png")
         odd = ("nowhere.png", "out.png", "pipe.png", "self.png")
         assert incoming.unreadable == tuple(str(way / name) for name in odd)
     with pytest.raises(UserError, match=r"nowhere\.png is not a file within the folder .*--skip-bad"):
-        WatchedFolder(folder, classifier, like).look(Silent())
+        WatchedFolder(folder, classifier, like).scan(Silent())
 
 
 def test_a_look_that_fails_loses_nothing(tmp_path, house, classifier, monkeypatch):
     like = load_images(house / "val.npz")
     drop(tmp_path, load_images(house / "op.npz").materialise()[:2])
     incoming = WatchedFolder(tmp_path, classifier, like, skip_bad=True)
-    assert incoming.look(Silent())
+    assert incoming.scan(Silent())
     (tmp_path / "a/000.png").rename(tmp_path / "moved.png")
 
     def fails(images: ImageSet, **more: Any) -> None:
@@ -319,8 +319,8 @@ def test_a_look_that_fails_loses_nothing(tmp_path, house, classifier, monkeypatc
 
     with monkeypatch.context() as patch, pytest.raises(BadImage):
         patch.setattr(classifier, "observe", fails)
-        incoming.look(Silent())
-    assert incoming.look(Silent())
+        incoming.scan(Silent())
+    assert incoming.scan(Silent())
     assert incoming.observation().images.ids == ("b/001.png", "moved.png")
 
 
@@ -379,7 +379,7 @@ def test_incoming_needs_a_folder_and_an_image(tmp_path, house, classifier):
     (tmp_path / ".hidden.png").write_bytes(b"")
     assert not holds_images(tmp_path)
     incoming = WatchedFolder(tmp_path, classifier, like)
-    assert not incoming.look(Silent())
+    assert not incoming.scan(Silent())
     with pytest.raises(UserError, match=r"There is no image \(.png"):
         incoming.observation()
 

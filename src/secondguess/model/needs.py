@@ -1,4 +1,4 @@
-"""The language in which to ask what is to be seen of a classifier: needs, and traces of layers.
+"""What to record of a classifier: needs, and traces of layers.
 
 Supervisors, oracles and searches declare their needs; the union of them is observed in a single pass for all.
 """
@@ -28,9 +28,9 @@ class Trace:
 
     Attributes:
         layer: a name from `classifier.layers()`; or `"penultimate"`: what the last layer with weights is fed; or a
-            share of the depth, such as `"25%"`, for whoever does not know the model: the layer that is a quarter of
+            share of the depth, such as `"25%"`, which needs no knowledge of the model: the layer that is a quarter of
             the way through `classifier.layers()`, rounded up, so that `"100%"` is the last.
-        reduce: what happens to outputs with more than one axis an image. `"flatten"` keeps every number; `"mean"`
+        reduce: what happens to outputs with more than one axis per image. `"flatten"` keeps every number; `"mean"`
             averages over positions: all axes after the channels of a convolution (n, C, H, W), the tokens of a
             transformer (n, T, d). `"grid"` keeps d at 2,048 or less: it averages over tokens, over the cells of a grid
             of at most 4 by 4 positions (fewer where there are many channels), and over runs of neighbours in a row
@@ -96,7 +96,7 @@ class Trace:
 
     @staticmethod
     def _side(shape: tuple[int, ...]) -> int:
-        """The finest grid, at most 4 cells a side, with which the output (C, H, W) keeps to 2,048 numbers."""
+        """The finest grid, at most 4 cells per side, with which the output (C, H, W) keeps to 2,048 numbers."""
         sides = range(GRID_SIDE, 1, -1)
         return next((side for side in sides if shape[0] * side ** (len(shape) - 1) <= GRID_WIDTH), 1)
 
@@ -114,7 +114,7 @@ def _cells(values: NDArray[np.float32], axis: int, most: int) -> NDArray[np.floa
 
 @dataclass(frozen=True)
 class Needs:
-    """What somebody wants to see of a classifier. Probabilities are always given; `a | b` is the union.
+    """What to record of a classifier. Probabilities are always recorded; `a | b` is the union.
 
     Attributes:
         logits: the outputs before the softmax.
