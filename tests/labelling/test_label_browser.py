@@ -6,6 +6,7 @@ import csv
 import io
 import re
 import signal
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -280,3 +281,26 @@ def test_a_name_is_asked_for_until_there_is_one(browser: Any, tmp_path: Path) ->
         page.get_by_role("region", name="The image").get_by_role("img").wait_for()  # and none of an earlier answer
         assert page.get_by_role("dialog").count() == 0
         page.context.close()
+
+
+def test_the_page_says_that_nothing_can_be_saved(
+    browser: Any, serve_in_process: Callable[..., Server], tmp_path: Path
+) -> None:
+    """Another program holds the file of labels, to which the server answers as to a full disk."""
+    server = serve_in_process("--search", "random")
+    person = Person(browser, server.link)
+    person.wait(0)
+    base = sqlite3.connect(tmp_path / "labels" / "labels.sqlite", isolation_level=None)
+    base.execute("BEGIN IMMEDIATE")
+    person.press("3")
+    banner = person.page.locator("#offline")
+    banner.filter(has_text="Nothing can be saved at the moment").wait_for(timeout=30_000)
+    assert "database is locked" in banner.inner_text()
+    assert banner.inner_text().endswith("Your last answer is kept in this browser and will be sent again.")
+    base.execute("ROLLBACK")
+    base.close()
+    person.wait(1)  # it was sent again
+    assert banner.is_hidden()
+    said = server.end()
+    assert said.count("Answers cannot be saved") == 1 and "Traceback" not in said
+    person.page.context.close()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -247,3 +248,16 @@ def test_a_full_disk_is_a_sentence_and_nothing_is_lost(
     assert first in said and len(said) == 30  # no image was lost to a question that could not be stored
     assert after["progress"]["labelled"] == 30
     assert "Answers are saved again" in caplog.text
+
+
+def test_names_that_are_not_utf_8_can_be_shown(
+    open_session: Callable[..., LabellingSession], store: Store, keys: Keys
+) -> None:
+    """As the names of folders and words of the command line may be."""
+    session = open_session()
+    page = LabelPage(session, store, keys, Album(session.search.pool.images.images), os.fsdecode(b"Andr\xe9"))
+    client = TestClient(CheckedApp(label_app(page), keys, PORT), base_url=HOME, raise_server_exceptions=False)
+    client.get("/", params={"token": keys.token})
+    answer = client.get("/api/session")
+    assert answer.status_code == 200
+    assert answer.json()["annotator"] == os.fsdecode(b"Andr\xe9")

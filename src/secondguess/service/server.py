@@ -100,6 +100,7 @@ def run(
     """
     # It writes a line for every form that it cannot read; the caller gets the reason, and that is enough.
     logging.getLogger("python_multipart").setLevel(logging.ERROR)
+    logging.getLogger("secondguess.service.api").addFilter(service.throttle)
     host, port = listening.getsockname()[:2]
     address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     run_app(
