@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 from secondguess._files import make_folder
 from secondguess.errors import UserError, require
 
-__all__ = ["Database", "DatabaseFailed", "Postgres", "Sqlite", "open_database", "public_name"]
+__all__ = ["Database", "DatabaseFailed", "Postgres", "Sqlite", "open_database", "public_name", "storable"]
 
 URLS = ("postgresql://", "postgres://")
 PATIENCE = 4.0  # seconds that a writer waits for another one
@@ -252,6 +252,11 @@ def public_name(name: str) -> str:
         return name
     parts = urlsplit(name)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def storable(text: str) -> str:
+    """A text in which bytes of a file name that are not UTF-8 are written out, since databases take UTF-8 only."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def open_database(name: str, *, read_only: bool = False) -> Database:

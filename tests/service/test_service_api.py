@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ from secondguess.service.hosts import KnownHosts
 from secondguess.service.judge_worker import Subject
 from secondguess.service.limits import Limits
 from secondguess.service.records import Records
+from secondguess.service.server import bind, run
 from service_house import CARD, SHAPE, TOKEN, bomb, judgement, picture, subject
 
 PNG = {"content-type": "image/png"}
@@ -402,3 +405,29 @@ def test_a_picture_of_impossible_numbers_is_refused_as_an_array_is(
     answer = client.post("/predict", content=file.getvalue(), headers={"content-type": "image/tiff"})
     assert answer.status_code == 422 and "Image 1 cannot be read" in answer.json()["detail"]
     assert len(rows(where)) == 1
+
+
+def test_a_class_whose_name_is_not_utf_8_is_answered_and_recorded(
+    make_client: Callable[..., TestClient], where: Path
+) -> None:
+    name = os.fsdecode(b"caf\xe9")
+
+    def judge(images: np.ndarray) -> list[Any]:
+        return [replace(judgement(image), class_name=name) for image in images]
+
+    client = make_client(Subject(judge, SHAPE, 0.05, CARD | {"class_names": [name]}))  # type: ignore[arg-type]
+    answer = client.post("/predict", content=picture(), headers=PNG)
+    assert answer.status_code == 200
+    assert answer.json()["results"][0]["class_name"] == name
+    records = Records(str(where), read_only=True)
+    assert records.chapters()[-1].card["class_names"] == [name]
+    assert len(rows(where)) == 1
+    records.close()
+
+
+def test_what_cannot_record_is_not_served(where: Path) -> None:
+    records = Records(str(where))
+    records._base.run("PRAGMA query_only = ON")
+    with bind("127.0.0.1", 0) as listening, pytest.raises(UserError, match="cannot be read or written now"):
+        run(Service(subject(), records, TOKEN), listening, announce=lambda address: None)
+    records.close()

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from secondguess._files import make_folder
-from secondguess.database import Sqlite
+from secondguess.database import Sqlite, storable
 from secondguess.errors import UserError
 
 __all__ = ["Event", "Kind", "Seen", "Store"]
@@ -161,7 +161,7 @@ class Store:
         if event.key is not None and (old := self.find(event.key)) is not None:
             return old
         if seen is not None:
-            row = (event.image, _storable(seen.id), seen.predicted, seen.confidence)
+            row = (event.image, storable(seen.id), seen.predicted, seen.confidence)
             self._base.run("INSERT OR IGNORE INTO images VALUES (?, ?, ?, ?)", row)
         self._base.run(
             "INSERT INTO events (kind, image, annotator, time, classes, key) VALUES (?, ?, ?, ?, ?, ?)",
@@ -230,11 +230,6 @@ def _locked(folder: Path) -> sqlite3.Connection:
             f"Another process is labelling into {folder}; go on in its page, stop it, or name another folder."
         ) from error
     return lock
-
-
-def _storable(name: str) -> str:
-    """The name of a file whose bytes are not UTF-8 with those bytes written out, since SQLite takes UTF-8 only."""
-    return name.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _short(value: object) -> str:

@@ -37,6 +37,7 @@ from secondguess.service.reading import from_json, from_pictures, uploaded
 from secondguess.service.records import Records
 from secondguess.service.schema import PREDICT
 from secondguess.web.access import SECURITY_HEADERS
+from secondguess.web.answers import SafeJSON
 from secondguess.web.connections import ConnectionLimits
 from secondguess.web.logs import Throttle
 
@@ -235,7 +236,7 @@ def _add_predict(app: FastAPI, service: Service) -> None:
 async def _answered(service: Service, request: Request) -> Response:
     try:
         _check_token(request, service.token)
-        return JSONResponse(await service.predict(request))
+        return SafeJSON(await service.predict(request))
     except Refused as refused:
         if refused.status != 408:  # a caller who was too slow is not waited for again
             await service.reader.drain(request)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from secondguess.database import DatabaseFailed
+from secondguess.database import DatabaseFailed, storable
 from secondguess.images.fitting import fit_image
 from secondguess.images.sources import Floats, Shape
 from secondguess.service.records import Record, Records
@@ -140,7 +140,7 @@ class JudgeWorker:
             request=request,
             pixels=hashlib.blake2b(image.tobytes(), digest_size=16).hexdigest(),
             prediction=judgement.prediction,
-            label=judgement.class_name,
+            label=storable(judgement.class_name),
             confidence=float(judgement.probabilities[judgement.prediction]),
             p_value=judgement.p_value,
             verdict=str(judgement.verdict),

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess.database import DatabaseFailed, open_database, public_name
+from secondguess.database import DatabaseFailed, open_database, public_name, storable
 from secondguess.errors import UserError
 
 __all__ = ["Chapter", "Outcomes", "Record", "Records"]
@@ -132,7 +132,7 @@ class Records:
 
     def begin(self, card: Mapping[str, Any]) -> int:
         """Begin a chapter for a guard, or continue the last one if it has the same card; return its id."""
-        text = json.dumps(dict(card), sort_keys=True, ensure_ascii=False)
+        text = storable(json.dumps(dict(card), sort_keys=True, ensure_ascii=False))
         with self._base.transaction():
             last = self._base.rows("SELECT id, card FROM secondguess_guards ORDER BY id DESC LIMIT 1")
             if not last or last[0][1] != text:

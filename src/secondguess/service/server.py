@@ -101,6 +101,7 @@ def run(
     # It writes a line for every form that it cannot read; the caller gets the reason, and that is enough.
     logging.getLogger("python_multipart").setLevel(logging.ERROR)
     logging.getLogger("secondguess.service.api").addFilter(service.throttle)
+    service.records.begin(service.subject.card)  # where that fails, it is said before anything is served
     host, port = listening.getsockname()[:2]
     address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     run_app(
