@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -21,7 +21,7 @@ from secondguess.errors import UserError
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Backend", "Layer", "Recorder", "chosen_output", "digest", "without_padding"]
+__all__ = ["Backend", "Layer", "Recorder", "chosen_output", "digest", "first_line", "foreign_code", "without_padding"]
 
 Array = NDArray[np.float32]
 
@@ -133,6 +133,27 @@ class Recorder:
 
     def close(self) -> None:
         """Release what was prepared."""
+
+
+@contextmanager
+def foreign_code(what: str, passing: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+    """Run code of the user's: whatever it raises becomes one sentence, and it cannot end the process by an exit.
+
+    Args:
+        what: the beginning of the sentence, such as "The model failed on images of shape (3, 32, 32)".
+        passing: errors that the caller has a better sentence for.
+    """
+    try:
+        yield
+    except (UserError, Warning, *passing):  # a warning is raised only where somebody asked for that
+        raise
+    except (Exception, SystemExit) as error:
+        raise UserError(f"{what} ({type(error).__name__}: {first_line(error)}); --debug shows where.") from error
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, or the name of its type."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def chosen_output(output: Any, which: int | str | None, kind: str) -> Any:

@@ -13,7 +13,7 @@ from torch import fx
 
 from secondguess._device import pick_device
 from secondguess.errors import UserError
-from secondguess.model.backends.base import Array, Backend, Layer, chosen_output, digest, without_padding
+from secondguess.model.backends.base import Array, Backend, Layer, chosen_output, digest, first_line, without_padding
 from secondguess.model.backends.differentiable import frozen
 from secondguess.model.backends.pt2_check import checked_archive, opening_safely
 from secondguess.model.backends.torch_module import to_numpy
@@ -104,8 +104,8 @@ class ExportedBackend(Backend):
         try:
             output = runner.run(rows) if runner else self.graph(rows)
         except (RuntimeError, ValueError, AssertionError) as error:
-            reason = str(error).strip().splitlines()[0]
-            raise UserError(f"{self.path} cannot take images of shape {tuple(rows.shape[1:])}: {reason}") from error
+            shape = tuple(rows.shape[1:])
+            raise UserError(f"{self.path} cannot take images of shape {shape}: {first_line(error)}") from error
         output = chosen_output(output, self.output, str(self.path))
         if not isinstance(output, torch.Tensor):
             raise UserError(f"{self.path} returns {type(output).__name__}; a classifier returns one tensor (n, K).")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from secondguess.errors import UserError
-from secondguess.model.backends.base import Array, Backend, chosen_output
+from secondguess.model.backends.base import Array, Backend, chosen_output, foreign_code
 
 __all__ = ["FunctionBackend"]
 
@@ -33,7 +33,8 @@ class FunctionBackend(Backend):
         """Call the function; lists, torch tensors and other array-likes are taken too."""
         if layers:
             raise UserError("A callable has no layers to observe; wrap the torch module or the ONNX file itself.")
-        output = self.function(images)
+        with foreign_code(f"The model failed on images of shape {images.shape[1:]}"):
+            output = self.function(images)
         if self.output is not None:
             output = chosen_output(output, self.output, self.kind)
         if hasattr(output, "detach"):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from secondguess.errors import UserError
-from secondguess.model.backends.base import Backend
+from secondguess.model.backends.base import Backend, foreign_code
 from secondguess.model.backends.function import FunctionBackend
 
 if TYPE_CHECKING:
@@ -129,7 +129,8 @@ def _imported(where: str, name: str, folder: Path) -> Any:
     if here not in sys.path:
         sys.path.insert(0, here)  # users expect a file in the working directory to be found
     try:
-        found = importlib.import_module(where)
+        with foreign_code(f"The module {where!r} failed while it was imported", passing=(ImportError, TypeError)):
+            found = importlib.import_module(where)
     except (ImportError, TypeError) as error:  # TypeError: a relative name such as `.models`
         raise UserError(f"No Python module {where!r} was found from the folder {here} ({error}).") from error
     if not hasattr(found, name):
@@ -141,7 +142,8 @@ def _imported(where: str, name: str, folder: Path) -> Any:
 
 def _made(spec: str, factory: Callable[..., Any]) -> Any:
     try:
-        made = factory()
+        with foreign_code(f"{spec} failed to make the model", passing=(TypeError,)):
+            made = factory()
     except TypeError as error:
         raise UserError(
             f"{spec} must be a torch module or a function without arguments that returns the model ({error})."

@@ -13,7 +13,16 @@ from torch import nn
 
 from secondguess._device import pick_device
 from secondguess.errors import UserError
-from secondguess.model.backends.base import Array, Backend, Layer, Recorder, chosen_output, digest
+from secondguess.model.backends.base import (
+    Array,
+    Backend,
+    Layer,
+    Recorder,
+    chosen_output,
+    digest,
+    first_line,
+    foreign_code,
+)
 from secondguess.model.backends.differentiable import frozen
 from secondguess.model.backends.dropout_passes import DropoutPasses, dropouts
 
@@ -133,12 +142,13 @@ class TorchBackend(Backend):
             inputs: (n, C, H, W).
             module: a copy of the module to run in its place.
         """
+        shape = tuple(inputs.shape[1:])
         try:
-            output = (module or self.module)(inputs)
+            with foreign_code(f"The model failed on images of shape {shape}", passing=(RuntimeError, ValueError)):
+                output = (module or self.module)(inputs)
         except (RuntimeError, ValueError) as error:
-            reason = str(error).strip().splitlines()[0]
             raise UserError(
-                f"The model cannot take images of shape {tuple(inputs.shape[1:])} (channels, height, width): {reason}"
+                f"The model cannot take images of shape {shape} (channels, height, width): {first_line(error)}"
             ) from error
         output = chosen_output(output, self.output, "The model")
         if not isinstance(output, torch.Tensor):

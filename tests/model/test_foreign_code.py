@@ -1,0 +1,107 @@
+"""Models and factories that raise, exit or give nonsense: one sentence, and never their exit code."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from secondguess import Classifier, UserError
+from secondguess.images import ImageSet, save_npz
+
+IMAGES = np.zeros((3, 1, 8, 8), dtype=np.float32)
+
+HOUSE = """
+import sys
+import torch
+from torch import nn
+
+class Odd(nn.Module):
+    def forward(self, images):
+        {body}
+
+def make():
+    return Odd()
+
+def broken():
+    {body}
+"""
+FAILURES = {
+    "raise KeyError('no weights')": "KeyError: 'no weights'",
+    "raise RuntimeError": "RuntimeError",
+    "raise ZeroDivisionError('1/0\\nmore')": "ZeroDivisionError: 1/0",
+    "sys.exit(7)": "SystemExit: 7",
+    "raise MemoryError": "MemoryError",
+}
+
+
+class Failing(nn.Module):
+    def __init__(self, failure: BaseException) -> None:
+        super().__init__()
+        self.failure = failure
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        raise self.failure
+
+
+@pytest.mark.parametrize("wrap", [Failing, lambda failure: Failing(failure).forward])
+@pytest.mark.parametrize(
+    "failure", [KeyError("weights"), SystemExit(7), MemoryError(), OSError(5, "disk"), AssertionError()]
+)
+def test_whatever_a_model_raises_is_one_sentence(wrap: Callable, failure: BaseException) -> None:
+    with pytest.raises(UserError, match=rf"The model failed on images of shape \(1, 8, 8\) \({type(failure).__name__}"):
+        Classifier(wrap(failure)).observe(IMAGES)
+
+
+def test_an_error_without_a_message() -> None:
+    with pytest.raises(UserError, match=r"cannot take images of shape \(1, 8, 8\).*: RuntimeError"):
+        Classifier(Failing(RuntimeError())).observe(IMAGES)
+
+
+def test_an_interrupt_is_no_failure() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        Classifier(Failing(KeyboardInterrupt())).observe(IMAGES)
+
+
+@pytest.mark.parametrize("body", FAILURES)
+def test_factories_and_modules(body: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "odd_factory.py").write_text(HOUSE.format(body=body))
+    (tmp_path / "odd_module.py").write_text(f"import sys\n{body}\n")
+    try:
+        with pytest.raises(UserError, match=r"odd_factory:broken failed to make the model \(\w+: .*\); --debug shows"):
+            Classifier("odd_factory:broken")
+        with pytest.raises(UserError, match=r"The module 'odd_module' failed while it was imported \("):
+            Classifier("odd_module:make")
+    finally:
+        sys.modules.pop("odd_factory", None)
+
+
+@pytest.mark.parametrize("factory", ["make", "broken"])
+def test_a_command_ends_with_its_own_exit_code(factory: str, tmp_path: Path) -> None:
+    (tmp_path / "odd.py").write_text(HOUSE.format(body="sys.exit(7)"))
+    save_npz(ImageSet.from_arrays(IMAGES, [0, 1, 0]), tmp_path / "few.npz")
+    command = [
+        sys.executable,
+        "-m",
+        "secondguess",
+        "audit",
+        "--model",
+        f"odd:{factory}",
+        "--data",
+        "few.npz",
+        "--out",
+        "x",
+    ]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert "SystemExit: 7" in done.stderr
+    assert "Traceback" not in done.stderr
+    told = subprocess.run([*command, "--debug"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "Traceback" in told.stderr and told.returncode != 7
