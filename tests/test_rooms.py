@@ -20,7 +20,7 @@ HOUSE = Path(secondguess.__file__).parent
 # From bottom to top. A room may import itself and the rooms of earlier rows: not a neighbour in its own row, nor a room
 # of a later one. Rooms that are still to be built have their place already.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "_files", "_device", "progress", "results", "environment"),
+    ("errors", "_files", "_device", "_text", "progress", "results", "environment"),
     ("contracts",),
     ("database", "metrics", "images", "report", "zoo"),
     ("training",),

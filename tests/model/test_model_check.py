@@ -195,7 +195,8 @@ def test_several_outputs(trained: Callable[..., nn.Module], tmp_path: Path) -> N
         shapes = ({0: torch.export.Dim("n")},)
         options: Any = {"dynamo": True, "dynamic_shapes": shapes, "external_data": False, "verbose": False}
         torch.onnx.export(Two().eval(), (torch.rand(2, 1, 8, 8),), path, output_names=["turned", "scores"], **options)
-    checked = found(path, classes=DIGITS)
+    with pytest.warns(UserWarning, match=r"two\.onnx has 2 outputs \(turned, scores\); 'turned', the first, is used"):
+        checked = found(path, classes=DIGITS)
     wrong = finding(checked, "outputs")
     assert wrong.change == {"output": "scores"} and "2 outputs (turned, scores); turned is used" in wrong.text
     again = found(path, classes=DIGITS, **wrong.change)

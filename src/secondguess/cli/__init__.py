@@ -6,8 +6,12 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
+
+from secondguess._text import visible
 
 __all__ = ["main"]
 
@@ -30,7 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        code = app(args=words, prog_name="secondguess", standalone_mode=False)
+        with _plain_warnings(words):
+            code = app(args=words, prog_name="secondguess", standalone_mode=False)
     except UserError as error:
         if "--debug" in words:
             raise
@@ -48,6 +53,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code if isinstance(code, int) else 0
 
 
+@contextmanager
+def _plain_warnings(words: Sequence[str]) -> Iterator[None]:
+    """Print a warning as one sentence on standard error, each once; none with --quiet, as Python does with --debug."""
+    said: set[str] = set()
+
+    def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+        quiet = "--quiet" in words or "-q" in words
+        if str(message) not in said and not quiet and issubclass(category, UserWarning):
+            said.add(str(message))
+            sys.stderr.write(visible(f"Warning: {message}\n"))
+
+    with warnings.catch_warnings():
+        if "--debug" not in words:
+            warnings.showwarning = show
+        yield
+
+
 def _usage_error() -> type[Any]:
     """What a mistyped option raises: a class of click, which typer brings along under varying names."""
     import typer
@@ -57,7 +79,7 @@ def _usage_error() -> type[Any]:
 
 def _refuse(message: str, words: Sequence[str]) -> int:
     """One sentence on standard error and, where JSON was asked for, one object on standard output."""
-    sys.stderr.write(f"Error: {message}\n")
+    sys.stderr.write(visible(f"Error: {message}\n"))
     if "--json" in words:
         sys.stdout.write(json.dumps({"error": message}) + "\n")
     return 2

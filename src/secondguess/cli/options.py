@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from secondguess._text import visible
 from secondguess.errors import UserError
 from secondguess.progress import Progress, for_terminal
 
@@ -235,7 +236,7 @@ def print_json(value: Any) -> None:
 
 def say(text: str = "") -> None:
     """A line of the result."""
-    sys.stdout.write(text + "\n")
+    sys.stdout.write(visible(text) + "\n")
 
 
 def progress_for(*, quiet: bool) -> Progress:

@@ -224,13 +224,19 @@ def _p_values(ordered: Floats, scores: Floats, smooth: int | None = None) -> Flo
     return np.asarray((above + u * (1 + at_least - above)) / (n + 1))
 
 
+def _rounded_up(rate: float) -> str:
+    """A rate with two digits, never less than it is."""
+    step = 10.0 ** (math.floor(math.log10(rate)) - 1)
+    return f"{math.ceil(rate / step - 1e-9) * step:.2g}"
+
+
 def _rank(n: int, rate: float) -> int:
     """k, so that p <= rate means above the k-th largest of n scores."""
     least = smallest_sample(rate)
     if n < least:
         raise UserError(
             f"A false-alarm rate of {rate:g} cannot be promised from {n} nominal images; give at least {least}, or ask "
-            f"for a rate of {1 / (n + 1):.2g} or more."
+            f"for a rate of {_rounded_up(1 / (n + 1))} or more."
         )
     return min(n, math.floor(rate * (n + 1) + 1e-9))
 

@@ -68,6 +68,8 @@ def _from_csv(path: Path) -> dict[str, Floats]:
     if len(lines) < 2:
         raise UserError(f"{path.name} has no rows; give a header such as p and one row for each image.")
     header = [name.strip() for name in lines[0]]
+    if all(_number(name) is not None for name in header):
+        raise UserError(f"{path.name} begins with numbers; give it a header such as p, or p0,p1 and so on, above them.")
     short = next((number for number, line in enumerate(lines, 1) if len(line) != len(header)), None)
     if short is not None:
         raise UserError(f"Row {short} of {path.name} has not {len(header)} cells as the header has.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from secondguess.contracts.registry import snake_case
 from secondguess.labelling.error_search import ErrorSearch
 from secondguess.labelling.store import Store
-from secondguess.model.agreement import relabelled
+from secondguess.model.agreement import relabelled, with_names_of
 from secondguess.model.classifier import Classifier
 from secondguess.progress import Progress, Silent
 from secondguess.search import find
@@ -68,7 +68,7 @@ def find_errors(
     found = find.open_images(images, classifier, options)
     asked = find.advisers(classifier, kind.name, advice, train)
     training = find.fitting_images(asked, train, found.shape, options)
-    classifier = find.named(classifier, found, training)
+    classifier = with_names_of(classifier, found, training)
     training = None if training is None else relabelled(training, classifier.class_names)
     store = Store(None if folder is None else Path(folder))
     try:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from secondguess.images import ImageSet
     from secondguess.model.classifier import Classifier
 
-__all__ = ["agree", "relabelled"]
+__all__ = ["agree", "relabelled", "with_names_of"]
 
 
 def agree(
@@ -33,10 +33,34 @@ def agree(
     Returns:
         The classifier, a copy if it was given names, and the sets with labels in the model's order.
     """
-    names = classifier.class_names or images.class_names or (() if more is None else more.class_names)
-    if names and not classifier.class_names:
-        classifier = classifier.with_classes(names)
+    classifier = with_names_of(classifier, images, more)
+    names = classifier.class_names
     return classifier, relabelled(images, names), None if more is None else relabelled(more, names)
+
+
+def with_names_of(classifier: Classifier, *sets: ImageSet | None) -> Classifier:
+    """The classifier, with the class names of the first set that has some if it has none itself.
+
+    Classes that are called "0", "1", ... were counted in the labels, where the last ones may be missing: the model says
+    how many there are.
+    """
+    known = next((one for one in sets if one is not None and one.class_names), None)
+    if classifier.class_names or known is None:
+        return classifier
+    names = known.class_names
+    if names == _numbers(len(names)):
+        names = _numbers(max(len(names), _count_classes(classifier, known)))
+    return classifier.with_classes(names)
+
+
+def _count_classes(classifier: Classifier, images: ImageSet) -> int:
+    """How many classes the model gives, asked about one image."""
+    raw, _ = classifier.backend.forward(classifier.normalised(classifier.source(images)[:1]))
+    return raw.shape[1] if raw.ndim > 1 and raw.shape[1] > 1 else 2  # one score is that of the second of two classes
+
+
+def _numbers(count: int) -> tuple[str, ...]:
+    return tuple(map(str, range(count)))
 
 
 def relabelled(images: ImageSet, names: tuple[str, ...]) -> ImageSet:
@@ -47,7 +71,7 @@ def relabelled(images: ImageSet, names: tuple[str, ...]) -> ImageSet:
     own = images.class_names
     if not own or own == names:
         return images
-    if own == tuple(map(str, range(len(own)))) and len(own) <= len(names) and not set(own) <= set(names):
+    if own == _numbers(len(own)) and len(own) <= len(names) and not set(own) <= set(names):
         places = np.arange(len(own))
     elif set(own) <= set(names):
         places = np.array([names.index(name) for name in own])

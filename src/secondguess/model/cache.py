@@ -24,6 +24,7 @@ from numpy.lib.format import open_memmap
 from numpy.typing import DTypeLike, NDArray
 
 from secondguess._files import make_folder, sync_folder, write_json
+from secondguess._text import amount
 from secondguess.contracts.sealed import file_digest
 from secondguess.errors import UserError
 
@@ -69,8 +70,8 @@ class Cache:
         free = shutil.disk_usage(self.path).free
         if size > free:
             raise UserError(
-                f"An array of {size / 2**30:.1f} GiB does not fit into the cache folder {self.path}, where "
-                f"{free / 2**30:.1f} GiB are free; make room, name another folder or ask for less."
+                f"An array of {amount(size)} does not fit into the cache folder {self.path}, where "
+                f"{amount(free)} are free; make room, name another folder or ask for less."
             )
 
     def _sweep(self) -> None:

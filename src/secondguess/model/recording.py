@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from secondguess._text import amount
 from secondguess.errors import UserError
 from secondguess.model.cache import Cache, Draft
 from secondguess.model.needs import Trace
@@ -77,8 +78,8 @@ class Sinks:
         held = size + sum(array.nbytes for array in self._arrays.values())
         if held > self._limit:
             raise UserError(
-                f"The observation takes {held / 2**30:.1f} GiB, more than the memory limit of "
-                f"{self._limit / 2**30:.1f} GiB; give Classifier(..., cache=FOLDER) and it goes to memory-mapped files."
+                f"The observation takes {amount(held)}, more than the memory limit of "
+                f"{amount(self._limit)}; give Classifier(..., cache=FOLDER) and it goes to memory-mapped files."
             )
         return np.empty(shape, dtype)
 

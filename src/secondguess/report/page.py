@@ -8,6 +8,8 @@ from typing import Any
 from jinja2 import ChoiceLoader, Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
+from secondguess._text import visible
+
 __all__ = ["render"]
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -28,6 +30,7 @@ def render(template: str, folders: list[Path], /, **values: Any) -> str:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=_visible,
     )
     environment.filters |= {
         "percent": percent,
@@ -38,6 +41,11 @@ def render(template: str, folders: list[Path], /, **values: Any) -> str:
     }
     environment.globals["style"] = Markup((TEMPLATES / "style.css").read_text("utf-8"))
     return environment.get_template(template).render(**values)
+
+
+def _visible(value: Any) -> Any:
+    """What a template prints, without characters that would turn the text around them."""
+    return type(value)(visible(str(value))) if isinstance(value, str) else value
 
 
 def percent(value: float, digits: int = 1) -> str:

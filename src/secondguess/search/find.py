@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from secondguess.model.classifier import Classifier
     from secondguess.supervisors import Supervisor
 
-__all__ = ["add_distances", "add_scores", "advisers", "fitting_images", "make_pool", "named", "open_images", "remarks"]
+__all__ = ["add_distances", "add_scores", "advisers", "fitting_images", "make_pool", "open_images", "remarks"]
 
 READS_SCORES = "adaptive"  # the search that learns from scores of supervisors
 KEY = "about"  # in the file of scores, beside the names of supervisors
@@ -42,12 +42,6 @@ def open_images(images: Any, classifier: Classifier, loading: Mapping[str, Any])
     if isinstance(images, (str, Path)) and Path(images).is_dir():
         return replace(found, class_names=(), labels=np.full(len(found), -1), soft_labels=None)
     return found
-
-
-def named(classifier: Classifier, *sets: ImageSet | None) -> Classifier:
-    """The classifier, with the class names of the first set that has some if it has none itself."""
-    names = next((one.class_names for one in sets if one is not None and one.class_names), ())
-    return classifier.with_classes(names) if names and not classifier.class_names else classifier
 
 
 def advisers(

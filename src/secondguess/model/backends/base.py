@@ -143,9 +143,10 @@ def foreign_code(what: str, passing: tuple[type[Exception], ...] = ()) -> Iterat
         what: the beginning of the sentence, such as "The model failed on images of shape (3, 32, 32)".
         passing: errors that the caller has a better sentence for.
     """
+    untouched: tuple[type[Exception], ...] = (UserError, Warning, *passing)  # warnings are raised on demand only
     try:
         yield
-    except (UserError, Warning, *passing):  # a warning is raised only where somebody asked for that
+    except untouched:
         raise
     except (Exception, SystemExit) as error:
         raise UserError(f"{what} ({type(error).__name__}: {first_line(error)}); --debug shows where.") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -60,6 +61,12 @@ class OnnxBackend(Backend):
         self._dtype = FLOATS[self._input.type]
         self.outputs = tuple(one.name for one in session.get_outputs())
         self.output = self._chosen(0 if output is None else output)
+        if output is None and len(self.outputs) > 1:
+            warnings.warn(
+                f"{self.path} has {len(self.outputs)} outputs ({', '.join(self.outputs)}); {self.output!r}, the first, "
+                "is used. If another has the class scores, say so with `use` under [output] in a model.toml.",
+                stacklevel=2,
+            )
         self.channels_last, self.input_shape = _layout(self.path, self._input.shape)
         batch = self._input.shape[0]
         self.fixed_batch = batch if isinstance(batch, int) and batch > 0 else None
