@@ -30,6 +30,7 @@ from secondguess.guard.stress_split import StressSplit, make_stress_split
 from secondguess.guard.thresholds import smallest_sample
 from secondguess.guard.verdicts import Kind
 from secondguess.model.classifier import Classifier
+from secondguess.model.determinism import warn_if_random
 from secondguess.progress import Progress, Silent
 from secondguess.results import Result
 from secondguess.supervisors import Supervisor, SupervisorSet, make_all
@@ -128,6 +129,7 @@ class Guard(Result):
         """
         progress = progress or Silent()
         classifier, train, calibration = fitting_images(Classifier.open(model), train, calibration, loading)
+        warn_if_random(classifier, train)
         parts = split_images(train, calibration, seed=seed, most=fit_images)
         least, rate = smallest_sample(self.false_alarms), self.false_alarms
         if len(parts.calibrate) < least:

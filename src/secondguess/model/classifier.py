@@ -21,6 +21,7 @@ from secondguess.model.backends.base import digest
 from secondguess.model.cache import Cache
 from secondguess.model.description import Description
 from secondguess.model.description_fields import OutputKind
+from secondguess.model.determinism import warn_if_random
 from secondguess.model.needs import PENULTIMATE, Needs, Trace
 from secondguess.model.observation import Observation
 from secondguess.model.outputs import Convention, as_matrix, detect, to_probabilities
@@ -71,6 +72,7 @@ class Classifier:
         mean: (1,) or (C,), subtracted from the images.
         std: (1,) or (C,), what the difference is divided by.
         description: what a `model.toml` says of it.
+        is_repeatable: whether it gave the same answer twice, or None as long as nobody has tried.
     """
 
     def __init__(
@@ -119,6 +121,7 @@ class Classifier:
         self.cache = Cache(cache) if cache is not None else None
         self.memory_limit = memory_limit
         self._convention: Convention | None = None if output_kind == "auto" else output_kind
+        self.is_repeatable: bool | None = None
         self._seen_shape: tuple[int, int, int] | None = None
         self._resolved: dict[tuple[str, tuple[int, ...]], str] = {}
 
@@ -398,6 +401,7 @@ class Classifier:
                 "give it a version (Classifier(..., version='v3')) or leave the cache out."
             )
         canary = self._canary(source)
+        warn_if_random(self, source)
         base = {
             "model": fingerprint,
             "canary": canary,

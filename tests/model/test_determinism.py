@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from secondguess import Classifier, Guard, load
+
+DIGITS = load("digits")
+TWICE = "gives other probabilities when it is asked about the same images again"
+
+
+class Wavering:
+    """Logits that depend on the image, and on how often it was asked."""
+
+    def __init__(self, by: float) -> None:
+        self.by, self.calls = by, 0
+
+    def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
+        self.calls += 1
+        return images.reshape(len(images), -1)[:, 20:30] * 5 + self.by * (self.calls % 2) * np.arange(10)
+
+
+def test_a_random_model_is_said_once(tmp_path: Path) -> None:
+    classifier = Classifier(Wavering(1), version="1", cache=tmp_path)
+    with pytest.warns(UserWarning, match=TWICE) as heard:
+        classifier.observe(DIGITS.test.head(40))
+        classifier.observe(DIGITS.test.head(50))
+    assert len(heard) == 1
+    assert classifier.is_repeatable is False
+
+
+def test_a_guard_of_a_random_model_is_said() -> None:
+    with pytest.warns(UserWarning, match=TWICE):
+        Guard(["entropy"], false_alarms=0.1).fit(
+            Classifier(Wavering(1)), DIGITS.train, DIGITS.test.head(200), stress=None
+        )
+
+
+def test_rounding_is_no_randomness(tmp_path: Path) -> None:
+    classifier = Classifier(Wavering(1e-6), version="1", cache=tmp_path)
+    classifier.observe(DIGITS.test.head(40))
+    assert classifier.is_repeatable is True
