@@ -34,7 +34,7 @@ def test_a_random_model_is_said_once(tmp_path: Path) -> None:
 
 def test_a_guard_of_a_random_model_is_said() -> None:
     with pytest.warns(UserWarning, match=TWICE):
-        Guard(["entropy"], false_alarms=0.1).fit(
+        Guard(["entropy"], false_alarms=0.1, rule="bonferroni").fit(
             Classifier(Wavering(1)), DIGITS.train, DIGITS.test.head(200), stress=None
         )
 
