@@ -310,5 +310,7 @@ def test_an_output_with_logits_inside_is_understood(cnn: nn.Module, images: np.n
 def test_what_does_not_fit_into_memory_is_refused_before_it_is_allocated(cnn: nn.Module, images: np.ndarray) -> None:
     needs = Needs(traces={Trace("conv")})  # 19 x 256 floats and 19 x 3 doubles
     Classifier(cnn, memory_limit=19 * (256 * 4 + 3 * 8)).observe(images, needs)
-    with pytest.raises(UserError, match=r"more than the memory limit of 19.4 KiB; give Classifier\(..., cache=FOLDER\)"):
+    with pytest.raises(
+        UserError, match=r"more than the memory limit of 19.4 KiB; give Classifier\(..., cache=FOLDER\)"
+    ):
         Classifier(cnn, memory_limit=19 * (256 * 4 + 3 * 8) - 1).observe(images, needs)

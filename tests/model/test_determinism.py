@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from secondguess import Classifier, Guard, load
+from secondguess.model.determinism import warn_if_random
 
 DIGITS = load("digits")
 TWICE = "gives other probabilities when it is asked about the same images again"
@@ -23,11 +22,11 @@ class Wavering:
         return images.reshape(len(images), -1)[:, 20:30] * 5 + self.by * (self.calls % 2) * np.arange(10)
 
 
-def test_a_random_model_is_said_once(tmp_path: Path) -> None:
-    classifier = Classifier(Wavering(1), version="1", cache=tmp_path)
+def test_a_random_model_is_said_once() -> None:
+    classifier = Classifier(Wavering(1))
     with pytest.warns(UserWarning, match=TWICE) as heard:
-        classifier.observe(DIGITS.test.head(40))
-        classifier.observe(DIGITS.test.head(50))
+        warn_if_random(classifier, DIGITS.test.head(40))
+        warn_if_random(classifier, DIGITS.test.head(50))
     assert len(heard) == 1
     assert classifier.is_repeatable is False
 
@@ -39,7 +38,7 @@ def test_a_guard_of_a_random_model_is_said() -> None:
         )
 
 
-def test_rounding_is_no_randomness(tmp_path: Path) -> None:
-    classifier = Classifier(Wavering(1e-6), version="1", cache=tmp_path)
-    classifier.observe(DIGITS.test.head(40))
+def test_rounding_is_no_randomness() -> None:
+    classifier = Classifier(Wavering(1e-6))
+    warn_if_random(classifier, DIGITS.test.head(40))
     assert classifier.is_repeatable is True

@@ -21,7 +21,6 @@ from secondguess.model.backends.base import digest
 from secondguess.model.cache import Cache
 from secondguess.model.description import Description
 from secondguess.model.description_fields import OutputKind
-from secondguess.model.determinism import warn_if_random
 from secondguess.model.needs import PENULTIMATE, Needs, Trace
 from secondguess.model.observation import Observation
 from secondguess.model.outputs import Convention, as_matrix, detect, to_probabilities
@@ -401,7 +400,6 @@ class Classifier:
                 "give it a version (Classifier(..., version='v3')) or leave the cache out."
             )
         canary = self._canary(source)
-        warn_if_random(self, source)
         base = {
             "model": fingerprint,
             "canary": canary,
