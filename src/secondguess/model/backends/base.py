@@ -21,7 +21,17 @@ from secondguess.errors import UserError
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Backend", "Layer", "Recorder", "chosen_output", "digest", "first_line", "foreign_code", "without_padding"]
+__all__ = [
+    "Backend",
+    "Layer",
+    "ModelFailed",
+    "Recorder",
+    "chosen_output",
+    "digest",
+    "first_line",
+    "foreign_code",
+    "without_padding",
+]
 
 Array = NDArray[np.float32]
 
@@ -41,6 +51,10 @@ class Layer:
     kind: str
     shape: tuple[int, ...]
     weighted: bool = False
+
+
+class ModelFailed(UserError):
+    """Code of the user's raised an error, which is the cause of this one."""
 
 
 class Backend(ABC):
@@ -149,7 +163,7 @@ def foreign_code(what: str, passing: tuple[type[Exception], ...] = ()) -> Iterat
     except untouched:
         raise
     except (Exception, SystemExit) as error:
-        raise UserError(f"{what} ({type(error).__name__}: {first_line(error)}); --debug shows where.") from error
+        raise ModelFailed(f"{what} ({type(error).__name__}: {first_line(error)}); --debug shows where.") from error
 
 
 def first_line(error: BaseException) -> str:

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from secondguess.errors import UserError
 from secondguess.images import ImageSet
+from secondguess.model.backends.base import ModelFailed
 
 if TYPE_CHECKING:
     from secondguess.model.classifier import Classifier
@@ -134,10 +135,11 @@ class Decisions:
             except Exception:
                 continue
             return
-        if isinstance(error, UserError):
+        cause = error.__cause__ if isinstance(error, ModelFailed) else error
+        if isinstance(cause, UserError):
             raise error
         raise UserError(
-            f"The model answers no more ({type(error).__name__}: {error}); once it does, the same call goes on from "
+            f"The model answers no more ({type(cause).__name__}: {cause}); once it does, the same call goes on from "
             "the checkpoint, if a folder was named for one."
         ) from error
 
