@@ -12,7 +12,7 @@ from secondguess.accuracy.monitor import MAX_TRAIN, AccuracyMonitor
 from secondguess.accuracy.oracles.icos import InputRules
 from secondguess.accuracy.watched_folder import holds_images
 from secondguess.errors import UserError
-from secondguess.images import Dataset, ImageSet, as_image_set, load
+from secondguess.images import Dataset, ImageSet, as_image_set, check_loading, load
 from secondguess.model.agreement import agree
 from secondguess.model.classifier import Classifier
 from secondguess.progress import Progress
@@ -58,6 +58,7 @@ def estimate(
         progress: where to report; silent by default.
         **loading: options of `load` for images given by name; by default as the model takes its images.
     """
+    loading = check_loading(loading, estimate)
     learning: dict[str, Any] = {"estimators": estimators, "seed": seed, "max_train": max_train, "progress": progress}
     arriving = isinstance(images, (str, Path)) and holds_images(Path(images))
     prepared = _Prepared.of(model, images, like, train, validation, rules, loading)
@@ -99,7 +100,8 @@ def watch(
         raise UserError(f"There is no folder {folder} for images to arrive in.")
     names = ("estimators", "seed", "max_train")
     learning = {name: options.pop(name) for name in names if name in options} | {"progress": progress}
-    prepared = _Prepared.of(model, folder, like, train, validation, rules, options)
+    loading = check_loading(options, estimate)
+    prepared = _Prepared.of(model, folder, like, train, validation, rules, loading)
     prepared.refuse_columns(folder)
     return prepared.monitor(**learning).watch(folder, every=every, progress=progress)
 
@@ -119,7 +121,7 @@ class _Prepared:
         cls, model: Any, images: Any, like: Any, train: Any, validation: Any, rules: Any, loading: Mapping[str, Any]
     ) -> _Prepared:
         classifier = Classifier.open(model)
-        how = classifier.loading | {key: value for key, value in loading.items() if value is not None}
+        how = classifier.loading | dict(loading)
         train, validation = _parts(like, train, validation, images, how)
         classifier, training, _ = agree(classifier, labelled_images(train, "training", how))
         known = InputRules.load(rules, classifier.class_names) if isinstance(rules, (str, Path)) else rules

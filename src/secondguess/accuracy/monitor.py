@@ -26,7 +26,7 @@ from secondguess.accuracy.watched_folder import WatchedFolder, holds_images
 from secondguess.contracts.registry import snake_case
 from secondguess.environment import versions
 from secondguess.errors import UserError
-from secondguess.images import ImageSet, as_image_set
+from secondguess.images import ImageSet, as_image_set, check_loading
 from secondguess.images.decode import BadImage
 from secondguess.metrics import wilson
 from secondguess.model.agreement import agree, relabelled
@@ -95,7 +95,7 @@ class AccuracyMonitor:
             **loading: options of `load` for images given by name; by default as the model takes its images.
         """
         progress, classifier = progress or Silent(), Classifier.open(model)
-        how = classifier.loading | {key: value for key, value in loading.items() if value is not None}
+        how = classifier.loading | check_loading(loading, cls.fit)
         training = labelled_images(train, "training", how)
         how |= {"size": training.shape[1:], "channels": training.shape[0]}
         checking = None if validation is None else labelled_images(validation, "validation", how)

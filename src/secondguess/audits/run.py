@@ -26,6 +26,7 @@ from secondguess.audits.sections import Section, make_all
 from secondguess.audits.subject import Images, Subject
 from secondguess.environment import versions
 from secondguess.errors import UserError
+from secondguess.images import check_loading
 from secondguess.model.agreement import agree
 from secondguess.model.cache import Cache
 from secondguess.progress import Progress, Silent
@@ -91,6 +92,7 @@ def audit(
     Raises:
         UserError: the model cannot take the test images, or something given is unknown or contradicts itself.
     """
+    loading = check_loading(loading, audit)
     parsed = [gate if isinstance(gate, Gate) else Gate.parse(gate) for gate in gates]
     chosen = _distinct("section", make_all(sections))
     progress = progress or Silent()

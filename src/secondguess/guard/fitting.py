@@ -71,7 +71,7 @@ def split_images(train: ImageSet, calibration: ImageSet | None, *, seed: int, mo
             "The threshold was calibrated on images split off from the training images; if the classifier was trained "
             "on these too, it is surer of them than of new ones and there will be more false alarms than promised.",
         )
-        warnings.warn(f"{notes[0]} Give calibration=images that it has not seen.", stacklevel=3)
+        warnings.warn(f"{notes[0]} Give images that it has not seen as validation.", stacklevel=3)
         train, calibration = train.split(2 / 3, seed=seed, stratify=False)
     if train.shape != calibration.shape:
         raise UserError(

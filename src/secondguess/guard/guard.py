@@ -1,6 +1,6 @@
 """From a score to a decision: supervisors, one calibrated p-value, a verdict, an action.
 
-    guard = Guard(false_alarms=0.01).fit(model, train, calibration)
+    guard = Guard(false_alarms=0.01).fit(model, train, validation)
     for judgement in guard.judge(images):
         print(judgement.class_name, judgement.p_value, judgement.verdict, judgement.action)
 
@@ -29,6 +29,7 @@ from secondguess.guard.stored_model import stored_model
 from secondguess.guard.stress_split import StressSplit, make_stress_split
 from secondguess.guard.thresholds import smallest_sample
 from secondguess.guard.verdicts import Kind
+from secondguess.images import check_loading
 from secondguess.model.classifier import Classifier
 from secondguess.model.determinism import warn_if_random
 from secondguess.progress import Progress, Silent
@@ -106,7 +107,7 @@ class Guard(Result):
         self,
         model: Any,
         train: Any,
-        calibration: Any = None,
+        validation: Any = None,
         stress: Literal["generated"] | StressSplit | None = "generated",
         *,
         seed: int = 0,
@@ -119,8 +120,9 @@ class Guard(Result):
         Args:
             model: the system under test: a classifier, or anything that `Classifier.open` takes.
             train: labelled images it was trained on: an `ImageSet`, a `Dataset` or anything that `load` takes.
-            calibration: nominal images it was not trained on, hundreds or better thousands. The panel is fitted on one
-                half, the threshold is set by the other. By default a third of `train`.
+            validation: nominal images it was not trained on, hundreds or better thousands. The panel is fitted on one
+                half, the threshold is set by the other. By default the validation images of a data set given as
+                `train`, or else a third of the training images.
             stress: `"generated"` from these images; a `StressSplit` of your own; or None, with a plain rule.
             seed: of everything random.
             fit_images: the most training images that supervisors are fitted on.
@@ -128,9 +130,10 @@ class Guard(Result):
             loading: options of `load`, where they differ from what the model wants.
         """
         progress = progress or Silent()
-        classifier, train, calibration = fitting_images(Classifier.open(model), train, calibration, loading)
+        loading = check_loading(loading, self.fit)
+        classifier, train, validation = fitting_images(Classifier.open(model), train, validation, loading)
         warn_if_random(classifier, train)
-        parts = split_images(train, calibration, seed=seed, most=fit_images)
+        parts = split_images(train, validation, seed=seed, most=fit_images)
         least, rate = smallest_sample(self.false_alarms), self.false_alarms
         if len(parts.calibrate) < least:
             raise UserError(
@@ -168,7 +171,7 @@ class Guard(Result):
     def pipeline(self) -> DecisionPipeline:
         """What turns observations into judgements; after `fit`."""
         if self._pipeline is None:
-            raise UserError("This guard has not learnt anything yet; call fit(model, train, calibration) first.")
+            raise UserError("This guard has not learnt anything yet; call fit(model, train, validation) first.")
         return self._pipeline
 
     @property
@@ -213,6 +216,7 @@ class Guard(Result):
             nominal: an `ImageSet`, a path, or any other form of images.
             loading: options of `load`, where they differ from how the guard's images were loaded.
         """
+        loading = check_loading(loading, self.recalibrate)
         pipeline, nominal = self.pipeline, nominal_images(self, nominal, loading)
         observed = self.classifier.observe(nominal, self.needs)
         found = calibrate(pipeline.combine(observed)[1], observed.predictions, self.settings)

@@ -21,24 +21,38 @@ __all__ = ["fitting_images", "judge_places", "nominal_images"]
 
 
 def fitting_images(
-    classifier: Classifier, train: Any, calibration: Any, loading: dict[str, Any]
+    classifier: Classifier, train: Any, validation: Any, loading: dict[str, Any]
 ) -> tuple[Classifier, ImageSet, ImageSet | None]:
     """The images that a guard is fitted and calibrated on, and the classifier with their class names.
 
     Args:
         classifier: the system under test.
         train: a set; a data set, of which the training images are meant; or what `load` takes.
-        calibration: the same, of which the only or the test images are meant; None for a share of `train`.
+        validation: the same, of which the validation images are meant, or else the only or the test images; None for
+            the validation images of `train`, where that is a data set with some.
         loading: options of `load`, where they differ from what the model wants.
     """
     how = classifier.loading | loading
-    if isinstance(train, str | os.PathLike):
-        found = load(train, **how)
-        train = replace(found.train or found.test, name=os.fspath(train))
-    elif isinstance(train, Dataset):
-        train = train.train or train.test
-    nominal = None if calibration is None else as_image_set(calibration, **how)
-    return agree(classifier, train, nominal)
+    data = _data_set(train, how)
+    if data is not None:
+        train = data.train or data.test
+        if validation is None and data.train is not None:
+            validation = data.validation
+    held_out = None if validation is None else _data_set(validation, how)
+    if held_out is not None:
+        validation = held_out.validation or held_out.test
+    return agree(classifier, train, validation)
+
+
+def _data_set(what: Any, how: dict[str, Any]) -> Dataset | None:
+    """The data set that is meant, its sets named by its place; None for a single set of images."""
+    if isinstance(what, ImageSet):
+        return None
+    if isinstance(what, Dataset):
+        return what
+    found = load(what, **how)
+    named: dict[str, Any] = {split: replace(images, name=os.fspath(what)) for split, images in found.splits.items()}
+    return replace(found, **named)
 
 
 def nominal_images(guard: Guard, nominal: Any, loading: dict[str, Any]) -> ImageSet:

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from secondguess.errors import UserError
 from secondguess.images import ImageSet, load_images
+from secondguess.model.agreement import relabelled
 
 __all__ = ["CompanionSet", "read_companion", "restricted"]
 
@@ -108,6 +109,8 @@ def read_companion(
     folder: str | os.PathLike[str],
     classes: tuple[int, int] | None = None,
     reference: Reference = "auto",
+    *,
+    class_names: tuple[str, ...] = (),
     **loading: Any,
 ) -> CompanionSet:
     """Read a companion set: the folder that `secondguess generate` wrote, or anything that `load_images` reads.
@@ -116,10 +119,18 @@ def read_companion(
         folder: with `images.npz` in it, or any other place of images.
         classes: as in `CompanionSet.of`.
         reference: as in `CompanionSet.of`.
+        class_names: the order in which labels should count, such as that of a model; by default that of the images.
         **loading: options of `load_images`, such as `size`.
     """
     inside = Path(folder) / "images.npz"
-    return CompanionSet.of(load_images(inside if inside.is_file() else folder, **loading), classes, reference)
+    images = load_images(inside if inside.is_file() else folder, **loading)
+    return CompanionSet.of(in_order(images, class_names), classes, reference)
+
+
+def in_order(images: ImageSet, class_names: tuple[str, ...]) -> ImageSet:
+    """The images with labels that count in the order of `class_names`, where those are their classes."""
+    own = images.class_names
+    return relabelled(images, class_names) if own and set(own) <= set(class_names) else images
 
 
 def restricted(probabilities: Floats, pairs: Ints) -> tuple[Floats, Floats]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from secondguess.errors import UserError
 from secondguess.hubris.files import read_predictions
 from secondguess.hubris.result import OverconfidenceResult
 from secondguess.hubris.scores import score
+from secondguess.images import check_loading
 from secondguess.metrics import smoothed, vote_shares
 from secondguess.progress import Progress
 
@@ -78,6 +80,7 @@ def overconfidence(
         progress: where to report; silent by default.
         **loading: options of `load` for images given by name; `size` and `channels` default to what the models take.
     """
+    loading = check_loading(loading, overconfidence)
     if (models is None) == (predictions is None):
         raise UserError("Give either models with data, or predictions.")
     if predictions is not None:
@@ -140,27 +143,47 @@ def _task(
     models: Any, data: Any, on: Any, between: Any, reference: Any, making: dict[str, Any], loading: dict[str, Any]
 ) -> tuple[CompanionSet, AmbiguousImages | None, ImageSet, list[Classifier]]:
     """The ambiguous images, those that were made, the real ones, and the models."""
-    from secondguess.hubris.companion import CompanionSet, read_companion
+    from secondguess.hubris.companion import CompanionSet, in_order, read_companion
     from secondguess.images import Dataset, ImageSet, load
 
     opened = open_models(models, device=making["device"])
     telling = next((one for one in opened if one.input_shape), opened[0])
-    loading = telling.loading | {name: value for name, value in loading.items() if value is not None}
+    loading = telling.loading | loading
     if isinstance(data, ImageSet):
         data = Dataset(data.name, None, data)
     real = data if isinstance(data, Dataset) else load(data, **loading)
+    real = _agreeing(opened, real)
+    names = real.test.class_names
     pair = _pair(between, real.test)
     dial = AUTO if reference is None else reference
     if isinstance(on, CompanionSet):
         return on, None, real.test, opened
     if isinstance(on, ImageSet):
-        return CompanionSet.of(on, pair, dial), None, real.test, opened
+        return CompanionSet.of(in_order(on, names), pair, dial), None, real.test, opened
     if _is_generator(on):
         made = _made(str(on), real, pair, **making)
         return CompanionSet.of(made.images, pair, dial), made, real.test, opened
     channels, *sides = real.test.shape
     loading = loading | {"size": tuple(sides), "channels": channels}
-    return read_companion(on, pair, dial, **loading), None, real.test, opened
+    return read_companion(on, pair, dial, class_names=names, **loading), None, real.test, opened
+
+
+def _agreeing(models: list[Classifier], data: Dataset) -> Dataset:
+    """The data with labels that count in the order of the models' outputs, where the models know their classes."""
+    from secondguess.model.agreement import relabelled
+
+    named = [one for one in models if one.class_names]
+    if not named or not set(data.test.class_names) <= set(named[0].class_names):
+        return data  # a model of some of the classes is asked about those
+    names = named[0].class_names
+    for one in named[1:]:
+        if one.class_names != names:
+            raise UserError(
+                f"The classes of {one.name} ({', '.join(one.class_names[:5])} ...) and of {named[0].name} "
+                f"({', '.join(names[:5])} ...) differ; compare models of the same classes in the same order."
+            )
+    train = None if data.train is None else relabelled(data.train, names)
+    return replace(data, test=relabelled(data.test, names), train=train, validation=None)
 
 
 def open_models(models: Any, **changes: Any) -> list[Classifier]:

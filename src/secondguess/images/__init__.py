@@ -9,7 +9,7 @@ from secondguess.images.batches import as_batch, as_source, read
 from secondguess.images.dataset import Dataset
 from secondguess.images.fitting import conform
 from secondguess.images.image_set import ImageSet
-from secondguess.images.loading import as_image_set, load, load_images, names
+from secondguess.images.loading import as_image_set, check_loading, load, load_images, names
 from secondguess.images.save import save_npz, save_parquet
 from secondguess.images.sources import ImageSource
 
@@ -20,6 +20,7 @@ __all__ = [
     "as_batch",
     "as_image_set",
     "as_source",
+    "check_loading",
     "conform",
     "load",
     "load_images",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import os
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -23,7 +25,9 @@ from secondguess.images.npz import read_npz
 from secondguess.images.parquet import has_parquet, read_parquet
 from secondguess.images.sources import Shape
 
-__all__ = ["as_image_set", "load", "load_images", "names"]
+__all__ = ["as_image_set", "check_loading", "load", "load_images", "names"]
+
+LOADING = ("size", "channels", "resize", "skip_bad", "split")  # the options of `load`
 
 KINDS = (
     "a folder of images or of class folders, a folder of IDX files, an .npz file, a .parquet file or a "
@@ -61,6 +65,11 @@ def load(
             in `Dataset.skipped`.
         split: the split to test on; by default test, else validation, else the only one.
     """
+    if not isinstance(name_or_path, str | os.PathLike):
+        raise UserError(
+            f"A {type(name_or_path).__name__} was given where the name or path of a data set is expected; make a set "
+            "of arrays with sg.ImageSet.from_arrays(images, labels)."
+        )
     options = Options(size, channels, resize, skip_bad)
     name, parts = _read(name_or_path, options)
     parts = {key: _with_options(part, options) for key, part in parts.items()}
@@ -81,6 +90,25 @@ def load_images(
     The arguments are those of `load`.
     """
     return load(name_or_path, size=size, channels=channels, resize=resize, skip_bad=skip_bad, split=split).test
+
+
+def check_loading(given: Mapping[str, Any], call: Callable[..., Any]) -> dict[str, Any]:
+    """The options of `load` among the keywords of a call, those that are None left out.
+
+    Args:
+        given: further keywords, such as `resize="crop"`.
+        call: what they were given to; a mistyped name of its own parameters is recognised, too.
+
+    Raises:
+        UserError: for a keyword that neither `load` nor the call knows.
+    """
+    for name in given:
+        if name not in LOADING:
+            known = [one for one in inspect.signature(call).parameters if one not in ("self", "loading", "options")]
+            close = difflib.get_close_matches(name, [*known, *LOADING], n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"images are loaded with {', '.join(LOADING)}."
+            raise UserError(f"{call.__qualname__} has no parameter {name!r}; {hint}")
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def as_image_set(images: Any, shape: Shape | None = None, **loading: Any) -> ImageSet:

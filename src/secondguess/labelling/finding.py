@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from secondguess.contracts.registry import snake_case
+from secondguess.images import check_loading
 from secondguess.labelling.error_search import ErrorSearch
 from secondguess.labelling.store import Store
 from secondguess.model.agreement import relabelled, with_names_of
@@ -64,7 +65,7 @@ def find_errors(
     attack = None if attack is None or not kind.needs_distances else snake_case(attack)
     advice = supervisors if supervisors is None or isinstance(supervisors, str) else list(supervisors)
     classifier = Classifier.open(model)
-    options = classifier.loading | {key: value for key, value in loading.items() if value is not None}
+    options = classifier.loading | check_loading(loading, find_errors)
     found = find.open_images(images, classifier, options)
     asked = find.advisers(classifier, kind.name, advice, train)
     training = find.fitting_images(asked, train, found.shape, options)
