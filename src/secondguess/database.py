@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
-from secondguess._files import make_folder
 from secondguess.errors import UserError, require
+from secondguess.files import make_folder
 
 __all__ = ["Database", "DatabaseFailed", "Postgres", "Sqlite", "open_database", "public_name", "storable"]
 

@@ -11,7 +11,7 @@ import grid_tasks
 import numpy as np
 import pytest
 
-from secondguess import _files
+from secondguess import files as _files
 from secondguess.contracts.sealed import file_digest, read_json, write_json_sealed
 from secondguess.engine import Ledger, Task, TaskData, TaskFailed, WorkerLost, open_engine, run, task
 from secondguess.engine.engines import Processes

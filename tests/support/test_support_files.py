@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from secondguess._files import atomic_path, make_folder, sync_folder, write_bytes, write_json, write_text
 from secondguess.errors import UserError
+from secondguess.files import atomic_path, make_folder, sync_folder, write_bytes, write_json, write_text
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from secondguess._device import isolated_rng, seed_rng
+from secondguess.devices import isolated_rng, seed_rng
 
 
 @pytest.fixture(autouse=True)

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from secondguess._files import write_json
 from secondguess.environment import versions
+from secondguess.files import write_json
 from secondguess.images import Dataset
 
 __all__ = ["commit", "hardware", "provenance", "say", "write"]

@@ -4,7 +4,7 @@ import xml.etree.ElementTree as ElementTree
 
 import numpy as np
 
-from secondguess.accuracy import critical_difference_diagram
+from secondguess_lab.statistics.diagram import critical_difference_diagram
 from secondguess_lab.statistics.friedman import friedman
 
 

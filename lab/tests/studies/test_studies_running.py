@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from secondguess.contracts.sealed import read_json, write_json_sealed
 from secondguess.engine import TaskData
 from secondguess.errors import UserError
 from secondguess_lab.studies import get, make_plan, names
@@ -128,9 +129,9 @@ def test_a_record_names_all_software_that_made_it(study, tiny, tmp_path):
     words = ["run", "surprise-table1", "--quick", "--data", tiny, *settings_of("surprise-table1"), "--out", tmp_path]
     here = study(*words, "-q", "--json").json()["versions"]
     entry = sorted((tmp_path / "ledger").glob("*.json"))[0]
-    other = json.loads(entry.read_text())
+    other = read_json(entry)
     other["versions"]["torch"] = "elsewhere"
-    entry.write_text(json.dumps(other))
+    write_json_sealed(entry, other)
     found = study(*words, "--so-far", "--json").json()["versions"]
     assert sorted(one["torch"] for one in found) == sorted([here["torch"], "elsewhere"])
 

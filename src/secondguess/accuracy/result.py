@@ -9,8 +9,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from secondguess._files import make_folder, write_json
 from secondguess.accuracy.base import TOLERANCE, Estimate, Trial
+from secondguess.files import make_folder, write_json
 from secondguess.metrics import Interval
 from secondguess.results import Result
 

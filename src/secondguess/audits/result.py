@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from secondguess._files import make_folder, write_json, write_text
 from secondguess.audits.findings import Number, SectionResult
 from secondguess.audits.gates import GateOutcome
 from secondguess.errors import UserError
+from secondguess.files import make_folder, write_json, write_text
 from secondguess.report import Case, junit_xml, render
 from secondguess.results import Result, html_table
 

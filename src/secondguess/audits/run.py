@@ -17,7 +17,6 @@ from markupsafe import Markup
 
 from secondguess import stress as stress_room
 from secondguess import supervisors as supervisors_room
-from secondguess._files import make_folder
 from secondguess.audits.context import Context, explain
 from secondguess.audits.findings import NotApplicable, SectionResult
 from secondguess.audits.gates import Gate, judge
@@ -26,6 +25,7 @@ from secondguess.audits.sections import Section, make_all
 from secondguess.audits.subject import Images, Subject
 from secondguess.environment import versions
 from secondguess.errors import UserError
+from secondguess.files import make_folder
 from secondguess.images import check_loading
 from secondguess.model.agreement import agree
 from secondguess.model.cache import Cache

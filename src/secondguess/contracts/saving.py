@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess._files import write_bytes
 from secondguess.contracts.sealed import metadata, read_tensors, seal_tensors
 from secondguess.errors import UserError
+from secondguess.files import write_bytes
 
 __all__ = ["DAMAGE", "Saved", "Writable", "read", "write"]
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from secondguess._files import write_json
+from secondguess.files import write_json
 
 __all__ = [
     "Damaged",

@@ -17,11 +17,11 @@ from typing import Any, cast
 
 import numpy as np
 
-from secondguess._files import atomic_path
 from secondguess.contracts.archives import load_npz
 from secondguess.contracts.sealed import file_digest, read_json, write_json_sealed
 from secondguess.engine.task import Outcome, Task
 from secondguess.environment import versions
+from secondguess.files import atomic_path
 
 __all__ = ["Entry", "Ledger"]
 

@@ -33,9 +33,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess import __version__
-from secondguess._files import make_folder, write_bytes
 from secondguess.contracts.sealed import read_json, write_json_sealed
 from secondguess.errors import UserError
+from secondguess.files import make_folder, write_bytes
 from secondguess.guard.actions import Actions
 from secondguess.guard.cascade import Cascade
 from secondguess.guard.panel import Panel

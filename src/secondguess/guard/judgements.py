@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess._files import make_folder, write_json
+from secondguess.files import make_folder, write_json
 from secondguess.guard.verdicts import Verdict, verdict_of
 from secondguess.results import Result
 

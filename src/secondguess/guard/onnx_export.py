@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from secondguess._files import atomic_path, make_folder, write_bytes
 from secondguess.contracts.sealed import file_digest, write_json_sealed
 from secondguess.errors import UserError, require
+from secondguess.files import atomic_path, make_folder, write_bytes
 from secondguess.guard.artefact import decision_arrays, store_arrays
 from secondguess.guard.runtime import FORMAT
 from secondguess.model.needs import Trace

@@ -17,8 +17,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from secondguess._files import atomic_path
 from secondguess.errors import UserError
+from secondguess.files import atomic_path
 from secondguess.model.classifier import Classifier
 
 __all__ = ["MODEL", "store_model", "stored_model"]

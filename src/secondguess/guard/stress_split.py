@@ -159,7 +159,7 @@ def _ambiguous(
     train: ImageSet, count: int, generator: Ambiguity, seed: int, device: str, progress: Progress
 ) -> tuple[ImageSet, ImageSet]:
     """Ambiguous images between every other pair of classes, and between the others."""
-    from secondguess._device import pick_device
+    from secondguess.devices import pick_device
     from secondguess.stress.ambiguous import AmbiGuess, PixelBlend
 
     if generator == "blend":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from secondguess._files import atomic_path
+from secondguess.files import atomic_path
 from secondguess.hubris.response import Response
 from secondguess.hubris.table import HubrisTable
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from secondguess._files import make_folder, write_json, write_text
 from secondguess.errors import UserError
+from secondguess.files import make_folder, write_json, write_text
 from secondguess.hubris.scores import Scores
 from secondguess.hubris.table import HubrisTable, ModelRow
 from secondguess.results import Result, html_table

@@ -15,8 +15,8 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 from PIL import Image
 
-from secondguess._files import atomic_path
 from secondguess.errors import UserError, require
+from secondguess.files import atomic_path
 from secondguess.images.image_set import ImageSet
 
 __all__ = ["save_npz", "save_parquet"]

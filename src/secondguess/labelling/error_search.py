@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from secondguess._files import make_folder, write_bytes, write_json
 from secondguess.environment import versions
 from secondguess.errors import UserError
+from secondguess.files import make_folder, write_bytes, write_json
 from secondguess.labelling.export import exported
 from secondguess.labelling.questions import Found
 from secondguess.labelling.session import LabellingSession

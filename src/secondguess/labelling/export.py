@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess._files import write_bytes
 from secondguess.errors import UserError, require
+from secondguess.files import write_bytes
 from secondguess.labelling.answers import Answer, consensus, spoken
 from secondguess.labelling.store import Event, Store
 

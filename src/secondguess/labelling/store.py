@@ -19,9 +19,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from secondguess._files import make_folder
 from secondguess.database import Sqlite, storable
 from secondguess.errors import UserError
+from secondguess.files import make_folder
 
 __all__ = ["Event", "Kind", "Seen", "Store"]
 

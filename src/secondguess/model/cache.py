@@ -23,10 +23,10 @@ import numpy as np
 from numpy.lib.format import open_memmap
 from numpy.typing import DTypeLike, NDArray
 
-from secondguess._files import make_folder, sync_folder, write_json
 from secondguess._text import amount
 from secondguess.contracts.sealed import file_digest
 from secondguess.errors import UserError
+from secondguess.files import make_folder, sync_folder, write_json
 
 __all__ = ["Cache", "Draft"]
 

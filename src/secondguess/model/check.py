@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess._files import make_folder, write_json
 from secondguess.errors import UserError
+from secondguess.files import make_folder, write_json
 from secondguess.metrics.interval import Interval, wilson
 from secondguess.model.check_findings import (
     Finding,

@@ -16,9 +16,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from secondguess._files import atomic_path, make_folder, write_json
 from secondguess.contracts.archives import check_archive
 from secondguess.errors import UserError
+from secondguess.files import atomic_path, make_folder, write_json
 from secondguess.results import Result
 
 if TYPE_CHECKING:

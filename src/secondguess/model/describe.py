@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from secondguess._files import make_folder, write_text
 from secondguess.errors import UserError
+from secondguess.files import make_folder, write_text
 from secondguess.model.classifier import Classifier
 from secondguess.model.description import Description
 from secondguess.model.outputs import as_matrix, detect

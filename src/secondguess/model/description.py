@@ -31,8 +31,8 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from secondguess._files import write_text
 from secondguess.errors import UserError
+from secondguess.files import write_text
 from secondguess.model.description_fields import (
     FIELDS,
     FILES,

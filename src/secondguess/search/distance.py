@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess._files import atomic_path
 from secondguess.contracts.archives import load_npz
 from secondguess.errors import UserError
+from secondguess.files import atomic_path
 from secondguess.images import ImageSource
 from secondguess.progress import Progress, Silent
 

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess._files import atomic_path
 from secondguess.contracts.archives import load_npz
 from secondguess.errors import UserError
+from secondguess.files import atomic_path
 from secondguess.images import Dataset, ImageSet, as_image_set, load
 from secondguess.progress import Progress, Titled
 from secondguess.search.pool import Pool

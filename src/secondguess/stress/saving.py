@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from secondguess._files import make_folder, write_bytes, write_json
 from secondguess.errors import MissingExtra
+from secondguess.files import make_folder, write_bytes, write_json
 from secondguess.images import ImageSet, save_npz, save_parquet
 
 __all__ = ["card_of", "save_stress_set", "sheet_png"]

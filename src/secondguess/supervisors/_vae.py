@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from secondguess._device import isolated_rng, seed_rng
+from secondguess.devices import isolated_rng, seed_rng
 from secondguess.images import ImageSource
 
 __all__ = ["Vae", "divergence", "train"]

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess._files import make_folder, write_json, write_text
 from secondguess.errors import UserError
+from secondguess.files import make_folder, write_json, write_text
 from secondguess.metrics import auroc
 from secondguess.model.arrays import Arrays, load_observation, same_classes
 from secondguess.results import Result

@@ -103,7 +103,7 @@ class Autoencoder(Supervisor):
         return Needs(images=True)
 
     def _fit(self, observation: Observation, labels: NDArray[np.int64] | None) -> None:
-        from secondguess._device import pick_device
+        from secondguess.devices import pick_device
         from secondguess.supervisors._vae import train
 
         images = _checked(observation.pixels)
@@ -150,7 +150,7 @@ class Autoencoder(Supervisor):
         """The network; built from the learnt weights after loading."""
         import torch
 
-        from secondguess._device import pick_device
+        from secondguess.devices import pick_device
         from secondguess.supervisors._vae import Vae
 
         if getattr(self, "_vae", None) is None:

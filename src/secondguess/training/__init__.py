@@ -8,7 +8,7 @@ doctest: +SKIP
 
 from __future__ import annotations
 
-from secondguess._device import pick_device
+from secondguess.devices import pick_device
 from secondguess.training.fleet import Fleet, train_fleet
 from secondguess.training.temperature import apply_temperature, fit_temperature
 from secondguess.training.train import TrainingHistory, train

@@ -23,9 +23,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from secondguess._files import make_folder, write_bytes
 from secondguess.contracts.sealed import Damaged, digest_of, read_json, write_json_sealed
 from secondguess.errors import UserError
+from secondguess.files import make_folder, write_bytes
 
 __all__ = ["Checkpoint", "SavedState", "copy_state"]
 

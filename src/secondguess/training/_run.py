@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from secondguess._device import seed_rng
+from secondguess.devices import seed_rng
 from secondguess.errors import UserError
 from secondguess.training._checkpoint import SavedState, copy_state
 from secondguess.training._examples import Examples, derive_seed, epoch_batches

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
-from secondguess._device import seed_rng
+from secondguess.devices import seed_rng
 from secondguess.training._examples import Examples, derive_seed, epoch_batches
 from secondguess.training._loss import example_losses
 from secondguess.training._optimiser import Optimisation

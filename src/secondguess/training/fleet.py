@@ -25,10 +25,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from secondguess._device import isolated_rng, pick_device
-from secondguess._files import make_folder, write_bytes
 from secondguess.contracts.sealed import read_json, read_tensors, seal_tensors, write_json_sealed
+from secondguess.devices import isolated_rng, pick_device
 from secondguess.errors import UserError
+from secondguess.files import make_folder, write_bytes
 from secondguess.progress import Progress, Silent
 from secondguess.training._examples import (
     Examples,

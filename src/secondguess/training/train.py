@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from secondguess._device import isolated_rng, pick_device
+from secondguess.devices import isolated_rng, pick_device
 from secondguess.errors import UserError
 from secondguess.progress import Progress, Silent
 from secondguess.training._checkpoint import Checkpoint

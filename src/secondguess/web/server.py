@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from secondguess._files import write_json
 from secondguess.errors import UserError
+from secondguess.files import write_json
 from secondguess.web.access import CheckedApp, Keys
 from secondguess.web.logs import Throttle
 

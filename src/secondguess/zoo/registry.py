@@ -16,8 +16,8 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from secondguess._device import isolated_rng, seed_rng
 from secondguess.contracts.registry import Registry
+from secondguess.devices import isolated_rng, seed_rng
 from secondguess.errors import UserError
 from secondguess.zoo._layers import ImageTooSmall, Initialisation, Shape, initialise
 

@@ -29,7 +29,7 @@ def run(
     """
     import torch
 
-    from secondguess._device import pick_device
+    from secondguess.devices import pick_device
     from secondguess.images import load
     from secondguess.stress.ambiguous import AmbiGuess
 

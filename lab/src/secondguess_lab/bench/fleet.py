@@ -33,7 +33,7 @@ def run(
     import torch
 
     from secondguess import training, zoo
-    from secondguess._device import pick_device
+    from secondguess.devices import pick_device
 
     target = pick_device(device)
     rng = np.random.default_rng(0)

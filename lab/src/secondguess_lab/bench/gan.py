@@ -46,7 +46,7 @@ def run(
     """
     import torch
 
-    from secondguess._device import pick_device
+    from secondguess.devices import pick_device
     from secondguess.stress.ambiguous.estimator_members import FoldedMembers, MemberNetworks
     from secondguess.stress.ambiguous.gan_networks import GanArchitecture
     from secondguess.stress.ambiguous.gan_step import Ambiguity, GanRecipe

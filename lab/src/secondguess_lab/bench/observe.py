@@ -33,7 +33,7 @@ def run(
     import torch
 
     from secondguess import zoo
-    from secondguess._device import pick_device
+    from secondguess.devices import pick_device
     from secondguess.images import ImageSet
     from secondguess.model.classifier import Classifier
     from secondguess.model.needs import Needs, Trace

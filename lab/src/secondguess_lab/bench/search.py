@@ -43,7 +43,7 @@ def run(
     import torch
 
     from secondguess import zoo
-    from secondguess._device import pick_device
+    from secondguess.devices import pick_device
     from secondguess.model.classifier import Classifier
     from secondguess.search.distance import measure_distances
 

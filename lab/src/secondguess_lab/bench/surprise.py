@@ -265,7 +265,7 @@ def _floor(pairs: float, width: int, *, exponentials: bool, device: str) -> floa
     """Seconds of a bare float32 product of `pairs` x `width`, in tiles; of a long one a part, extrapolated."""
     import torch
 
-    from secondguess._device import pick_device
+    from secondguess.devices import pick_device
 
     target = pick_device(device)
     first, second = (torch.rand(size, width, device=target) for size in TILE)

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from secondguess import zoo
-from secondguess._device import pick_device
+from secondguess.devices import pick_device
 from secondguess.errors import UserError
 from secondguess.images import ImageSet
 from secondguess.progress import Progress, Silent, Titled

@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from secondguess._files import write_json, write_text
 from secondguess.engine import Engine, Entry, Ledger, Task, TaskData, run
 from secondguess.errors import UserError
+from secondguess.files import write_json, write_text
 from secondguess.progress import Progress
 from secondguess_lab.studies.base import Sources, Study
 from secondguess_lab.studies.tables import Table

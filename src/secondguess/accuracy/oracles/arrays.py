@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from secondguess._files import make_folder, write_json, write_text
 from secondguess.accuracy.oracles.base import Oracle, Verdicts
 from secondguess.accuracy.oracles.cross_reference import CrossReference
 from secondguess.accuracy.oracles.registry import get, make
 from secondguess.errors import UserError
+from secondguess.files import make_folder, write_json, write_text
 from secondguess.metrics.verdict_confusion import VerdictConfusion, verdict_confusion
 from secondguess.model.arrays import Arrays, load_observation, same_classes
 from secondguess.model.observation import Observation

@@ -23,7 +23,7 @@ import torch
 from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from secondguess._device import isolated_rng, seed_rng
+from secondguess.devices import isolated_rng, seed_rng
 from secondguess.errors import UserError
 
 __all__ = ["DropoutPasses", "dropouts"]

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import fx
 
-from secondguess._device import pick_device
+from secondguess.devices import pick_device
 from secondguess.errors import UserError
 from secondguess.model.backends.base import Array, Backend, Layer, chosen_output, digest, first_line, without_padding
 from secondguess.model.backends.differentiable import frozen

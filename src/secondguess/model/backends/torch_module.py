@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from secondguess._device import pick_device
+from secondguess.devices import pick_device
 from secondguess.errors import UserError
 from secondguess.model.backends.base import (
     Array,

@@ -25,10 +25,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from secondguess._files import atomic_path, make_folder, write_bytes, write_json
 from secondguess.contracts.archives import load_npz
 from secondguess.contracts.sealed import read_tensors, seal_tensors
 from secondguess.errors import UserError
+from secondguess.files import atomic_path, make_folder, write_bytes, write_json
 from secondguess.search.attacks.decisions import UNUSABLE, Decisions
 from secondguess.search.attacks.walk import Walk
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from secondguess._device import isolated_rng, seed_rng
+from secondguess.devices import isolated_rng, seed_rng
 from secondguess.errors import UserError
 from secondguess.images import ImageSet
 from secondguess.model.classifier import Classifier

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from secondguess._device import isolated_rng, seed_rng
+from secondguess.devices import isolated_rng, seed_rng
 from secondguess.stress.ambiguous.autoencoders import RaaeFleet
 from secondguess.stress.ambiguous.realism import sharpness
 

@@ -34,7 +34,7 @@ from typing import Any, Literal, get_args
 
 from torch import nn
 
-from secondguess._device import pick_device
+from secondguess.devices import pick_device
 from secondguess.errors import UserError
 from secondguess.images import ImageSet
 from secondguess.progress import Progress

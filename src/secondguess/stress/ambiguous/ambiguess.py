@@ -35,8 +35,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from secondguess._device import pick_device
 from secondguess.contracts.registry import unknown
+from secondguess.devices import pick_device
 from secondguess.errors import UserError
 from secondguess.images import ImageSet
 from secondguess.progress import Advance, Progress, Silent

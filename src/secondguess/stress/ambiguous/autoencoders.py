@@ -32,9 +32,9 @@ from torch import Tensor
 from torch.func import functional_call, stack_module_state, vmap
 from torch.nn.functional import binary_cross_entropy_with_logits, one_hot
 
-from secondguess._device import isolated_rng, seed_rng
-from secondguess._files import write_bytes
 from secondguess.contracts.sealed import metadata, read_tensors, seal_tensors
+from secondguess.devices import isolated_rng, seed_rng
+from secondguess.files import write_bytes
 from secondguess.stress.ambiguous.networks import LATENT, Raae
 
 __all__ = ["CENTRE", "Member", "RaaeFleet"]

@@ -40,8 +40,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from secondguess._device import pick_device
 from secondguess.contracts.saving import DAMAGE, read, write
+from secondguess.devices import pick_device
 from secondguess.errors import UserError
 from secondguess.images import ImageSet
 from secondguess.progress import Progress, Silent

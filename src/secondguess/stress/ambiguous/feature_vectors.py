@@ -121,7 +121,7 @@ def _inception(weights: str, device: str) -> Callable[[NDArray[np.float32]], Flo
     """The pooled features (m, 2048) of Inception v3, as torch-fidelity has it."""
     import torch
 
-    from secondguess._device import pick_device
+    from secondguess.devices import pick_device
 
     file = Path(weights) if weights else Path(torch.hub.get_dir()) / "checkpoints" / INCEPTION
     if not file.is_file():

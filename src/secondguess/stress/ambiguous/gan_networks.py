@@ -195,7 +195,7 @@ class Gan(nn.Module):
 
     def __init__(self, shape: Shape, architecture: GanArchitecture | None = None, *, seed: int = 0) -> None:
         super().__init__()
-        from secondguess._device import isolated_rng, seed_rng
+        from secondguess.devices import isolated_rng, seed_rng
 
         self.shape, self.architecture = shape, architecture or GanArchitecture.for_shape(shape)
         with isolated_rng():

@@ -29,8 +29,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from secondguess._files import write_bytes
 from secondguess.errors import UserError
+from secondguess.files import write_bytes
 from secondguess.images import ImageSet
 from secondguess.progress import Progress, Silent
 from secondguess.stress.ambiguous.estimator import balanced_rows

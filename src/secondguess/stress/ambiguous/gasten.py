@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from secondguess._device import isolated_rng, pick_device, seed_rng
+from secondguess.devices import isolated_rng, pick_device, seed_rng
 from secondguess.images import ImageSet
 from secondguess.stress.ambiguous.estimator import balanced_rows
 from secondguess.training import train as train_model

@@ -12,9 +12,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess._device import pick_device
-from secondguess._files import write_bytes, write_json
+from secondguess.devices import pick_device
 from secondguess.errors import UserError
+from secondguess.files import write_bytes, write_json
 from secondguess.images import Dataset, ImageSet, load, load_images
 from secondguess.progress import Progress, Silent
 from secondguess.stress.ambiguous.ambigan import AmbiGAN, estimator_for

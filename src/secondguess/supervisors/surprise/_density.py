@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess._device import pick_device
+from secondguess.devices import pick_device
 from secondguess.errors import UserError
 from secondguess.supervisors.surprise._whitening import RTOL, Rows, whiten
 from secondguess.supervisors.surprise._workers import Crew, workers

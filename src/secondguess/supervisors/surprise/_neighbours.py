@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess._device import pick_device
+from secondguess.devices import pick_device
 from secondguess.supervisors.surprise._grouped import Grouped, Indices, blocks, centre, exact_distances, gather, split
 from secondguess.supervisors.surprise._rounding import largest, rounding, stated_precision
 

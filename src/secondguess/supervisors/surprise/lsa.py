@@ -30,7 +30,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess._device import pick_device
+from secondguess.devices import pick_device
 from secondguess.errors import UserError
 from secondguess.model.observation import Observation
 from secondguess.supervisors._traces import Layers, TraceSupervisor

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from secondguess import zoo
-from secondguess._device import pick_device
+from secondguess.devices import pick_device
 from secondguess.engine import TaskData
 from secondguess.images import Dataset, ImageSet
 from secondguess.model.classifier import Classifier
