@@ -41,7 +41,7 @@ def test_versions_may_be_changed_by_who_asked() -> None:
 
 
 def test_public_names_are_found_and_others_are_not() -> None:
-    assert set(dir(secondguess)) == set(secondguess.__all__)
+    assert set(dir(secondguess)) == {*secondguess.__all__, *secondguess._OPEN_ROOMS}
     for name in secondguess.__all__:
         assert getattr(secondguess, name) is not None
     with pytest.raises(AttributeError, match="module 'secondguess' has no attribute 'nonsense'"):
