@@ -130,12 +130,12 @@ def costs() -> Iterator[Claim]:
     bare = sorted([batch["bare_ms"], exported_batch["bare_ms"]])
     yield rows(
         (
-            "| single image, {:.2f} ms bare | +{:.0f} to +{:.0f} % | +{:.0f} to +{:.0f} % |",
+            "| single image, {:.2f} ms bare | {:+.0f} to {:+.0f} % | {:+.0f} to {:+.0f} % |",
             single["bare_ms"],
             *(100 * one[key] for one in (single, exported) for key in ("overhead", "median_overhead")),
         ),
         (
-            "| batch of 256, {:.0f} to {:.0f} ms bare | +{:.0f} to +{:.0f} % | less than half of the bare "
+            "| batch of 256, {:.0f} to {:.0f} ms bare | {:+.0f} to {:+.0f} % | less than half of the bare "
             "torch module |",
             *bare,
             100 * batch["overhead"],
