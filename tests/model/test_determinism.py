@@ -32,10 +32,10 @@ def test_a_random_model_is_said_once() -> None:
 
 
 def test_a_guard_of_a_random_model_is_said() -> None:
+    guard = Guard(["entropy"], false_alarms=0.1, rule="bonferroni")
     with pytest.warns(UserWarning, match=TWICE):
-        Guard(["entropy"], false_alarms=0.1, rule="bonferroni").fit(
-            Classifier(Wavering(1)), DIGITS.train, DIGITS.test.head(200), stress=None
-        )
+        guard.fit(Classifier(Wavering(1)), DIGITS.train, DIGITS.test.head(200), stress=None)
+    assert guard.classifier.is_repeatable is False
 
 
 def test_rounding_is_no_randomness() -> None:
