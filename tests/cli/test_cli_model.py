@@ -52,16 +52,17 @@ def test_from_a_checkpoint_to_a_model_that_is_right(
     run: Any, house: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(house)
-    converted = run("model", "convert", "checkpoint.pth", "--out", tmp_path / "w.safetensors", "--json").json()
+    converted = run("model", "convert", "checkpoint.pth", "--out", tmp_path, "--json").json()
     assert converted["unwrapped"] == ["model"] and converted["dropped"] == {"epoch": "150"}
     for name, value in load_file(house / "weights.safetensors").items():
-        torch.testing.assert_close(load_file(tmp_path / "w.safetensors")[name], value, rtol=0, atol=0)
+        torch.testing.assert_close(load_file(tmp_path / "checkpoint.safetensors")[name], value, rtol=0, atol=0)
 
-    words = ["--weights", tmp_path / "w.safetensors", "--size", "8", "--channels", "1", "--resize", "pad"]
-    made = run("model", "new", "checked_models:make_model", *words, "--out", tmp_path / "model.toml")
+    words = ["--weights", tmp_path / "checkpoint.safetensors", "--size", "8", "--channels", "1", "--resize", "pad"]
+    made = run("model", "new", "checked_models:make_model", *words, "--out", tmp_path)
     assert made.code == 0 and "It gives 10 classes" in made.out
+    assert f"secondguess model check {tmp_path}/model.toml --data DATA" in made.out
     written = tomllib.loads((tmp_path / "model.toml").read_text())
-    assert written["weights"] == "w.safetensors" and written["folder"] == str(house)
+    assert written["weights"] == "checkpoint.safetensors" and written["folder"] == str(house)
     assert written["input"] == {"size": [8, 8], "channels": 1, "resize": "pad"}
 
     monkeypatch.chdir(tmp_path)
@@ -86,8 +87,10 @@ def test_options_reach_the_file(run: Any, tmp_path: Path) -> None:
     }
     again = run("model", "new", "zoo:lenet")
     assert again.code == 2 and "model.toml is there already" in again.err
-    odd = run("model", "new", "zoo:lenet", "--layer", "fc1", "--out", "other.toml")
-    assert odd.code == 2 and "is no TRACE=LAYER" in odd.err and not (tmp_path / "other.toml").exists()
+    odd = run("model", "new", "zoo:lenet", "--layer", "fc1", "--out", "other")
+    assert odd.code == 2 and "is no TRACE=LAYER" in odd.err and not (tmp_path / "other").exists()
+    file = run("model", "new", "zoo:lenet", "--out", "other.toml")
+    assert file.code == 2 and "where a folder is expected" in file.err
 
 
 def test_every_command_takes_the_file(run: Any, house: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -52,6 +52,26 @@ def test_a_file_is_copied_and_the_folder_moves(onnx_file: Path, digits: Dataset,
     assert list((tmp_path / "moved").glob("model-*.onnx")) == [copy]
 
 
+def test_external_weights_are_copied_with_the_file(onnx_file: Path, digits: Dataset, tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    options = {"save_as_external_data": True, "location": "m.onnx.data", "size_threshold": 256}
+    onnx.save(onnx.load(onnx_file), onnx_file, **options)
+    guard = fitted(Classifier.open(onnx_file), digits)
+    guard.save(tmp_path / "guard")
+    shutil.rmtree(onnx_file.parent)
+    shutil.move(tmp_path / "guard", tmp_path / "moved")
+    read = Guard.load(tmp_path / "moved", device="cpu")
+    assert read.judge(digits.test).p_values.tolist() == guard.judge(digits.test).p_values.tolist()
+    (copies,) = (tmp_path / "moved").glob("model-*")
+    assert {path.name for path in copies.iterdir()} == {"m.onnx", "m.onnx.data"}
+    read.save(tmp_path / "moved")
+    assert list((tmp_path / "moved").glob("model-*")) == [copies]
+    onnx.save(onnx.load(copies / "m.onnx"), tmp_path / "whole.onnx")
+    fitted(Classifier.open(tmp_path / "whole.onnx"), digits).save(tmp_path / "moved")
+    (whole,) = (tmp_path / "moved").glob("model-*")
+    assert whole.is_file(), "what an older guard left is removed"
+
+
 def test_a_large_file_stays_where_it_is(
     onnx_file: Path, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -83,10 +83,13 @@ def test_unknown_names_are_answered_with_what_is_known(tmp_path: Path) -> None:
         load(tmp_path / "notes.txt")
 
 
-def test_an_embedded_name_wins_over_a_folder_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_embedded_name_that_is_a_path_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "digits").mkdir()
     monkeypatch.chdir(tmp_path)
-    assert "write ./digits" in load("digits").test.notes[0]
+    with pytest.raises(UserError, match=r"a folder of that name; write \./digits .*, or embedded:digits for"):
+        load("digits")
+    embedded = load("embedded:digits")
+    assert embedded.name == "digits" and len(embedded.test) == 360
     with pytest.raises(UserError, match="no image"):
         load("./digits")
 

@@ -245,9 +245,25 @@ def test_classes_of_model_and_data_are_brought_together() -> None:
         agree(model, strange)
 
 
+def test_observing_brings_labels_into_the_order_of_the_model() -> None:
+    pixels = np.random.default_rng(0).random((4, 1, 8, 8), dtype=np.float32)
+    model = Classifier(seeded(TinyCNN), class_names=["c", "a", "b"])
+    images = ImageSet.from_arrays(pixels, ["a", "b", "c", "c"])
+    seen = model.observe(images)
+    assert seen.labels is not None and seen.labels.tolist() == [1, 2, 0, 0]
+    assert seen.class_names == ("c", "a", "b") == seen.images.class_names  # type: ignore[union-attr]
+    expected = [("c", "a", "b")[one] == name for one, name in zip(seen.predictions, "abcc", strict=True)]
+    assert seen.correct.tolist() == expected
+    strange = model.observe(ImageSet.from_arrays(pixels, ["a", "d", "c", "c"], name="photos"))
+    assert len(strange.probabilities) == 4, "images of other classes can be observed"
+    for ask in (lambda: strange.labels, lambda: strange.correct):
+        with pytest.raises(UserError, match=r"knows the classes \(c, a, b.*'photos' has \(a, c, d"):
+            ask()
+
+
 def test_a_new_description_says_what_the_file_says(exported, tmp_path: Path) -> None:
     _, path = exported(TinyCNN, "onnx")
-    made = describe_model(path, classes=["a", "b", "c"], mean=[0.5]).write(tmp_path / "model.toml")
+    made = describe_model(path, classes=["a", "b", "c"], mean=[0.5]).written(tmp_path)
     text = (tmp_path / "model.toml").read_text()
     assert "# It gives 3 classes: logits." in text
     read = Description.read(tmp_path / "model.toml")
@@ -255,7 +271,7 @@ def test_a_new_description_says_what_the_file_says(exported, tmp_path: Path) -> 
     assert (read.size, read.channels, read.output_kind) == ((8, 8), 1, "logits")
     assert Classifier.open(tmp_path / "model.toml").class_names == ("a", "b", "c")
     with pytest.raises(UserError, match="is there already"):
-        made.write(tmp_path / "model.toml")
+        made.save(tmp_path)
     with pytest.raises(UserError, match="gives 3 classes, but 2 names were given"):
         describe_model(path, classes=["a", "b"])
     assert "which images it takes; add size and channels" in describe_model("zoo:lenet").summary()

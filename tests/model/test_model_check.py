@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -74,7 +75,7 @@ def test_the_normalisation_that_explains_it(trained: Callable[..., nn.Module], t
     checked = found(model, classes=DIGITS)
     wrong = finding(checked, "normalisation")
     assert not checked.passed and wrong.severity == "wrong"
-    assert true in wrong.text and f"{checked.accuracy.value:.1%} as described" in wrong.text
+    assert true in wrong.text and f"{checked.accuracy.value:.1%} with the described one" in wrong.text
     again = found(model, classes=DIGITS, **wrong.change)
     assert again.passed and again.accuracy.value == pytest.approx(wrong.numbers["better"])
     measured = {one.name: one.accuracy.value for one in checked.normalisations}
@@ -99,6 +100,8 @@ def test_classes_in_another_order(trained: Callable[..., nn.Module]) -> None:
     checked = found(trained(), classes=shuffled)
     wrong = finding(checked, "classes")
     assert wrong.severity == "wrong" and wrong.change == {"classes": DIGITS}
+    assert ", ".join(DIGITS) in wrong.text and checked.summary().endswith("\n  " + checked.toml())
+    assert tomllib.loads(checked.toml()) == {"classes": list(DIGITS)}
     assert found(trained(), **wrong.change).passed
 
     class Turned(nn.Module):
@@ -114,6 +117,11 @@ def test_order_and_normalisation_at_once(trained: Callable[..., nn.Module]) -> N
     model = trained(0.0, 1 / 255)
     checked = found(model, classes=DIGITS[1:] + DIGITS[:1])
     assert severities(checked) == {"normalisation": "wrong", "classes": "wrong", "accuracy": "wrong"}
+    assert "each with the classes in its best order" in finding(checked, "normalisation").text
+    assert "are right as they are named (normalised by pixels from 0 to 255)" in finding(checked, "classes").text
+    assert tomllib.loads(checked.toml()) == {
+        "classes": list(DIGITS), "input": {"mean": [0.0], "std": [pytest.approx(1 / 255)]}
+    }  # fmt: skip
     changes = {**finding(checked, "normalisation").change, **finding(checked, "classes").change}
     assert found(model, **changes).passed
 

@@ -55,16 +55,16 @@ def test_a_checkpoint_as_training_leaves_it(tmp_path: Path, model: nn.Module) ->
         "best": np.float64(0.5),
     }
     torch.save(checkpoint, tmp_path / "c.ckpt")
-    made = convert_checkpoint(tmp_path / "c.ckpt", tmp_path / "w.safetensors")
-    assert same(tmp_path / "w.safetensors", model)
+    made = convert_checkpoint(tmp_path / "c.ckpt", tmp_path / "w")
+    assert same(tmp_path / "w/c.safetensors", model)
     assert made.stripped == ("module.", "_orig_mod.") and made.unwrapped == ("model",)
     assert made.dropped.keys() == {"epoch", "ema", "optimizer", "args", "best"}
     assert "left out     epoch (12), ema" in made.summary() and len(made.summary().splitlines()) <= 10
     assert json.loads(json.dumps(made.to_dict()))["parameters"] == sum(
         one.numel() for one in model.state_dict().values()
     )
-    convert_checkpoint(tmp_path / "c.ckpt", tmp_path / "ema.safetensors", key="ema")
-    assert same(tmp_path / "ema.safetensors", other)
+    convert_checkpoint(tmp_path / "c.ckpt", key="ema")
+    assert same(tmp_path / "c-ema.safetensors", other)
     with pytest.raises(UserError, match="has no weights under 'teacher'; it has model, ema"):
         convert_checkpoint(tmp_path / "c.ckpt", key="teacher")
 
@@ -143,7 +143,7 @@ def test_refusals_say_what_to_do(tmp_path: Path, model: nn.Module) -> None:
             convert_checkpoint(tmp_path / "odd.pth")
     with pytest.raises(UserError, match="There is no checkpoint at"):
         convert_checkpoint(tmp_path / "nowhere.pth")
-    with pytest.raises(UserError, match=r"ends in .safetensors"):
-        convert_checkpoint(tmp_path / "c.pth", tmp_path / "w.bin")
+    with pytest.raises(UserError, match="where a folder for the weights is expected"):
+        convert_checkpoint(tmp_path / "c.pth", tmp_path / "w.safetensors")
     with pytest.raises(UserError, match="need not be converted"):
         convert_checkpoint(convert_checkpoint(tmp_path / "c.pth").weights)

@@ -54,7 +54,7 @@ def new(
             rich_help_panel="Model",
         ),
     ] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The file to write.")] = Path("model.toml"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for model.toml.")] = Path(),
     common: Common,
 ) -> None:
     """Write a model.toml from the file of a model and the options.
@@ -67,15 +67,13 @@ def new(
     """
     from secondguess.model.describe import describe_model
 
-    if out.exists():
-        raise UserError(f"{out} is there already; remove it, or name another file with --out.")
     changes = reading.changes() | fed.changes()
     if output is not None:
         changes["output"] = int(output) if output.isdecimal() else output
     if layer:
         changes["layers"] = dict(_layer(word) for word in layer)
     changes.pop("batch_size")
-    common.show(describe_model(model, **changes).write(out))
+    common.show(describe_model(model, **changes).written(out))
 
 
 @app.command("check")
@@ -121,7 +119,7 @@ def convert(
     *,
     checkpoint: Annotated[Path, typer.Argument(metavar="CHECKPOINT", help="A .pth, .pt, .ckpt or .bin file.")],
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="The file to write. [default: CHECKPOINT's name, .safetensors]")
+        Path | None, typer.Option("--out", "-o", help="Folder for the weights. [default: that of CHECKPOINT]")
     ] = None,
     key: Annotated[
         str | None, typer.Option(help="The part with the weights, such as ema. [default: state_dict, model, ...]")
@@ -134,7 +132,7 @@ def convert(
 
     `secondguess model convert checkpoint.pth`
 
-    `secondguess model convert checkpoint.pth --key ema --out resnet20.safetensors`
+    `secondguess model convert checkpoint.pth --key ema --out weights/`
     """
     from secondguess.model.convert import convert_checkpoint
 

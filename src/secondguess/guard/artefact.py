@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shutil
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -282,7 +283,7 @@ def _sweep(folder: Path, named: set[str]) -> None:
     patterns = ("panel*.safetensors", "supervisors/*.safetensors", "model-*", "weights-*.safetensors")
     for path in (path for pattern in patterns for path in folder.glob(pattern)):
         if path.relative_to(folder).as_posix() not in named:
-            path.unlink(missing_ok=True)
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def _digest(content: bytes) -> str:

@@ -33,6 +33,7 @@ KINDS = (
     "a folder of images or of class folders, a folder of IDX files, an .npz file, a .parquet file or a "
     "folder of them, or a Hugging Face data set (hub:owner/name)"
 )
+PREFIX = "embedded:"
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
 
@@ -53,9 +54,10 @@ def load(
     """Load a data set: its test split, and its training split where it has one.
 
     Args:
-        name_or_path: an embedded name (see `names`; write `./photos` for a folder of such a name), a folder
-            of images or of class folders with or without split folders, a folder of IDX files, an `.npz`
-            file, a Parquet file or a folder of them, or a Hugging Face id `owner/name` or `hub:owner/name`.
+        name_or_path: an embedded name (see `names`), a folder of images or of class folders with or without
+            split folders, a folder of IDX files, an `.npz` file, a Parquet file or a folder of them, or a
+            Hugging Face data set `hub:owner/name`. Where an embedded name is also a path, write
+            `embedded:photos` or `./photos`.
         size: the side, or (height, width), to bring all images to; by default their own, the most common one
             where they differ.
         channels: 1 for grey, 3 for colour; by default as they are, grey only if all inspected images are
@@ -139,12 +141,14 @@ def _read(name_or_path: str | os.PathLike[str], options: Options) -> tuple[str, 
     """Resolve a name or path and read it; return the name of the data set and its parts."""
     text = os.fspath(name_or_path)
     path = Path(text)
-    if text in EMBEDDED and isinstance(name_or_path, str):
-        parts = EMBEDDED[text]()
-        if path.exists():
-            note = f"{text!r} is the embedded data set; write ./{text} for what lies at that path."
-            parts = {key: replace(part, notes=(*part.notes, note)) for key, part in parts.items()}
-        return text, parts
+    embedded = text.removeprefix(PREFIX)
+    if embedded in EMBEDDED and isinstance(name_or_path, str):
+        if embedded == text and path.exists():  # neither may win: a script must not depend on where it is started
+            raise UserError(
+                f"{text!r} is an embedded data set and there is a {'folder' if path.is_dir() else 'file'} of that "
+                f"name; write ./{text} for what lies at that path, or {PREFIX}{text} for the embedded set."
+            )
+        return embedded, EMBEDDED[embedded]()
     if text.startswith("hub:"):
         return text, read_hub(text.removeprefix("hub:"), options)
     if path.exists():

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from secondguess.images import ImageSet
     from secondguess.model.classifier import Classifier
 
-__all__ = ["agree", "relabelled", "with_names_of"]
+__all__ = ["agree", "in_order", "relabelled", "with_names_of"]
 
 
 def agree(
@@ -61,6 +61,18 @@ def _count_classes(classifier: Classifier, images: ImageSet) -> int:
 
 def _numbers(count: int) -> tuple[str, ...]:
     return tuple(map(str, range(count)))
+
+
+def in_order(images: ImageSet, names: tuple[str, ...]) -> ImageSet:
+    """The same images relabelled in the order of `names`, where they have these classes; else as they are.
+
+    Images of other classes can be observed, for example to see how suspicious they are; `Observation.labels` refuses
+    to give their labels.
+    """
+    try:
+        return relabelled(images, names) if names else images
+    except UserError:
+        return images
 
 
 def relabelled(images: ImageSet, names: tuple[str, ...]) -> ImageSet:

@@ -27,7 +27,8 @@ from secondguess.model.check_findings import (
     about_outputs,
 )
 from secondguess.model.classifier import Classifier
-from secondguess.model.normalisations import Candidate, best_of, try_normalisations
+from secondguess.model.description_fields import toml_lines
+from secondguess.model.normalisations import Candidate, try_normalisations
 from secondguess.model.outputs import as_matrix
 from secondguess.progress import Progress, Silent
 from secondguess.results import Result
@@ -39,6 +40,7 @@ __all__ = ["ModelCheck", "check_model"]
 
 MARKS = {"wrong": "WRONG", "doubtful": "doubtful", "note": "note"}
 LINES = 10
+LONGEST = 200  # characters of a line of TOML in a summary
 
 
 @dataclass(frozen=True)
@@ -69,15 +71,26 @@ class ModelCheck(Result):
         return not any(one.severity == "wrong" for one in self.findings)
 
     def summary(self) -> str:
-        """Accuracy, then the findings."""
+        """Accuracy, then the findings, then what to put into `model.toml`."""
         lines = [
             f"{self.model}: {self.accuracy.value:.1%} of {self.images:,} images right, mean confidence "
             f"{self.confidence:.1%}, returns {self.output_kind}"
         ]
         lines += [f"  {MARKS[one.severity]:<8}  {one.text}" for one in self.findings]
-        if len(lines) > LINES:
-            lines = [*lines[: LINES - 1], f"  and {len(lines) - LINES + 1} more findings"]
-        return "\n".join(lines if self.findings else [*lines, "  Nothing seems wrong."])
+        fix = [line if len(line) <= LONGEST else f"{line[:LONGEST]} ..." for line in self.toml().splitlines()]
+        fix = ["In model.toml:", *(f"  {line}" for line in fix)] if fix else []
+        if len(lines) + len(fix) > LINES:
+            kept = LINES - 1 - len(fix)
+            lines = [*lines[:kept], f"  and {len(lines) - kept} more findings"]
+        return "\n".join([*lines, *fix] if self.findings else [*lines, "  Nothing seems wrong."])
+
+    def toml(self) -> str:
+        """The lines of a `model.toml` that would put right what is wrong, or else what is doubtful; may be empty."""
+        for severity in ("wrong", "doubtful"):
+            changes = [one.change for one in self.findings if one.severity == severity]
+            if merged := {name: value for change in changes for name, value in change.items()}:
+                return "\n".join(toml_lines(merged))
+        return ""
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, in values that JSON can hold."""
@@ -89,6 +102,7 @@ class ModelCheck(Result):
             "confidence": self.confidence,
             "output_kind": self.output_kind,
             "findings": [one.to_dict() for one in self.findings],
+            "toml": self.toml(),
             "normalisations": [one.to_dict() for one in self.normalisations],
         }
 
@@ -129,9 +143,9 @@ def check_model(
     labels, names, named = about_names(classifier, images, classes)
     classifier = classifier.with_classes(())  # names that do not fit would stop an observation
     found = try_normalisations(classifier, images, labels, progress or Silent())
-    own, best = found[0], best_of(found)
+    own = found[0]
     findings += [*named, *about_outputs(classifier, images, labels, own), *about_normalisation(found)]
-    findings += about_classes(best, labels, names)
+    findings += about_classes(found, labels, names)
     explained = any(one.severity == "wrong" for one in findings)
     findings += about_confidence(found, labels, looks, explained=explained)
     rank = list(MARKS)

@@ -148,9 +148,10 @@ def about_normalisation(found: list[Candidate]) -> list[Finding]:
     change = {"mean": best.mean, "std": best.std}
     numbers = {"accuracy": own.fitting, "better": best.fitting, "nll": own.nll, "better_nll": best.nll}
     if how == "accuracy":
-        text = (
-            f"Another normalisation fits better: {best.fitting:.1%} right with {named}, {own.fitting:.1%} as described"
-        )
+        # Where the order of the classes is wrong as well, the accuracy as described says nothing about pixels.
+        also = ", each with the classes in its best order" if _is_out_of_order(best) else ""
+        text = f"Another normalisation fits better: {best.fitting:.1%} right with {named}, {own.fitting:.1%} with the "
+        text += f"described one{also}"
         similar = [one for one in found[1:] if one is not best and fits_better(best, one) != "accuracy"]
         if similar:
             text += "; as good: " + ", ".join(f"{one.name} {one.fitting:.1%}" for one in similar[:2])
@@ -162,19 +163,26 @@ def about_normalisation(found: list[Candidate]) -> list[Finding]:
     return [Finding("doubtful", "normalisation", text, numbers, change)]
 
 
-def about_classes(best: Candidate, labels: NDArray[np.int64], names: tuple[str, ...]) -> list[Finding]:
+def about_classes(found: list[Candidate], labels: NDArray[np.int64], names: tuple[str, ...]) -> list[Finding]:
     """Whether the classes in another order would make the answers right."""
+    best = best_of(found)
     plain = best.accuracy.value
-    if best.fitting <= plain + CLEARLY:
+    if not _is_out_of_order(best):
         return []
     outputs = best.probabilities.shape[1]
     _, places = assigned(best.predictions, labels, outputs)
     numbers = {"accuracy": plain, "better": best.fitting}
-    text = f"The classes are in another order: {plain:.1%} are right as they are named, {best.fitting:.1%} "
+    fed = f" (normalised by {best.name})" if fits_better(best, found[0]) else ""
+    text = f"The classes are in another order: {plain:.1%} are right as they are named{fed}, {best.fitting:.1%} "
     if len(names) != outputs or len(np.unique(labels)) < outputs:
         return [Finding("wrong", "classes", f"{text}with the outputs in the order that fits best.", numbers)]
     order = tuple(names[label] for label in np.argsort(places))
-    return [Finding("wrong", "classes", f"{text}in the order {_some(order)}.", numbers, {"classes": order})]
+    return [Finding("wrong", "classes", f"{text}in the order {', '.join(order)}.", numbers, {"classes": order})]
+
+
+def _is_out_of_order(best: Candidate) -> bool:
+    """Whether clearly more answers are right with the classes in another order."""
+    return best.fitting > best.accuracy.value + CLEARLY
 
 
 def about_confidence(

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.errors import UserError
+from secondguess.model.agreement import in_order
 from secondguess.model.backends import Layer, open_backend
 from secondguess.model.backends.base import digest
 from secondguess.model.cache import Cache
@@ -219,8 +220,8 @@ class Classifier:
         """Observe a set of images in one pass and record what is needed.
 
         Args:
-            images: an `ImageSet`, whose labels, ids and columns go with the observation, or one image or several in any
-                form that `secondguess.images.as_batch` takes.
+            images: an `ImageSet`, whose ids, columns and labels go with the observation, the labels in the order of
+                the model's class names; or one image or several in any form that `secondguess.images.as_batch` takes.
             needs: what to record; probabilities alone if left out.
             seed: of the dropout samples. Sample s of an image depends on the seed, s and the image's place in the set,
                 not on the batch size nor on how many samples are asked for.
@@ -244,7 +245,7 @@ class Classifier:
             else:
                 advance(steps, steps)
         self._seen_shape = (source.shape[0], source.shape[1], source.shape[2])
-        return self._observation(images if isinstance(images, ImageSet) else source, seen)
+        return self._observation(in_order(images, self.class_names) if isinstance(images, ImageSet) else source, seen)
 
     def session(self, needs: Needs | None = None, shape: tuple[int, int, int] | None = None) -> Session:
         """Open a session that observes a few images at a time quickly.

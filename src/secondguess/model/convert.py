@@ -88,19 +88,22 @@ class Conversion(Result):
         return Path(folder)
 
 
-def convert_checkpoint(checkpoint: str | Path, out: str | Path | None = None, *, key: str | None = None) -> Conversion:
+def convert_checkpoint(
+    checkpoint: str | Path, folder: str | Path | None = None, *, key: str | None = None
+) -> Conversion:
     """Write the weights of a torch checkpoint as safetensors.
 
     Args:
         checkpoint: a `.pth`, `.pt`, `.ckpt` or `.bin` file that `torch.save` has written.
-        out: the file to write; by default the checkpoint's name with `.safetensors`.
+        folder: for the weights, under the checkpoint's name with `.safetensors`; by default beside the checkpoint.
         key: which part of the checkpoint holds the weights, such as `ema`; by default `state_dict`, `model` and the
-            like are tried.
+            like are tried. It becomes part of the file's name, `checkpoint-ema.safetensors`.
     """
     path = Path(checkpoint)
-    target = path.with_suffix(".safetensors") if out is None else Path(out)
-    if target.suffix != ".safetensors":
-        raise UserError(f"--out is {target}; weights are written to a file that ends in .safetensors.")
+    if folder is not None and Path(folder).suffix == ".safetensors":
+        raise UserError(f"The file {folder} was given where a folder for the weights is expected.")
+    name = path.stem if key is None else f"{path.stem}-{key}"
+    target = (path.parent if folder is None else make_folder(folder)) / f"{name}.safetensors"
     found, unwrapped, dropped = _unwrapped(_loaded(path), path, key)
     tensors = {name: value for name, value in found.items() if _is_dense(value)}
     dropped |= {name: _what(value) for name, value in found.items() if name not in tensors}

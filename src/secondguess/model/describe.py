@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from secondguess.results import Result
 
 __all__ = ["NewDescription", "describe_model"]
 
+MODEL = "model.toml"
 NOISE = 4  # images
 
 
@@ -35,9 +37,12 @@ class NewDescription(Result):
     file: Path | None = None
 
     def summary(self) -> str:
-        """Where the file is, and the notes."""
-        head = [f"Written: {self.file}"] if self.file else []
-        return "\n".join([*head, *(f"  {note}" for note in self.notes)])
+        """Where the file is, the notes, and the next step."""
+        lines = [f"  {note}" for note in self.notes]
+        if self.file is None:
+            return "\n".join(lines)
+        next_step = f"secondguess model check {shlex.quote(str(self.file))} --data DATA"
+        return "\n".join([f"Written: {self.file}", *lines, f"Try it on labelled images: {next_step}"])
 
     def to_dict(self) -> dict[str, Any]:
         """The description and the notes."""
@@ -49,14 +54,16 @@ class NewDescription(Result):
 
     def save(self, folder: str | Path) -> Path:
         """Write `model.toml`; one that is there already is not replaced."""
-        self.write(make_folder(folder) / "model.toml")
+        self.written(folder)
         return Path(folder)
 
-    def write(self, path: str | Path) -> NewDescription:
-        """Write the file, with the notes as comments; one that is there already is not replaced."""
-        path = Path(path)
+    def written(self, folder: str | Path) -> NewDescription:
+        """Write `model.toml`, with the notes as comments, and say where it is."""
+        if Path(folder).suffix == ".toml":
+            raise UserError(f"The file {folder} was given where a folder is expected, in which model.toml is written.")
+        path = make_folder(folder) / MODEL
         if path.exists():
-            raise UserError(f"{path} is there already; remove it, or name another file with --out.")
+            raise UserError(f"{path} is there already; remove it, or name another folder.")
         comments = "".join(f"# {note}\n" for note in self.notes)
         description = self.description.placed()
         write_text(path, comments + description.to_toml(path.resolve().parent))
@@ -92,7 +99,6 @@ def describe_model(model: Any, **changes: Any) -> NewDescription:
         notes.append("Its class names are not known: add classes = [...], in its order.")
     if known.mean == (0.0,) and known.std == (1.0,):
         notes.append("It is fed pixels from 0 to 1; add mean and std under [input] if it was trained on others.")
-    notes.append("Try it on labelled images: secondguess model check model.toml --data DATA")
     return NewDescription(known, tuple(notes))
 
 

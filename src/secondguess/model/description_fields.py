@@ -15,7 +15,18 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from secondguess.errors import UserError
 
-__all__ = ["FIELDS", "FILES", "TABLES", "OutputKind", "check_names", "from_tables", "toml_key", "toml_value", "typed"]
+__all__ = [
+    "FIELDS",
+    "FILES",
+    "TABLES",
+    "OutputKind",
+    "check_names",
+    "from_tables",
+    "toml_key",
+    "toml_lines",
+    "toml_value",
+    "typed",
+]
 
 OutputKind = Literal["auto", "logits", "probabilities"]
 RESIZE = ("stretch", "crop", "pad")
@@ -139,6 +150,19 @@ def check_names(given: Iterable[str], known: Sequence[str], what: str) -> None:
             close = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"there is {', '.join(known)}."
             raise UserError(f"{what} {name!r}; {hint}")
+
+
+def toml_lines(values: Mapping[str, Any]) -> list[str]:
+    """Fields as the lines of a `model.toml`, under their tables."""
+    lines = []
+    for table in ("", *TABLES):
+        own = [f"{FIELDS[name].key} = {toml_value(value)}" for name, value in values.items() if _table(name) == table]
+        lines += [f"[{table}]", *own] if own and table else own
+    return lines
+
+
+def _table(name: str) -> str:
+    return FIELDS[name].table
 
 
 def toml_value(value: Any) -> str:

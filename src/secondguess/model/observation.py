@@ -156,9 +156,16 @@ class Observation:
 
     @cached_property
     def labels(self) -> NDArray[np.int64] | None:
-        """The true class of each image, (n,), -1 where unknown; None where no label is known at all."""
+        """The true class of each image, (n,), -1 where unknown; None where no label is known at all.
+
+        Raises:
+            UserError: where the images are labelled with other classes than the model's.
+        """
         labels = self._labels if self._labels is not None else getattr(self._images, "labels", None)
-        return labels if labels is not None and (labels >= 0).any() else None
+        if labels is None or (labels < 0).all():
+            return None
+        self.check_classes()
+        return labels
 
     @property
     def correct(self) -> NDArray[np.bool_]:
@@ -228,7 +235,6 @@ class Observation:
 
     def require_labels(self, who: str) -> NDArray[np.int64]:
         """The labels (n,); a `UserError` if one is unknown, or if the images have other classes than the model."""
-        self.check_classes()
         labels = self.labels
         unknown = len(self) if labels is None else int((labels < 0).sum())
         if labels is None or unknown:

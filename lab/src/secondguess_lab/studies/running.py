@@ -216,13 +216,10 @@ def _told_apart(some: Sequence[Task], tasks: Sequence[Task]) -> list[dict[str, A
 
 def _source(place: str) -> TaskData:
     from secondguess.images import load
-    from secondguess.images.embedded import EMBEDDED
 
     data = load(place)
     # A worker on the same machine may run in another folder.
-    return TaskData(
-        place if place in EMBEDDED or place.startswith("hub:") else str(Path(place).resolve()), data.fingerprint
-    )
+    return TaskData(str(Path(place).resolve()) if Path(place).exists() else place, data.fingerprint)
 
 
 def _plan_path(study: Study, out: Path) -> Path:
