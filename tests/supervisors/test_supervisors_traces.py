@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from secondguess import Observation, Trace, UserError
-from secondguess.supervisors import _traces
+from secondguess.supervisors import _traces, make
 from secondguess.supervisors._traces import TraceSupervisor, chosen_traces, finite_rows, same_width, side_by_side
 from secondguess.supervisors.knn import KNN
 from secondguess.supervisors.relative_mahalanobis import RelativeMahalanobis
@@ -16,7 +16,9 @@ from secondguess.supervisors.surprise.dsa import DSA
 from secondguess.supervisors.vim import ViM
 
 Traces = NDArray[np.float32]
-SUPERVISORS = [KNN(), RelativeMahalanobis(), ViM(), DSA(device="cpu"), DSA(variant="dsa1"), DSA(variant="dsa2")]
+OTHERS = ["normalised_mahalanobis", "react", "ash", "scale", "fdbd", "nnguide", "she"]
+SUPERVISORS: list[TraceSupervisor] = [KNN(), RelativeMahalanobis(), ViM(), DSA(device="cpu"), DSA(variant="dsa1"), DSA(variant="dsa2")]
+SUPERVISORS += [make(name) for name in OTHERS]
 BROKEN = [np.nan, np.inf, -np.inf]
 
 

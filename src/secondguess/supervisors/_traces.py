@@ -18,7 +18,16 @@ from secondguess.model.needs import Needs, Trace
 from secondguess.model.observation import Observation
 from secondguess.supervisors.base import Supervisor
 
-__all__ = ["Layers", "TraceSupervisor", "chosen_traces", "finite_rows", "row_blocks", "same_width", "side_by_side"]
+__all__ = [
+    "Layers",
+    "TraceSupervisor",
+    "chosen_traces",
+    "directions",
+    "finite_rows",
+    "row_blocks",
+    "same_width",
+    "side_by_side",
+]
 
 Layers = str | Trace | Sequence[str | Trace]
 
@@ -66,21 +75,27 @@ class TraceSupervisor(Supervisor):
         return matrix
 
     def _by_row(
-        self, observation: Observation, width: int, measure: Callable[[NDArray[np.float64]], NDArray[np.float64]]
+        self,
+        observation: Observation,
+        width: int,
+        measure: Callable[..., NDArray[np.float64]],
+        *beside: NDArray[Any],
     ) -> NDArray[np.float64]:
         """Measure every trace on its own, block by block; (n,), +inf where a trace holds NaN or infinity.
 
         Args:
             observation: of n images.
             width: how many neurons the training traces had; a `UserError` if these have another number.
-            measure: from finite traces (b, d) to one number each, (b,).
+            measure: from finite traces (b, d), and what stands beside them, to one number each, (b,).
+            beside: further arrays (n, ...), whose rows `measure` takes too.
         """
         matrix = same_width(self._matrix(observation), width, self.name)
         values = np.full(len(matrix), np.inf)
         for rows in row_blocks(*matrix.shape):
             block = np.asarray(matrix[rows], dtype=np.float64)
             finite = np.isfinite(block).all(axis=1)
-            values[rows][finite] = measure(block if finite.all() else block[finite])
+            others = (np.asarray(array[rows])[finite] for array in beside)
+            values[rows][finite] = measure(block if finite.all() else block[finite], *others)
         return values
 
 
@@ -109,6 +124,13 @@ def same_width(matrix: NDArray[np.float32], width: int, name: str) -> NDArray[np
             "observe the same layers of the same model."
         )
     return matrix
+
+
+def directions(traces: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+    """Traces (n, d) of length one, in float64; those of zeros stay."""
+    rows = np.array(traces, dtype=np.float64)
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    return np.divide(rows, lengths, where=lengths > 0, out=np.zeros_like(rows))
 
 
 def finite_rows(matrix: NDArray[np.floating[Any]]) -> NDArray[np.bool_] | None:

@@ -72,7 +72,8 @@ def example_observation(needs: Needs, images: int, *, seed: int = 0, suspicious:
         centres = np.random.default_rng(12345).normal(0, 4, (CLASSES, width))  # the same whatever the seed
         far = rng.normal(0, 40, (images, width))
         near = centres[truth] + rng.normal(0, 1, (images, width))
-        return (far if suspicious else near).astype(np.float32)
+        found = (far if suspicious else near).astype(np.float32)
+        return np.concatenate([found, scores], axis=1) if needs.logits else found  # logits are linear in the traces
 
     def samples(count: int) -> NDArray[np.float32]:
         votes = np.eye(CLASSES)[rng.integers(0, CLASSES, (images, count))] if suspicious else one_hot[:, None, :]

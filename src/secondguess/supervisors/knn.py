@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from secondguess.devices import pick_device
 from secondguess.errors import UserError
 from secondguess.model.observation import Observation
-from secondguess.supervisors._traces import Layers, TraceSupervisor
+from secondguess.supervisors._traces import Layers, TraceSupervisor, directions
 from secondguess.supervisors.registry import register
 
 if TYPE_CHECKING:
@@ -100,23 +100,23 @@ def kth_distances(queries: Matrix, traces: Matrix, k: int, device: str = "auto")
     k = min(int(k), len(traces))
     distances = np.empty(len(queries))
     for start in range(0, len(queries), _PANEL):
-        directions = _directions(queries[start : start + _PANEL])
-        candidates = _candidates(directions, traces, min(k + SPARE, len(traces)), pick_device(device))
-        distances[start : start + _PANEL] = _kth_of(directions, traces, candidates, k)
+        asked = directions(queries[start : start + _PANEL])
+        candidates = _candidates(asked, traces, min(k + SPARE, len(traces)), pick_device(device))
+        distances[start : start + _PANEL] = _kth_of(asked, traces, candidates, k)
     return distances
 
 
-def _candidates(directions: NDArray[np.float64], traces: Matrix, count: int, device: torch.device) -> NDArray[np.int64]:
-    """The nearest of the traces (m, d) to the precision of float32, (n, count), for each direction (n, d)."""
+def _candidates(units: NDArray[np.float64], traces: Matrix, count: int, device: torch.device) -> NDArray[np.int64]:
+    """The nearest of the traces (m, d) to the precision of float32, (n, count), for each unit vector (n, d)."""
     import torch
 
-    asked = torch.from_numpy(directions).to(device, torch.float32)
+    asked = torch.from_numpy(units).to(device, torch.float32)
     rows = _TILE_ROWS if device.type == "cpu" else len(asked)
     step = max(STRIP, _CELLS // max(_TILE_ROWS, traces.shape[1]) // STRIP * STRIP)
     nearest = torch.full((len(asked), count), -torch.inf, device=device)
     where = torch.zeros((len(asked), count), dtype=torch.int64, device=device)
     for first in range(0, len(traces), step):  # the traces outside: they are read and normalised once per panel
-        block = torch.from_numpy(_directions(traces[first : first + step])).to(device, torch.float32)
+        block = torch.from_numpy(directions(traces[first : first + step])).to(device, torch.float32)
         halves = 0.5 * block.any(dim=1)
         for start in range(0, len(asked), rows):
             tile = slice(start, start + rows)
@@ -143,22 +143,13 @@ def _top(values: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
     return top, columns.gather(1, chosen)
 
 
-def _kth_of(
-    directions: NDArray[np.float64], traces: Matrix, candidates: NDArray[np.int64], k: int
-) -> NDArray[np.float64]:
-    """The k-th smallest distance (b,) of directions (b, d) to their candidates (b, count) among the traces."""
-    kth = np.empty(len(directions))
-    step = max(1, _CELLS // (candidates.shape[1] * directions.shape[1]))
-    for start in range(0, len(directions), step):
+def _kth_of(units: NDArray[np.float64], traces: Matrix, candidates: NDArray[np.int64], k: int) -> NDArray[np.float64]:
+    """The k-th smallest distance (b,) of unit vectors (b, d) to their candidates (b, count) among the traces."""
+    kth = np.empty(len(units))
+    step = max(1, _CELLS // (candidates.shape[1] * units.shape[1]))
+    for start in range(0, len(units), step):
         mine = candidates[start : start + step]
-        near = _directions(traces[mine.ravel()]).reshape(*mine.shape, -1)
-        distances = np.linalg.norm(directions[start : start + step, None] - near, axis=2)
+        near = directions(traces[mine.ravel()]).reshape(*mine.shape, -1)
+        distances = np.linalg.norm(units[start : start + step, None] - near, axis=2)
         kth[start : start + step] = np.partition(distances, k - 1, axis=1)[:, k - 1]
     return kth
-
-
-def _directions(traces: Matrix) -> NDArray[np.float64]:
-    """Rows of length one, in float64; rows of zeros stay."""
-    rows = np.array(traces, dtype=np.float64)
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    return np.divide(rows, lengths, where=lengths > 0, out=np.zeros_like(rows))

@@ -23,9 +23,15 @@ OURS = (  # the modules of this room that hold supervisors
     "surprise.mixtures",
     "autoencoder",
     "logits",
+    "posterior",
     "knn",
     "vim",
     "relative_mahalanobis",
+    "normalised_mahalanobis",
+    "activation_shaping",
+    "fdbd",
+    "nnguide",
+    "she",
 )
 
 REGISTRY: Registry[type[Supervisor], Supervisor] = Registry(

@@ -24,17 +24,16 @@ out of MD_c but not of MD_0, and being far away would then lower the score.
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess.errors import UserError
 from secondguess.model.observation import Observation
+from secondguess.supervisors._classes import known_classes, within_classes
 from secondguess.supervisors._traces import Layers, TraceSupervisor
 from secondguess.supervisors.registry import register
-from secondguess.supervisors.surprise._whitening import Rows, whiten
+from secondguess.supervisors.surprise._whitening import Rows
 
 if TYPE_CHECKING:
     import torch
@@ -45,8 +44,6 @@ if TYPE_CHECKING:
 __all__ = ["RelativeMahalanobis"]
 
 Floats = NDArray[np.float64]
-
-ROUNDING = 2.0**-22  # relative: a spread below this, four units in the last place of float32, is rounding
 
 
 @register
@@ -80,16 +77,10 @@ class RelativeMahalanobis(TraceSupervisor):
         super().__init__(layers)
 
     def _fit(self, observation: Observation, labels: NDArray[np.int64] | None) -> None:
-        traces, classes = self._training_matrix(observation), observation.predictions
-        if labels is not None and (np.asarray(labels) >= 0).any():
-            classes = _checked(labels, observation.num_classes)
+        traces = self._training_matrix(observation)
+        classes = known_classes(observation, labels)
         known = np.flatnonzero(classes >= 0)
-        _, codes, counts = np.unique(classes[known], return_inverse=True, return_counts=True)
-        means = _class_means(Rows(traces, known), codes, counts)
-        shares = counts / len(known)
-        within = whiten(_AroundMeans(traces, known, means=means, codes=codes), ddof=0)
-        noise = ROUNDING**2 * (shares @ np.square(means)).max()
-        within = within.leading(int((within.eigenvalues > noise).sum()))
+        means, shares, within = within_classes(Rows(traces, known), classes[known])
         if within.rank == 0:
             warnings.warn(
                 "The traces do not vary within the classes, so the relative Mahalanobis distance is 0 for every image; "
@@ -139,40 +130,3 @@ class RelativeMahalanobis(TraceSupervisor):
         away = coordinates - nearest
         terms = self.spreads_ * np.square(away) - (2 * away + nearest) * nearest
         return np.asarray((terms / (1 + self.spreads_)).sum(axis=1))
-
-
-@dataclass(frozen=True, kw_only=True)
-class _AroundMeans(Rows):
-    """Rows less the mean of their class: the total less the spread of the means would drown where classes are tight.
-
-    Attributes:
-        means: (c, d) of the classes.
-        codes: (n,) which of them each row belongs to.
-    """
-
-    means: Floats
-    codes: NDArray[np.int64]
-
-    def block(self, start: int, stop: int) -> Floats:
-        """The rows from `start` to `stop`, a fresh array."""
-        return super().block(start, stop) - self.means[self.codes[start:stop]]
-
-
-def _checked(labels: NDArray[np.int64], num_classes: int) -> NDArray[np.int64]:
-    labels = np.asarray(labels)
-    if labels.max() >= num_classes:
-        raise UserError(
-            f"A label is {labels.max()}, but the model has {num_classes} classes; labels go from 0 to "
-            f"{num_classes - 1}."
-        )
-    return labels
-
-
-def _class_means(source: Rows, codes: NDArray[np.int64], counts: NDArray[np.int64]) -> Floats:
-    """The means (c, d) of the rows of each of c classes, of which there are `counts` (c,)."""
-    sums = np.zeros((len(counts), source.width))
-    for rows, block in source.blocks():
-        order = np.argsort(codes[rows], kind="stable")
-        found, first = np.unique(codes[rows][order], return_index=True)
-        sums[found] += np.add.reduceat(block[order], first, axis=0)
-    return sums / counts[:, None]

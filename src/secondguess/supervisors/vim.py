@@ -29,10 +29,11 @@ from numpy.typing import NDArray
 from secondguess.errors import UserError
 from secondguess.model.needs import Needs
 from secondguess.model.observation import Observation
-from secondguess.supervisors._traces import Layers, TraceSupervisor, finite_rows
+from secondguess.supervisors._last_layer import check_finite_logits, last_layer
+from secondguess.supervisors._traces import Layers, TraceSupervisor
 from secondguess.supervisors.logits import energy, warn_of_log_probabilities
 from secondguess.supervisors.registry import register
-from secondguess.supervisors.surprise._whitening import Rows, Whitening, whiten
+from secondguess.supervisors.surprise._whitening import Rows, whiten
 
 if TYPE_CHECKING:
     import torch
@@ -79,11 +80,7 @@ class ViM(TraceSupervisor):
     def _fit(self, observation: Observation, labels: NDArray[np.int64] | None) -> None:
         assert observation.logits is not None
         traces, logits = self._training_matrix(observation), observation.logits
-        if (finite := finite_rows(logits)) is not None:
-            raise UserError(
-                f"The logits of image {int(finite.argmin())} hold NaN or infinity, from which {self.name!r} cannot "
-                "learn; leave such images out."
-            )
+        check_finite_logits(logits, self.name)
         width = traces.shape[1]
         dimension = _rule(width) if self.dimension is None else self.dimension
         if dimension >= width:
@@ -92,7 +89,13 @@ class ViM(TraceSupervisor):
                 f"left over; give a dimension below {width}."
             )
         whitening = whiten(Rows(traces), ddof=0)
-        weight, bias = _last_layer(Rows(traces), logits, whitening)
+        weight, bias, unexplained = last_layer(Rows(traces), logits, whitening)
+        if unexplained > UNEXPLAINED:
+            warnings.warn(
+                f"The logits are no linear function of the traces that ViM was given ({unexplained:.0%} of their "
+                "variance is left over), so its origin is a guess; give it the layer that feeds the last one.",
+                stacklevel=3,
+            )
         self.origin_ = -np.linalg.pinv(weight, rcond=ROUNDING) @ bias
         shift = whitening.mean - self.origin_
         scaled = whitening.factor * whitening.eigenvalues  # times its transpose, the covariance
@@ -148,22 +151,3 @@ class ViM(TraceSupervisor):
 def _rule(width: int) -> int:
     """The authors' dimension of the principal space for traces of this width."""
     return 1000 if width >= 2048 else 512 if width >= 768 else width // 2
-
-
-def _last_layer(traces: Rows, logits: NDArray[np.float32], whitening: Whitening) -> tuple[Floats, Floats]:
-    """W (K, d) and b (K,) by least squares, from the covariance of the logits (n, K) with the whitened traces."""
-    mean = logits.mean(axis=0, dtype=np.float64)
-    shared, total = np.zeros((len(mean), whitening.rank)), 0.0
-    for rows, block in traces.blocks():
-        centred = logits[rows] - mean
-        shared += centred.T @ whitening.apply(block) / len(traces)
-        total += float(np.square(centred).sum()) / len(traces)
-    unexplained = total - float(np.square(shared).sum())
-    if unexplained > UNEXPLAINED * total:
-        warnings.warn(
-            f"The logits are no linear function of the traces that ViM was given ({unexplained / total:.0%} of their "
-            "variance is left over), so its origin is a guess; give it the layer that feeds the last one.",
-            stacklevel=4,
-        )
-    weight = shared @ whitening.factor.T
-    return weight, mean - weight @ whitening.mean
