@@ -17,8 +17,8 @@ from secondguess.supervisors.vim import ViM
 
 Traces = NDArray[np.float32]
 OTHERS = ["normalised_mahalanobis", "react", "ash", "scale", "fdbd", "nnguide", "she"]
-SUPERVISORS: list[TraceSupervisor] = [KNN(), RelativeMahalanobis(), ViM(), DSA(device="cpu"), DSA(variant="dsa1"), DSA(variant="dsa2")]
-SUPERVISORS += [make(name) for name in OTHERS]
+SUPERVISORS = [KNN(), RelativeMahalanobis(), ViM(), DSA(device="cpu"), DSA(variant="dsa1"), DSA(variant="dsa2")]
+SUPERVISORS += map(make, OTHERS)
 BROKEN = [np.nan, np.inf, -np.inf]
 
 
