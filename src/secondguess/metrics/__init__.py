@@ -88,12 +88,22 @@ from secondguess.metrics.hubris import (
     vote_shares,
 )
 from secondguess.metrics.interval import Interval, bootstrap, wilson
+from secondguess.metrics.rank_correlation import spearman, spearman_interval
 from secondguess.metrics.realism import (
     Manifolds,
     frechet_distance,
     kernel_distance,
     kernel_distance_interval,
     manifolds,
+)
+from secondguess.metrics.selective import (
+    RiskCoverage,
+    aurc,
+    aurc_interval,
+    excess_aurc,
+    excess_aurc_interval,
+    risk_at_coverage,
+    risk_coverage,
 )
 
 __all__ = [
@@ -104,6 +114,7 @@ __all__ = [
     "Manifolds",
     "PerClass",
     "Reliability",
+    "RiskCoverage",
     "SubsetAmbiguity",
     "absolute_hubris",
     "accuracy",
@@ -114,6 +125,8 @@ __all__ = [
     "attainable_accuracy",
     "aupr",
     "aupr_interval",
+    "aurc",
+    "aurc_interval",
     "auroc",
     "auroc_interval",
     "bootstrap",
@@ -132,6 +145,8 @@ __all__ = [
     "ece",
     "ece_interval",
     "errors_per_hundred_curve",
+    "excess_aurc",
+    "excess_aurc_interval",
     "excess_curve",
     "expected_errors",
     "expected_errors_interval",
@@ -164,12 +179,16 @@ __all__ = [
     "relative_giqa",
     "relative_hubris",
     "reliability",
+    "risk_at_coverage",
+    "risk_coverage",
     "sdr",
     "sdr_curve",
     "smoothed",
     "soft_ece",
     "soft_ece_interval",
     "soft_reliability",
+    "spearman",
+    "spearman_interval",
     "spread_curve",
     "subset_ambiguity",
     "threshold_at",
