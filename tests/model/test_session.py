@@ -117,6 +117,25 @@ def test_a_module_that_cannot_be_copied_is_run_itself(images: np.ndarray, monkey
     assert not any(module._forward_hooks for module in model.modules())
 
 
+class Noting(tiny_models.TinyCNN):
+    """Says when its Python code runs."""
+
+    calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        Noting.calls += 1
+        return super().forward(x)
+
+
+def test_a_plain_module_is_traced_so_that_its_python_code_no_longer_runs(images: np.ndarray) -> None:
+    classifier = Classifier(tiny_models.seeded(Noting), device="cpu")
+    with classifier.session(Needs(traces=frozenset({Trace(), Trace("conv", "mean")})), SHAPE) as session:
+        before = Noting.calls
+        for rows in (slice(0, 1), slice(2, 5)):
+            session.observe(images[rows])
+        assert Noting.calls == before
+
+
 class Branching(nn.Module):
     """Takes another way for dark images than for bright ones, image by image."""
 

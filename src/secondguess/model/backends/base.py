@@ -150,11 +150,13 @@ class Recorder:
 
 
 @contextmanager
-def foreign_code(what: str, passing: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+def foreign_code(what: str, *of: object, passing: tuple[type[Exception], ...] = ()) -> Iterator[None]:
     """Run code of the user's: whatever it raises becomes one sentence, and it cannot end the process by an exit.
 
     Args:
-        what: the beginning of the sentence, such as "The model failed on images of shape (3, 32, 32)".
+        what: the beginning of the sentence, such as "The model failed on images of shape".
+        of: what follows it, such as (3, 32, 32); becomes text only if it is needed, because the text of a shape is
+            what a trace of torch's cannot follow.
         passing: errors that the caller has a better sentence for.
     """
     untouched: tuple[type[Exception], ...] = (UserError, Warning, *passing)  # warnings are raised on demand only
@@ -163,7 +165,8 @@ def foreign_code(what: str, passing: tuple[type[Exception], ...] = ()) -> Iterat
     except untouched:
         raise
     except (Exception, SystemExit) as error:
-        raise ModelFailed(f"{what} ({type(error).__name__}: {first_line(error)}); --debug shows where.") from error
+        beginning = " ".join([what, *map(str, of)])
+        raise ModelFailed(f"{beginning} ({type(error).__name__}: {first_line(error)}); --debug shows where.") from error
 
 
 def first_line(error: BaseException) -> str:

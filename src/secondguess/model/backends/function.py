@@ -33,7 +33,7 @@ class FunctionBackend(Backend):
         """Call the function; lists, torch tensors and other array-likes are taken too."""
         if layers:
             raise UserError("A callable has no layers to observe; wrap the torch module or the ONNX file itself.")
-        with foreign_code(f"The model failed on images of shape {images.shape[1:]}"):
+        with foreign_code("The model failed on images of shape", images.shape[1:]):
             output = self.function(images)
         if self.output is not None:
             output = chosen_output(output, self.output, self.kind)

@@ -144,7 +144,7 @@ class TorchBackend(Backend):
         """
         shape = tuple(inputs.shape[1:])
         try:
-            with foreign_code(f"The model failed on images of shape {shape}", passing=(RuntimeError, ValueError)):
+            with foreign_code("The model failed on images of shape", shape, passing=(RuntimeError, ValueError)):
                 output = (module or self.module)(inputs)
         except (RuntimeError, ValueError) as error:
             raise UserError(
