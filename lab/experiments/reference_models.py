@@ -1,0 +1,329 @@
+"""Train the photograph classifiers that the product is measured on, and write them as a user would have them.
+
+    python reference_models.py train cifar10.npz --out models --jobs 8           # on a GPU
+    python reference_models.py train cats_dogs.npz --out models
+    python reference_models.py export models --data cifar10.npz                   # on a CPU: .onnx, .pt2, model.toml
+    python reference_models.py large models                                       # 224 pixels, 1,000 classes, random weights
+    python reference_models.py collect models --out results/photos/models.json
+
+`cifar10.npz` has all 60,000 images (x_train, y_train, x_test, y_test, class_names); 5,000 of the training images are
+held out, so that a guard has images the model has not seen: the record names them. Flips and shifts by up to four
+pixels, SGD with Nesterov momentum, one cycle of the learning rate. Weights are not part of this repository; the record
+`results/photos/models.json` has the recipe and what it reached.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from torch.nn import functional
+
+from secondguess import zoo
+from secondguess_lab.record import provenance, say, write
+from secondguess_lab.reference import build
+
+HELD_OUT = 5000
+MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
+
+
+@dataclass(frozen=True)
+class Training:
+    """How one model is trained.
+
+    Attributes:
+        network: a name of `secondguess_lab.reference.NETWORKS`, or `zoo:NAME`.
+        augment: whether images are flipped and shifted.
+        smoothing: label smoothing.
+        mixup: parameter of the beta distribution of mixup; 0 for none.
+        weight_decay: of all weights.
+        epochs: passes over the images.
+    """
+
+    network: str
+    augment: bool = True
+    smoothing: float = 0.0
+    mixup: float = 0.0
+    weight_decay: float = 5e-4
+    epochs: int = 30
+
+
+REGULARISED = {
+    "": {},
+    "_raw": {"augment": False},
+    "_nodecay": {"weight_decay": 0.0},
+    "_smooth": {"smoothing": 0.1},
+    "_mixup": {"mixup": 0.4},
+}
+LONGER = {network: {"epochs": 60} for network in ("resnet20", "vgg", "densenet40")}  # those meant to be good
+CIFAR10 = {
+    f"{network}{suffix}": Training(network, **REGULARISED[suffix] | ({} if suffix else LONGER.get(network, {})))
+    for network, suffixes in {
+        "densenet40": ("",),
+        "resnet20": ("", "_raw", "_nodecay", "_smooth", "_mixup"),
+        "vgg": ("", "_raw", "_smooth", "_mixup"),
+        "densenet22": ("", "_raw", "_smooth", "_mixup"),
+        "convmixer": ("", "_raw", "_mixup"),
+        "resnet32": ("",),
+        "resnet20_wide": ("", "_raw"),
+        "vgg_narrow": ("",),
+        "resnet8": ("",),
+        "zoo:icos_f": ("",),
+    }.items()
+    for suffix in suffixes
+}
+CATS_DOGS = {
+    "resnet20": Training("resnet20", epochs=40),
+    "cats_dogs_cnn": Training("zoo:cats_dogs_cnn"),  # the paper's recipe, not ours
+}
+
+
+def main():
+    """Train, or export."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    jobs = parser.add_subparsers(dest="job", required=True)
+    training = jobs.add_parser("train")
+    training.add_argument("data", type=Path)
+    training.add_argument("--out", type=Path, default=Path("models"))
+    training.add_argument("--only", nargs="+", help="names of models; all that are missing by default")
+    training.add_argument("--never-held-out", type=Path, help=".npy with rows of x_train that are all learned from")
+    training.add_argument("--jobs", type=int, default=1, help="processes at a time")
+    training.add_argument("--epochs", type=int, help="instead of the recipe's (a quick try)")
+    exporting = jobs.add_parser("export")
+    exporting.add_argument("out", type=Path)
+    exporting.add_argument("--data", type=Path, required=True)
+    jobs.add_parser("large").add_argument("out", type=Path)
+    collecting = jobs.add_parser("collect")
+    collecting.add_argument("models", type=Path)
+    collecting.add_argument("--out", type=Path, required=True)
+    arguments = parser.parse_args()
+    if arguments.job == "export":
+        export(arguments.out, arguments.data)
+    elif arguments.job == "large":
+        large(arguments.out / "large" / "resnet18")
+    elif arguments.job == "collect":
+        collect(arguments.models, arguments.out)
+    elif arguments.only and len(arguments.only) == 1:
+        train_one(arguments.only[0], arguments)
+    else:
+        train_all(arguments)
+
+
+def plans(data):
+    """The models for a file of images."""
+    return CATS_DOGS if "cats" in data.stem else CIFAR10
+
+
+def train_all(arguments):
+    """Train every missing model in a process of its own, `--jobs` at a time."""
+    names = [n for n in arguments.only or plans(arguments.data) if not (folder(arguments, n) / "record.json").exists()]
+    running = []
+    while names or running:
+        running = [process for process in running if process.poll() is None]
+        while names and len(running) < arguments.jobs:
+            words = [sys.executable, __file__, "train", arguments.data, "--out", arguments.out, "--only", names.pop(0)]
+            words += ["--epochs", arguments.epochs] if arguments.epochs else []
+            words += ["--never-held-out", arguments.never_held_out] if arguments.never_held_out else []
+            running.append(subprocess.Popen(list(map(str, words))))
+        time.sleep(0.5)
+
+
+def folder(arguments, name):
+    """Where a model goes."""
+    return arguments.out / arguments.data.stem / name.removeprefix("zoo:")
+
+
+def train_one(name, arguments):
+    """Train a model, test it and write its weights and its record."""
+    plan = plans(arguments.data)[name]
+    if arguments.epochs:
+        plan = Training(**asdict(plan) | {"epochs": arguments.epochs})
+    data = np.load(arguments.data, allow_pickle=False)
+    num_classes = len(data["class_names"])
+    kept, held_out = split(len(data["y_train"]), arguments.never_held_out)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    torch.manual_seed(0)
+    began = time.perf_counter()
+    model = made(plan.network, num_classes, data["x_train"].shape[2]).to(device)
+    if name == "cats_dogs_cnn":
+        as_published(model, data, kept, held_out, arguments.epochs)
+    else:
+        fit(model.to(memory_format=torch.channels_last), data["x_train"][kept], data["y_train"][kept], plan, device)
+    seconds = time.perf_counter() - began
+    normalise = name != "cats_dogs_cnn"
+    accuracy = {
+        part: measured(model, data[f"x_{of}"][rows], data[f"y_{of}"][rows], device, normalise)
+        for part, of, rows in (
+            ("training", "train", kept),
+            ("held out", "train", held_out),
+            ("test", "test", slice(None)),
+        )
+    }
+    say(f"{name}: {accuracy} in {seconds:.0f} s")
+    where = folder(arguments, name)
+    where.mkdir(parents=True, exist_ok=True)
+    save_file(
+        {key: value.contiguous().cpu() for key, value in model.state_dict().items()}, where / "weights.safetensors"
+    )
+    settings = asdict(plan) | {"held_out": HELD_OUT, "lr": 0.2, "batch": 256, "seed": 0, "precision": "bfloat16"}
+    write(where / "record.json", provenance(settings) | {"accuracy": accuracy, "training_seconds": seconds})
+
+
+def split(n, never_held_out):
+    """Rows of the n training images that are learned from, and those that are held out."""
+    candidates = np.setdiff1d(np.arange(n), np.load(never_held_out) if never_held_out else [])
+    held_out = np.random.default_rng(0).permutation(candidates)[: min(HELD_OUT, n // 5)]
+    return np.setdiff1d(np.arange(n), held_out), np.sort(held_out)
+
+
+def made(network, num_classes, size):
+    """A network with fresh weights."""
+    if network.startswith("zoo:"):
+        return zoo.make(network.removeprefix("zoo:"), num_classes=num_classes, input_shape=(3, size, size), seed=0)
+    return build(network, num_classes)
+
+
+def as_published(model, data, kept, held_out, epochs):
+    """The cats-and-dogs network with the recipe of its paper."""
+    from secondguess.training import train
+
+    recipe = zoo.get("cats_dogs_cnn").recipe.as_kwargs() | {"keep_best": True} | ({"epochs": epochs} if epochs else {})
+    images = data["x_train"].transpose(0, 3, 1, 2).astype(np.float32) / 255
+    recipe["validation"] = (images[held_out], data["y_train"][held_out])
+    train(model, images[kept], data["y_train"][kept], seed=0, **recipe)
+
+
+def fit(model, images, labels, plan, device, batch=256, lr=0.2):
+    """SGD with one cycle of the learning rate, images on the device."""
+    x = prepared(images, device, normalise=True)
+    y = torch.from_numpy(np.asarray(labels)).long().to(device)
+    optimiser = torch.optim.SGD(
+        model.parameters(), lr=lr, momentum=0.9, nesterov=True, weight_decay=plan.weight_decay, fused=device == "cuda"
+    )
+    steps = len(x) // batch
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, lr, total_steps=plan.epochs * steps, pct_start=0.2)
+    mixing = torch.distributions.Beta(plan.mixup or 1.0, plan.mixup or 1.0)
+    model.train()
+    for _ in range(plan.epochs):
+        order = torch.randperm(len(x), device=device)
+        for step in range(steps):
+            rows = order[step * batch : (step + 1) * batch]
+            inputs, target = x[rows], functional.one_hot(y[rows], int(y.max()) + 1).float()
+            if plan.augment:
+                inputs = augmented(inputs)
+            if plan.mixup:
+                share, other = float(mixing.sample()), torch.randperm(batch, device=device)
+                inputs, target = inputs.lerp(inputs[other], share), target.lerp(target[other], share)
+            with torch.autocast(device, torch.bfloat16):
+                logits = model(inputs.contiguous(memory_format=torch.channels_last))
+            loss = functional.cross_entropy(logits.float(), target, label_smoothing=plan.smoothing)
+            optimiser.zero_grad(set_to_none=True)
+            loss.backward()
+            optimiser.step()
+            schedule.step()
+    model.eval()
+
+
+def prepared(images, device, *, normalise):
+    """(n, 3, H, W) on the device."""
+    x = torch.from_numpy(np.ascontiguousarray(images)).to(device).permute(0, 3, 1, 2).float() / 255
+    if not normalise:
+        return x
+    return (x - torch.tensor(MEAN, device=device).view(3, 1, 1)) / torch.tensor(STD, device=device).view(3, 1, 1)
+
+
+def augmented(x, shift=4):
+    """Each image flipped or not, and shifted by up to `shift` pixels; what comes in from outside is black."""
+    n, _, height, width = x.shape
+    x = torch.where(torch.rand(n, 1, 1, 1, device=x.device) < 0.5, x.flip(3), x)
+    padded = functional.pad(x, (shift,) * 4)
+    top, left = torch.randint(0, 2 * shift + 1, (2, n), device=x.device)
+    rows = (top[:, None] + torch.arange(height, device=x.device))[:, None, :, None]
+    columns = (left[:, None] + torch.arange(width, device=x.device))[:, None, None, :]
+    channels = torch.arange(x.shape[1], device=x.device)[None, :, None, None]
+    return padded[torch.arange(n, device=x.device)[:, None, None, None], channels, rows, columns]
+
+
+@torch.no_grad()
+def measured(model, images, labels, device, normalise):
+    """Accuracy in float32."""
+    model.eval()
+    right = 0
+    for start in range(0, len(images), 1000):
+        x = prepared(images[start : start + 1000], device, normalise=normalise)
+        right += int((model(x).argmax(1).cpu().numpy() == labels[start : start + 1000]).sum())
+    return right / len(images)
+
+
+def export(out, data):
+    """Beside every weights.safetensors: model.onnx, model.pt2, and a model.toml for each way of opening it."""
+    with np.load(data, allow_pickle=False) as file:
+        names, size = [str(name) for name in file["class_names"]], file["x_test"].shape[2]
+    for weights in sorted((out / data.stem).glob("*/weights.safetensors")):
+        network = json.loads((weights.parent / "record.json").read_text())["settings"]["network"]
+        model = made(network, len(names), size)
+        model.load_state_dict(load_file(weights))
+        export_one(model, weights.parent, network, names, size)
+
+
+def large(where):
+    """A network of realistic size that has learned nothing: for time, memory and layout, not for quality."""
+    torch.manual_seed(0)
+    model = build("resnet18", 1000)
+    where.mkdir(parents=True, exist_ok=True)
+    save_file(model.state_dict(), where / "weights.safetensors")
+    export_one(model, where, "resnet18", [f"class {number:03}" for number in range(1000)], 224)
+
+
+def export_one(model, where, network, names, size):
+    """All files of one model."""
+    model.eval()
+    example = torch.rand(2, 3, size, size)
+    batch = {0: torch.export.Dim("batch", min=1, max=4096)}
+    torch.export.save(torch.export.export(model, (example,), dynamic_shapes=(batch,)), where / "model.pt2")
+    torch.onnx.export(
+        model, (example,), where / "model.onnx", input_names=["images"], output_names=["logits"],
+        dynamic_shapes=(batch,), external_data=False, verbose=False,
+    )  # fmt: skip
+    describe(where, network, names, size)
+    say(where.name)
+
+
+def collect(models, out):
+    """One record of all that were trained."""
+    trained = {}
+    for path in sorted(models.glob("*/*/record.json")):
+        record = json.loads(path.read_text())
+        kept = ("hardware", "versions", "settings", "accuracy", "training_seconds")
+        trained.setdefault(path.parent.parent.name, {})[path.parent.name] = {key: record[key] for key in kept}
+    write(out, provenance({"held_out": HELD_OUT}) | {"models": trained})
+
+
+def describe(where, network, names, size):
+    """model.toml for the torch module, onnx.toml and pt2.toml for the files."""
+    source = network
+    if not network.startswith("zoo:"):
+        source = "network:make"
+        call = f'build("{network}", {len(names)})'
+        lines = ["from secondguess_lab.reference import build", "", "", "def make():", f"    return {call}", ""]
+        (where / "network.py").write_text("\n".join(lines))
+    classes = ", ".join(f'"{each}"' for each in names)
+    scale = "" if network == "zoo:cats_dogs_cnn" else f"mean = {list(MEAN)}\nstd = {list(STD)}\n"
+    rest = (
+        f'classes = [{classes}]\n\n[input]\nsize = [{size}, {size}]\nchannels = 3\n{scale}\n[output]\nkind = "logits"\n'
+    )
+    (where / "model.toml").write_text(f'import = "{source}"\nweights = "weights.safetensors"\n{rest}')
+    for kind in ("onnx", "pt2"):
+        (where / f"{kind}.toml").write_text(f'path = "model.{kind}"\n{rest}')
+
+
+if __name__ == "__main__":
+    main()
