@@ -3,7 +3,7 @@
     python reference_models.py train cifar10.npz --out models --jobs 8           # on a GPU
     python reference_models.py train cats_dogs.npz --out models
     python reference_models.py export models --data cifar10.npz                   # on a CPU: .onnx, .pt2, model.toml
-    python reference_models.py large models                                       # 224 pixels, 1,000 classes, random weights
+    python reference_models.py large models                                       # 224 px, 1,000 classes, random
     python reference_models.py collect models --out results/photos/models.json
 
 `cifar10.npz` has all 60,000 images (x_train, y_train, x_test, y_test, class_names); 5,000 of the training images are

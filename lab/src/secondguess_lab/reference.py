@@ -1,4 +1,4 @@
-"""Networks for photographs on which the product is measured: three families in small sizes, for any image size.
+"""Networks for photographs on which the product is measured: four families in small sizes, for any image size.
 
 They are what a user of CIFAR-10 would bring, not what a paper of ours defines: `secondguess.zoo` has those. Each ends
 with global average pooling and one linear layer, so that its penultimate activations are rectified.
@@ -159,7 +159,7 @@ class ConvMixer(nn.Sequential):
         self, num_classes: int = 10, width: int = 128, depth: int = 6, kernel: int = 5, patch: int = 2
     ) -> None:
         super().__init__(
-            nn.Conv2d(3, width, patch, stride=patch),
+            nn.Conv2d(3, width, 2, stride=2),
             nn.ReLU(),
             nn.BatchNorm2d(width),
             *(Mixing(width, kernel) for _ in range(depth)),
