@@ -170,11 +170,16 @@ def train_one(name, arguments):
     say(f"{name}: {accuracy} in {seconds:.0f} s")
     where = folder(arguments, name)
     where.mkdir(parents=True, exist_ok=True)
-    save_file(
-        {key: value.contiguous().cpu() for key, value in model.state_dict().items()}, where / "weights.safetensors"
-    )
-    settings = asdict(plan) | {"held_out": HELD_OUT, "lr": 0.2, "batch": 256, "seed": 0, "precision": "bfloat16"}
-    write(where / "record.json", provenance(settings) | {"accuracy": accuracy, "training_seconds": seconds})
+    weights = {key: value.contiguous().cpu() for key, value in model.state_dict().items()}
+    save_file(weights, where / "weights.safetensors")
+    write(where / "record.json", provenance(settings(plan)) | {"accuracy": accuracy, "training_seconds": seconds})
+
+
+def settings(plan):
+    """What a record says of a training."""
+    if plan.network == "zoo:cats_dogs_cnn":
+        return {"network": plan.network, "held_out": HELD_OUT, "seed": 0} | zoo.get("cats_dogs_cnn").recipe.as_kwargs()
+    return asdict(plan) | {"held_out": HELD_OUT, "lr": 0.2, "batch": 256, "seed": 0, "precision": "bfloat16"}
 
 
 def split(n, never_held_out):

@@ -7,12 +7,13 @@ with global average pooling and one linear layer, so that its penultimate activa
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-__all__ = ["NETWORKS", "ConvMixer", "DenseNet", "ResNet", "ResNet18", "Vgg", "build"]
+__all__ = ["NETWORKS", "build"]
 
 
 class Block(nn.Module):
@@ -39,65 +40,59 @@ class Block(nn.Module):
         return output
 
 
-class ResNet(nn.Sequential):
+def resnet(num_classes: int, depth: int = 3, width: int = 16) -> nn.Sequential:
     """The residual network for CIFAR-10 of He et al. (2016), of 6 `depth` + 2 layers and `width` channels at first."""
-
-    def __init__(self, num_classes: int = 10, depth: int = 3, width: int = 16) -> None:
-        blocks: list[nn.Module] = []
-        inputs = width
-        for stage in range(3):
-            for number in range(depth):
-                outputs = width << stage
-                blocks.append(Block(inputs, outputs, stride=2 if stage and not number else 1))
-                inputs = outputs
-        super().__init__(
-            nn.Conv2d(3, width, 3, padding=1, bias=False),
-            nn.BatchNorm2d(width),
-            nn.ReLU(),
-            *blocks,
-            nn.AdaptiveAvgPool2d(1),
-            nn.Flatten(),
-            nn.Linear(inputs, num_classes),
-        )
-
-
-class ResNet18(nn.Sequential):
-    """The residual network of 18 layers for images of 224 pixels (He et al., 2016)."""
-
-    def __init__(self, num_classes: int = 1000) -> None:
-        blocks: list[nn.Module] = []
-        inputs = 64
-        for stage in range(4):
-            for number in range(2):
-                outputs = 64 << stage
-                blocks.append(Block(inputs, outputs, stride=2 if stage and not number else 1))
-                inputs = outputs
-        super().__init__(
-            nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False),
-            nn.BatchNorm2d(64),
-            nn.ReLU(),
-            nn.MaxPool2d(3, stride=2, padding=1),
-            *blocks,
-            nn.AdaptiveAvgPool2d(1),
-            nn.Flatten(),
-            nn.Linear(inputs, num_classes),
-        )
-
-
-class Vgg(nn.Sequential):
-    """Pairs of 3x3 convolutions with batch normalisation, and pooling (after Simonyan and Zisserman, 2015)."""
-
-    def __init__(self, num_classes: int = 10, width: int = 48, stages: int = 4) -> None:
-        layers: list[nn.Module] = []
-        inputs = 3
-        for stage in range(stages):
+    blocks: list[nn.Module] = []
+    inputs = width
+    for stage in range(3):
+        for number in range(depth):
             outputs = width << stage
-            for _ in range(2):
-                convolution = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
-                layers += [convolution, nn.BatchNorm2d(outputs), nn.ReLU()]
-                inputs = outputs
-            layers.append(nn.MaxPool2d(2) if stage < stages - 1 else nn.AdaptiveAvgPool2d(1))
-        super().__init__(*layers, nn.Flatten(), nn.Linear(inputs, num_classes))
+            blocks.append(Block(inputs, outputs, stride=2 if stage and not number else 1))
+            inputs = outputs
+    return nn.Sequential(
+        nn.Conv2d(3, width, 3, padding=1, bias=False),
+        nn.BatchNorm2d(width),
+        nn.ReLU(),
+        *blocks,
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(inputs, num_classes),
+    )
+
+
+def resnet18(num_classes: int) -> nn.Sequential:
+    """The residual network of 18 layers for images of 224 pixels (He et al., 2016)."""
+    blocks: list[nn.Module] = []
+    inputs = 64
+    for stage in range(4):
+        for number in range(2):
+            outputs = 64 << stage
+            blocks.append(Block(inputs, outputs, stride=2 if stage and not number else 1))
+            inputs = outputs
+    return nn.Sequential(
+        nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False),
+        nn.BatchNorm2d(64),
+        nn.ReLU(),
+        nn.MaxPool2d(3, stride=2, padding=1),
+        *blocks,
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(inputs, num_classes),
+    )
+
+
+def vgg(num_classes: int, width: int = 48, stages: int = 4) -> nn.Sequential:
+    """Pairs of 3x3 convolutions with batch normalisation, and pooling (after Simonyan and Zisserman, 2015)."""
+    layers: list[nn.Module] = []
+    inputs = 3
+    for stage in range(stages):
+        outputs = width << stage
+        for _ in range(2):
+            convolution = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
+            layers += [convolution, nn.BatchNorm2d(outputs), nn.ReLU()]
+            inputs = outputs
+        layers.append(nn.MaxPool2d(2) if stage < stages - 1 else nn.AdaptiveAvgPool2d(1))
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(inputs, num_classes))
 
 
 class Growth(nn.Module):
@@ -119,21 +114,19 @@ class Growth(nn.Module):
         return torch.cat([x, self.layers(x)], dim=1)
 
 
-class DenseNet(nn.Sequential):
+def densenet(num_classes: int, depth: int = 6, growth: int = 12) -> nn.Sequential:
     """DenseNet-BC (Huang et al., 2017): three dense blocks of `depth` layers."""
-
-    def __init__(self, num_classes: int = 10, depth: int = 6, growth: int = 12) -> None:
-        channels = 2 * growth
-        layers: list[nn.Module] = [nn.Conv2d(3, channels, 3, padding=1, bias=False)]
-        for block in range(3):
-            for _ in range(depth):
-                layers.append(Growth(channels, growth))
-                channels += growth
-            layers += [nn.BatchNorm2d(channels), nn.ReLU()]
-            if block < 2:
-                layers += [nn.Conv2d(channels, channels // 2, 1, bias=False), nn.AvgPool2d(2)]
-                channels //= 2
-        super().__init__(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, num_classes))
+    channels = 2 * growth
+    layers: list[nn.Module] = [nn.Conv2d(3, channels, 3, padding=1, bias=False)]
+    for block in range(3):
+        for _ in range(depth):
+            layers.append(Growth(channels, growth))
+            channels += growth
+        layers += [nn.BatchNorm2d(channels), nn.ReLU()]
+        if block < 2:
+            layers += [nn.Conv2d(channels, channels // 2, 1, bias=False), nn.AvgPool2d(2)]
+            channels //= 2
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, num_classes))
 
 
 class Mixing(nn.Module):
@@ -152,37 +145,33 @@ class Mixing(nn.Module):
         return self.norm2(functional.relu(self.pointwise(x)))
 
 
-class ConvMixer(nn.Sequential):
+def convmixer(num_classes: int, width: int = 128, depth: int = 6, kernel: int = 5, patch: int = 2) -> nn.Sequential:
     """Patches mixed in space and in channels by turns (Trockman and Kolter, 2022)."""
-
-    def __init__(
-        self, num_classes: int = 10, width: int = 128, depth: int = 6, kernel: int = 5, patch: int = 2
-    ) -> None:
-        super().__init__(
-            nn.Conv2d(3, width, 2, stride=2),
-            nn.ReLU(),
-            nn.BatchNorm2d(width),
-            *(Mixing(width, kernel) for _ in range(depth)),
-            nn.AdaptiveAvgPool2d(1),
-            nn.Flatten(),
-            nn.Linear(width, num_classes),
-        )
+    return nn.Sequential(
+        nn.Conv2d(3, width, 2, stride=2),
+        nn.ReLU(),
+        nn.BatchNorm2d(width),
+        *(Mixing(width, kernel) for _ in range(depth)),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(width, num_classes),
+    )
 
 
-NETWORKS: dict[str, Callable[[int], nn.Module]] = {
-    "resnet8": lambda classes: ResNet(classes, depth=1),
-    "resnet20": lambda classes: ResNet(classes, depth=3),
-    "resnet32": lambda classes: ResNet(classes, depth=5),
-    "resnet20_wide": lambda classes: ResNet(classes, depth=3, width=32),
-    "resnet18": lambda classes: ResNet18(classes),
-    "vgg": lambda classes: Vgg(classes),
-    "vgg_narrow": lambda classes: Vgg(classes, width=24),
-    "densenet22": lambda classes: DenseNet(classes, depth=3),
-    "densenet40": lambda classes: DenseNet(classes, depth=6),
-    "convmixer": lambda classes: ConvMixer(classes),
+NETWORKS: dict[str, Callable[[int], nn.Sequential]] = {
+    "resnet8": partial(resnet, depth=1),
+    "resnet20": resnet,
+    "resnet32": partial(resnet, depth=5),
+    "resnet20_wide": partial(resnet, width=32),
+    "resnet18": resnet18,
+    "vgg": vgg,
+    "vgg_narrow": partial(vgg, width=24),
+    "densenet22": partial(densenet, depth=3),
+    "densenet40": densenet,
+    "convmixer": convmixer,
 }
 
 
-def build(name: str, num_classes: int) -> nn.Module:
+def build(name: str, num_classes: int) -> nn.Sequential:
     """A network by its name in `NETWORKS`, with fresh weights."""
     return NETWORKS[name](num_classes)
