@@ -75,7 +75,9 @@ SHAPED: list[tuple[Supervisor, Callable[..., Floats], dict[str, object]]] = [
 ]
 
 
-@pytest.mark.parametrize(("supervisor", "paper", "options"), SHAPED, ids=lambda one: repr(one)[:40])
+@pytest.mark.parametrize(
+    ("supervisor", "paper", "options"), SHAPED, ids=lambda one: getattr(one, "__name__", str(one)[:40])
+)
 def test_it_is_the_papers_energy_without_seeing_the_weights(
     supervisor: Supervisor, paper: Callable[..., Floats], options: dict[str, object]
 ) -> None:
