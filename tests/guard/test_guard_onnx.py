@@ -179,7 +179,7 @@ def test_what_cannot_be_exported_is_said(
     classifier: Classifier, digits: Dataset, stress_split: StressSplit, tmp_path: Path
 ) -> None:
     guard = Guard(["entropy", "knn"], false_alarms=0.1).fit(classifier, digits.train, digits.test, stress_split)
-    with pytest.raises(UserError, match="'knn' cannot be exported to ONNX; these can: deep_gini"):
+    with pytest.raises(UserError, match="'knn' cannot be exported to ONNX; these can: ash, deep_gini"):
         export_onnx(guard, tmp_path / "exported")
     asked = Classifier(classifier.predict, class_names=classifier.class_names)
     guard = Guard(["entropy"], false_alarms=0.1).fit(asked, digits.train, digits.test, stress_split)

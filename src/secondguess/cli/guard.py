@@ -168,6 +168,7 @@ def show(*, guard: Folder, common: Common) -> None:
     `secondguess guard show guard/`
     """
     from secondguess.guard.artefact import read_card
+    from secondguess.guard.pipeline import Settings
     from secondguess.guard.report import GuardReport
 
     card = read_card(guard)
@@ -179,8 +180,10 @@ def show(*, guard: Folder, common: Common) -> None:
     resized = f" ({card['record']['resized_by']})" if "resized_by" in card["record"] else ""
     say(f"  images        {' x '.join(map(str, card['shape']))}{resized}, {len(card['class_names'])} classes")
     say(f"  supervisors   {', '.join(names)}")
-    times = len(card["record"]["calibrations"])
-    say(f"  false alarms  {card['settings']['false_alarms']:g}, calibrated {times} time{'s' if times > 1 else ''}")
+    times, settings = len(card["record"]["calibrations"]), Settings(**card["settings"])
+    say(f"  protects      against {'errors and novelty' if settings.protect == 'both' else settings.protect}")
+    promised = ("false alarms", settings.false_alarms) if settings.risk is None else ("risk", settings.risk)
+    say(f"  {promised[0]:<12}  {promised[1]:g}, calibrated {times} time{'s' if times > 1 else ''}")
     say(str(GuardReport.from_dict(card["report"])))
 
 

@@ -39,6 +39,14 @@ class GuardOptions:
     false_alarms: Annotated[
         float, _guard("--false-alarms", help="The share of nominal images that may raise an alarm.")
     ] = 0.01
+    risk: Annotated[
+        float | None,
+        _guard("--risk", help="The share of accepted predictions that may be wrong, in place of --false-alarms."),
+    ] = None
+    confidence: Annotated[float, _guard("--confidence", help="With which --risk is promised.")] = 0.95
+    protect: Annotated[
+        str, _guard("--protect", help="What an alarm is for: errors of the model, novelty of the image, or both.")
+    ] = "both"
     supervisors: Annotated[
         str,
         _guard(
@@ -79,6 +87,9 @@ class GuardOptions:
             actions=_actions(self.action or []),  # type: ignore[arg-type]
             min_probability=self.min_probability,
             latency_ms=self.latency,
+            protect=plain(self.protect),  # type: ignore[arg-type]
+            risk=self.risk,
+            confidence=self.confidence,
         )
 
 

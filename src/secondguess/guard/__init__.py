@@ -4,7 +4,9 @@ from secondguess.guard.actions import ACTIONS, Action, Actions
 from secondguess.guard.guard import Guard
 from secondguess.guard.guarded import Guarded
 from secondguess.guard.judgements import Judgement, Judgements
+from secondguess.guard.protect import PROTECT, Protect
 from secondguess.guard.report import GuardReport
+from secondguess.guard.risk import RiskPromise, smallest_accepted
 from secondguess.guard.stress_split import StressSplit, make_stress_split
 from secondguess.guard.thresholds import Calibration, Threshold, conformal_p_values, realised_rate, smallest_sample
 from secondguess.guard.verdicts import KINDS, Kind, Verdict
@@ -12,6 +14,7 @@ from secondguess.guard.verdicts import KINDS, Kind, Verdict
 __all__ = [
     "ACTIONS",
     "KINDS",
+    "PROTECT",
     "Action",
     "Actions",
     "Calibration",
@@ -21,11 +24,14 @@ __all__ = [
     "Judgement",
     "Judgements",
     "Kind",
+    "Protect",
+    "RiskPromise",
     "StressSplit",
     "Threshold",
     "Verdict",
     "conformal_p_values",
     "make_stress_split",
     "realised_rate",
+    "smallest_accepted",
     "smallest_sample",
 ]

@@ -2,7 +2,8 @@
 
 The defaults are those that Weiss, Garcia Gomez and Tonella (Empirical Software Engineering, 2023) recommend: an
 ambiguous image gets a probabilistic answer, an out-of-distribution image goes to a person and its label into the next
-training set, an invalid one is refused, an attack is an alarm. Where a verdict leaves two kinds open, the more careful
+training set, an invalid one is refused, an attack is an alarm. An ordinary image that is probably answered
+wrongly goes to a person, too. Where a verdict leaves two kinds open, the more careful
 action is taken.
 """
 
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from secondguess.errors import UserError
-from secondguess.guard.verdicts import KINDS, SUSPICIOUS, Kind, Verdict
+from secondguess.guard.verdicts import KINDS, MISTAKEN, SUSPICIOUS, Kind, Verdict
 
 __all__ = ["ACTIONS", "DEFAULT", "Action", "Actions"]
 
@@ -28,6 +29,7 @@ DEFAULT: Mapping[Kind, Action] = {
     "out-of-distribution": "ask",
     "adversarial": "alarm",
     "invalid": "refuse",
+    MISTAKEN: "ask",
     SUSPICIOUS: "ask",
 }
 

@@ -14,9 +14,10 @@ A guard belongs to one model. It is recognised by its fingerprint, or, where tha
 (another version of torch, the same weights in another file), by its answers to a few fixed noise images: the guard
 keeps the probabilities and the supervisors' scores of these, and both must be reproduced.
 
-Format 3. Format 2 called `min_probability` `sure` and the `anomalies` of a panel `troubles`. Format 1 also kept its
-settings at the top of `guard.json` instead of under `settings`, its arrays in `panel.safetensors`, its supervisors in
-`supervisors/LABEL.safetensors` without digests, and knew no noise images.
+Format 4. Format 3 knew neither what to protect against nor a promised risk. Format 2 called `min_probability` `sure`
+and the `anomalies` of a panel `troubles`. Format 1 also kept its settings at the top of `guard.json` instead of under
+`settings`, its arrays in `panel.safetensors`, its supervisors in `supervisors/LABEL.safetensors` without digests, and
+knew no noise images.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from secondguess.guard.cascade import Cascade
 from secondguess.guard.panel import Panel
 from secondguess.guard.pipeline import DecisionPipeline, Decisions, Settings
 from secondguess.guard.report import GuardReport
+from secondguess.guard.risk import RiskControl
 from secondguess.guard.stored_model import store_model
 from secondguess.guard.thresholds import Calibration
 from secondguess.supervisors import SupervisorSet
@@ -65,8 +67,9 @@ __all__ = [
     "write_guard",
 ]
 
-FORMAT = 3
+FORMAT = 4
 CARD = "guard.json"
+LIMIT, LIMITS = "risk/limit", "risk/limits"
 CANARIES = 8
 TOLERANCE = 1e-3  # of what a model answers in another version of its library
 OLD_SETTINGS = ("false_alarms", "per_class", "rule", "sure", "latency_ms")  # of formats 1 and 2
@@ -105,7 +108,11 @@ def write_guard(guard: StoredGuard, folder: str | Path) -> Path:
         _store_supervisor(folder, label, one)
         for label, one in zip(pipeline.labels, pipeline.supervisors.supervisors, strict=True)
     ]
-    arrays = decision_arrays(pipeline) | prefixed("canary", _canary(classifier, pipeline.supervisors, guard.shape))
+    arrays = (
+        decision_arrays(pipeline)
+        | _control_arrays(pipeline)
+        | prefixed("canary", _canary(classifier, pipeline.supervisors, guard.shape))
+    )
     card = {
         "format": FORMAT,
         "secondguess": __version__,
@@ -130,6 +137,8 @@ def write_guard(guard: StoredGuard, folder: str | Path) -> Path:
 def decision_arrays(decisions: Decisions) -> dict[str, NDArray[Any]]:
     """The arrays of panel, calibration and cascade, for `load_decisions`."""
     arrays = prefixed("panel", decisions.panel.arrays()) | prefixed("calibration", decisions.calibration.arrays())
+    if decisions.limit is not None:
+        arrays[LIMIT] = np.array([decisions.limit])  # JSON has no infinity
     return arrays if decisions.cascade is None else arrays | prefixed("cascade", decisions.cascade.arrays())
 
 
@@ -141,7 +150,18 @@ def decision_fields(card: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]])
         "calibration": Calibration.from_arrays(within("calibration", arrays)),
         "cascade": None if card["cascade"] is None else Cascade.restored(card["cascade"], within("cascade", arrays)),
         "actions": Actions(card["actions"]),
+        "limit": float(arrays[LIMIT][0]) if LIMIT in arrays else None,
     }
+
+
+def _control_arrays(pipeline: DecisionPipeline) -> dict[str, NDArray[Any]]:
+    return {} if pipeline.control is None else {LIMITS: pipeline.control.limits}
+
+
+def _control(settings: Settings, arrays: Mapping[str, NDArray[Any]]) -> RiskControl | None:
+    if settings.risk is None:
+        return None
+    return RiskControl(settings.risk, settings.confidence, arrays[LIMITS])
 
 
 def read_card(folder: str | Path) -> dict[str, Any]:
@@ -178,6 +198,7 @@ def read_guard(folder: str | Path, classifier: Classifier) -> StoredGuard:
             false_alarms=settings.false_alarms,
             min_probability=settings.min_probability,
             supervisors=supervisors,
+            control=_control(settings, arrays),
             **decision_fields(card, arrays),
         )
     except DAMAGE as error:
@@ -319,9 +340,16 @@ def _from_2(card: dict[str, Any]) -> dict[str, Any]:
     return card | {"format": 3, "settings": settings, "panel": panel, "cascade": cascade}
 
 
+def _from_3(card: dict[str, Any]) -> dict[str, Any]:
+    """Format 3 as format 4."""
+    seen = {kind: one | {"by_answer": None} for kind, one in card["report"]["seen"].items()}
+    unknown = {"protect": "novelty", "alarms": None, "mistakes": None, "promise": None}
+    return card | {"format": 4, "report": unknown | card["report"] | {"seen": seen}}
+
+
 def with_anomalies(panel: Mapping[str, Any]) -> dict[str, Any]:
     """The card of a panel that calls its anomalies troubles, as it is now."""
     return {"anomalies" if name == "troubles" else name: value for name, value in panel.items()}
 
 
-MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _from_1, 2: _from_2}
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _from_1, 2: _from_2, 3: _from_3}

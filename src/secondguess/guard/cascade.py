@@ -105,7 +105,14 @@ class Cascade:
 
 
 def fit_cascade(
-    nominal: Floats, anomalies: Mapping[Kind, Floats], costs: Floats, budget: float, *, rule: Rule, seed: int = 0
+    nominal: Floats,
+    anomalies: Mapping[Kind, Floats],
+    costs: Floats,
+    budget: float,
+    *,
+    harmless: Floats | None = None,
+    rule: Rule,
+    seed: int = 0,
 ) -> Cascade | None:
     """Choose the supervisors that score first; None where the budget suffices for all of them.
 
@@ -114,6 +121,7 @@ def fit_cascade(
         anomalies: (k, m) scores for each kind of anomaly.
         costs: (m,) milliseconds per image.
         budget: milliseconds per image.
+        harmless: (h, m) scores, as for `fit_panel`.
         rule: of both panels.
         seed: of the first panel's training.
     """
@@ -128,7 +136,9 @@ def fit_cascade(
         )
     count = max(1, int((spent <= budget / 2).sum()))
     cheap, dear = np.sort(order[:count]), np.sort(order[count:])
-    first = fit_panel(nominal[:, cheap], {k: s[:, cheap] for k, s in anomalies.items()}, rule=rule, seed=seed)
+    few = None if harmless is None else harmless[:, cheap]
+    kinds = {kind: scores[:, cheap] for kind, scores in anomalies.items()}
+    first = fit_panel(nominal[:, cheap], kinds, harmless=few, rule=rule, seed=seed)
     share = (budget - spent[count - 1]) / float(costs[dear].sum())
     statistics, _ = first.combine(nominal[:, cheap])
     return Cascade(cheap, dear, first, float(np.quantile(statistics, 1 - share)), float(budget), costs)

@@ -4,14 +4,14 @@
     calibration   one half: the panel, with stress sets made of these images
                   other half: the threshold, and nothing else; then the report, with stress sets of other sorts
 
-The promise of a false-alarm rate holds because no image of the second half is used for anything before.
+The promises of a false-alarm rate and of a risk hold because no image of the second half is used for anything before.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,13 +19,17 @@ from numpy.typing import NDArray
 
 from secondguess.errors import UserError
 from secondguess.guard.actions import Actions
+from secondguess.guard.calibrating import calibrate, check_labels
 from secondguess.guard.cascade import Cascade, fit_cascade
 from secondguess.guard.panel import Panel, fit_panel
 from secondguess.guard.pipeline import DecisionPipeline, Settings
-from secondguess.guard.report import GuardReport, Seen, summarise
+from secondguess.guard.protect import Answers, examples
+from secondguess.guard.report import MISTAKES, GuardReport, Seen, summarise
+from secondguess.guard.risk import RiskControl
 from secondguess.guard.stress_split import StressSplit
-from secondguess.guard.thresholds import Calibration, Threshold, smallest_sample
-from secondguess.guard.verdicts import OF_STRESS, decide
+from secondguess.guard.thresholds import Threshold
+from secondguess.guard.verdicts import decide
+from secondguess.metrics import wilson
 from secondguess.progress import Progress, Titled
 from secondguess.supervisors import SupervisorSet
 
@@ -33,7 +37,7 @@ if TYPE_CHECKING:
     from secondguess.images import ImageSet
     from secondguess.model.classifier import Classifier
 
-__all__ = ["Parts", "calibrate", "fit_pipeline", "split_images"]
+__all__ = ["Parts", "fit_pipeline", "split_images"]
 
 Floats = NDArray[np.float64]
 SORTS = {"corrupted": "corruption", "adversarial": "attack", "invalid": "source"}
@@ -102,29 +106,58 @@ def fit_pipeline(
     Returns:
         The pipeline, and its report, from stress sets that were not used for fitting.
     """
-    fitted, panel, cascade = _learn(classifier, supervisors, parts, stress, settings, seed, progress)
+    learnt = _learn(classifier, supervisors, parts, stress, settings, seed, progress)
+    fitted, panel, cascade = learnt.supervisors, learnt.panel, learnt.cascade
     observed = classifier.observe(parts.calibrate, fitted.needs)
-    scores = fitted.score(observed)
+    scores, answers = fitted.score(observed), Answers.of(parts.calibrate, observed.predictions)
     statistics, _ = _combined(panel, cascade, scores)
+    control = learnt.control(settings)
+    found = calibrate(statistics, observed.predictions, answers, settings, control)
     pipeline = DecisionPipeline(
         labels=fitted.labels,
         class_names=observed.class_names,
         panel=panel,
-        calibration=calibrate(statistics, observed.predictions, settings),
+        calibration=found.calibration,
         cascade=cascade,
         false_alarms=settings.false_alarms,
+        limit=found.limit,
         min_probability=settings.min_probability,
         actions=actions,
         supervisors=fitted,
+        control=control,
     )
-    return pipeline, _report(classifier, pipeline, scores, stress, parts.notes)
+    notes = parts.notes
+    if settings.protect == "both" and not answers.known.any():
+        notes += ("The validation images have no labels, so nothing is known of the model's own mistakes.",)
+    report = _report(classifier, pipeline, (scores, answers, observed.predictions), stress, notes)
+    return pipeline, replace(report, **found.report(settings, statistics))
 
 
-def calibrate(statistics: Floats, classes: NDArray[np.int64], settings: Settings) -> Calibration:
-    """The calibration of statistics (n,) of nominal images with these predicted classes (n,)."""
-    return Calibration.of(
-        statistics, classes if settings.per_class else None, minimum=smallest_sample(settings.false_alarms)
-    )
+@dataclass(frozen=True, eq=False)
+class _Learnt:
+    """What the first half of the calibration images has taught.
+
+    Attributes:
+        supervisors: fitted.
+        panel: of them.
+        cascade: of them, if there is one.
+        statistics: (n,) of the images of this half.
+        answers: to them.
+    """
+
+    supervisors: SupervisorSet
+    panel: Panel
+    cascade: Cascade | None
+    statistics: Floats
+    answers: Answers
+
+    def control(self, settings: Settings) -> RiskControl | None:
+        """The limits to test for a promise of the risk, if one is wanted."""
+        if settings.risk is None:
+            return None
+        check_labels(self.answers, settings)
+        known = self.answers.known
+        return RiskControl.plan(self.statistics[known], self.answers.wrong[known], settings.risk, settings.confidence)
 
 
 def _learn(
@@ -135,25 +168,24 @@ def _learn(
     settings: Settings,
     seed: int,
     progress: Progress,
-) -> tuple[SupervisorSet, Panel, Cascade | None]:
+) -> _Learnt:
     needs = supervisors.needs
     seen = classifier.observe(parts.train, needs, progress=Titled(progress, "Observing the training images"))
     fitted = supervisors.fit(seen, parts.train.labels if parts.train.is_labelled else None)
     nominal = classifier.observe(parts.learn, needs)
-    scores = fitted.score(nominal)
-    anomalies = {
-        OF_STRESS[kind]: fitted.score(classifier.observe(images, needs))
-        for kind, images in ({} if stress is None else stress.learn).items()
-    }
-    panel = fit_panel(scores, anomalies, rule=settings.rule, seed=seed)
-    if settings.latency_ms is None:
-        return fitted, panel, None
-    costs = fitted.costs(nominal)
-    return (
-        fitted,
-        panel,
-        fit_cascade(scores, anomalies, costs, settings.latency_ms, rule=settings.rule, seed=seed),
-    )
+    scores, answers = fitted.score(nominal), Answers.of(parts.learn, nominal.predictions)
+    check_labels(answers, settings)
+    strange = {}
+    for kind, images in ({} if stress is None else stress.learn).items():
+        observation = classifier.observe(images, needs)
+        strange[kind] = fitted.score(observation), Answers.of(images, observation.predictions, kind)
+    taught = examples(settings.protect, scores, answers, strange, learnt=settings.rule == "learnt")
+    how: Any = {"harmless": taught.harmless, "rule": settings.rule, "seed": seed}
+    panel, cascade = fit_panel(taught.nominal, taught.anomalies, **how), None
+    if settings.latency_ms is not None:
+        costs = fitted.costs(nominal)
+        cascade = fit_cascade(taught.nominal, taught.anomalies, costs, settings.latency_ms, **how)
+    return _Learnt(fitted, panel, cascade, _combined(panel, cascade, scores)[0], answers)
 
 
 def _combined(panel: Panel, cascade: Cascade | None, scores: Floats) -> tuple[Floats, Floats]:
@@ -164,37 +196,45 @@ def _combined(panel: Panel, cascade: Cascade | None, scores: Floats) -> tuple[Fl
 def _report(
     classifier: Classifier,
     pipeline: DecisionPipeline,
-    nominal: Floats,
+    calibrated: tuple[Floats, Answers, NDArray[np.int64]],
     stress: StressSplit | None,
     notes: tuple[str, ...],
 ) -> GuardReport:
-    """Evaluate a pipeline on the stress sets that were not used for fitting.
+    """Evaluate a pipeline on the calibration images and on the stress sets that were not used for fitting.
 
     Args:
         classifier: the system under test.
         pipeline: judges.
-        nominal: (n, m) scores of the calibration images.
+        calibrated: the scores (n, m) of the calibration images, the answers to them, and the predicted classes (n,).
         stress: with the stress sets.
         notes: for the report.
     """
     panel, cascade, rate = pipeline.panel, pipeline.cascade, pipeline.false_alarms
-    statistics, _ = _combined(panel, cascade, nominal)
-    everybody = None if cascade is None else Threshold.at(panel.combine(nominal)[0], rate)
+    scores, answers, classes = calibrated
+    statistics, chances = _combined(panel, cascade, scores)
+    raised = pipeline.alarms(statistics, pipeline.calibration.p_values(statistics, classes))
+    everybody = None if cascade is None else Threshold.at(panel.combine(scores)[0], rate)
     seen: dict[str, Seen] = {}
     for kind, images in ({} if stress is None else stress.test).items():
         observation = classifier.observe(images, pipeline.supervisors.needs)
-        scores = pipeline.supervisors.score(observation)
-        found, chances = _combined(panel, cascade, scores)
-        alarms = pipeline.calibration.p_values(found, observation.predictions) <= rate
-        codes = decide(alarms, chances, panel.anomalies, pipeline.min_probability)
-        whole = None if everybody is None else everybody.alarms(panel.combine(scores)[0])
-        seen[kind] = summarise(kind, statistics, found, codes, _sorts(kind, images.columns), whole)
+        found = pipeline.supervisors.score(observation)
+        whole = None if everybody is None else everybody.alarms(panel.combine(found)[0])
+        known = Answers.of(images, observation.predictions, kind)
+        strange, kinds = _combined(panel, cascade, found)
+        alarms = pipeline.alarms(strange, pipeline.calibration.p_values(strange, observation.predictions))
+        codes = decide(alarms, kinds, panel.anomalies, pipeline.min_probability)
+        seen[kind] = summarise(kind, statistics, strange, codes, _sorts(kind, images.columns), whole, known)
     grey = None
     if cascade is not None:
-        first, _ = cascade.first.combine(nominal[:, cascade.cheap])
+        first, _ = cascade.first.combine(scores[:, cascade.cheap])
         grey = float((first > cascade.limit).mean())
-    extra = () if stress is None else stress.notes
-    return GuardReport(rate, pipeline.calibration.realised(rate), len(nominal), seen, grey, (*notes, *extra))
+    mistakes = None
+    if answers.wrong.any() and answers.right.any():
+        codes = decide(raised, chances, panel.anomalies, pipeline.min_probability)[answers.wrong]
+        mistakes = summarise(MISTAKES, statistics[answers.right], statistics[answers.wrong], codes, None)
+    everything = wilson(int(raised.sum()), len(raised))
+    notes += () if stress is None else stress.notes
+    return GuardReport(rate, everything, len(scores), seen, grey, notes, alarms=everything, mistakes=mistakes)
 
 
 def _sorts(kind: str, columns: Mapping[str, NDArray[Any]]) -> NDArray[Any] | None:

@@ -18,18 +18,22 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from secondguess.errors import UserError
 from secondguess.guard.actions import Action, Actions
 from secondguess.guard.artefact import StoredGuard, read_card, read_guard, write_guard
-from secondguess.guard.fitting import calibrate, fit_pipeline, split_images
+from secondguess.guard.calibrating import calibrate
+from secondguess.guard.fitting import fit_pipeline, split_images
 from secondguess.guard.inputs import fitting_images, nominal_images
 from secondguess.guard.judgements import Judgements
 from secondguess.guard.panel import Rule
 from secondguess.guard.pipeline import DecisionPipeline, Settings
+from secondguess.guard.protect import Answers, Protect, check_protect
 from secondguess.guard.recommended import RECOMMENDED, recommended
 from secondguess.guard.report import GuardReport
+from secondguess.guard.risk import check_risk
 from secondguess.guard.stored_model import stored_model
 from secondguess.guard.stress_split import StressSplit, make_stress_split
 from secondguess.guard.thresholds import smallest_sample
 from secondguess.guard.verdicts import Kind
 from secondguess.images import check_loading
+from secondguess.metrics import wilson
 from secondguess.model.classifier import Classifier
 from secondguess.model.determinism import warn_if_random
 from secondguess.progress import Progress, Silent
@@ -61,6 +65,10 @@ class Guard(Result):
         actions: what to do about each kind of anomaly, where it differs from the defaults.
         min_probability: from which one kind of anomaly is enough for a verdict; below it, two are named.
         latency_ms: milliseconds per image that the supervisors may take; see `cascade`.
+        protect: what an alarm is for: `"errors"` of the model, `"novelty"` of the image, or `"both"`; see `protect`.
+        risk: the share of accepted predictions that may be wrong, such as 0.02, in place of `false_alarms`; see `risk`
+            for what is promised of it.
+        confidence: with which the risk is promised.
 
     Attributes:
         report: what to expect; after `fit`.
@@ -86,8 +94,16 @@ class Guard(Result):
         actions: Mapping[Kind, Action] | None = None,
         min_probability: float = 0.7,
         latency_ms: float | None = None,
+        protect: Protect = "both",
+        risk: float | None = None,
+        confidence: float = 0.95,
     ) -> None:
         smallest_sample(false_alarms)
+        check_protect(protect)
+        if risk is not None:
+            check_risk(risk, confidence)
+        if risk is not None and per_class:
+            raise UserError("A risk is promised for all classes together; leave out per_class, or the risk.")
         if not 0 < min_probability <= 1:
             raise UserError(
                 f"min_probability is {min_probability!r}; give the probability, up to 1, from which a single kind is "
@@ -95,13 +111,15 @@ class Guard(Result):
             )
         self.supervisors, self.false_alarms, self.per_class = supervisors, false_alarms, per_class
         self.rule, self.min_probability, self.latency_ms = rule, min_probability, latency_ms
+        self.protect, self.risk, self.confidence = protect, risk, confidence
         self.actions = Actions(dict(actions or {}))
         self._pipeline: DecisionPipeline | None = None
 
     def __repr__(self) -> str:
         who = ", ".join(self._pipeline.labels) if self._pipeline else str(self.supervisors)
         fitted = "fitted" if self._pipeline else "not fitted"
-        return f"Guard({who}; {self.false_alarms:g} false alarms; {fitted})"
+        promised = f"{self.false_alarms:g} false alarms" if self.risk is None else f"a risk of {self.risk:g}"
+        return f"Guard({who}; {promised}; {fitted})"
 
     def fit(
         self,
@@ -135,7 +153,7 @@ class Guard(Result):
         warn_if_random(classifier, train)
         parts = split_images(train, validation, seed=seed, most=fit_images)
         least, rate = smallest_sample(self.false_alarms), self.false_alarms
-        if len(parts.calibrate) < least:
+        if self.risk is None and len(parts.calibrate) < least:
             raise UserError(
                 f"A false-alarm rate of {rate:g} cannot be promised: {len(parts.calibrate)} calibration images are "
                 f"left for the threshold (half of those given), and {least} are needed; give more nominal images, or "
@@ -165,7 +183,16 @@ class Guard(Result):
     @property
     def settings(self) -> Settings:
         """The settings of the guard."""
-        return Settings(self.false_alarms, self.per_class, self.rule, self.min_probability, self.latency_ms)
+        return Settings(
+            self.false_alarms,
+            self.per_class,
+            self.rule,
+            self.min_probability,
+            self.latency_ms,
+            self.protect,
+            self.risk,
+            self.confidence,
+        )
 
     @property
     def pipeline(self) -> DecisionPipeline:
@@ -213,19 +240,22 @@ class Guard(Result):
         old threshold, and says so.
 
         Args:
-            nominal: an `ImageSet`, a path, or any other form of images.
+            nominal: an `ImageSet`, a path, or any other form of images; labelled, where a risk was promised or errors
+                are protected against.
             loading: options of `load`, where they differ from how the guard's images were loaded.
         """
         loading = check_loading(loading, self.recalibrate)
         pipeline, nominal = self.pipeline, nominal_images(self, nominal, loading)
         observed = self.classifier.observe(nominal, self.needs)
-        found = calibrate(pipeline.combine(observed)[1], observed.predictions, self.settings)
-        self._pipeline = replace(pipeline, calibration=found)
+        statistics, answers = pipeline.combine(observed)[1], Answers.of(nominal, observed.predictions)
+        found = calibrate(statistics, observed.predictions, answers, self.settings, pipeline.control)
+        self._pipeline = pipeline = replace(pipeline, calibration=found.calibration, limit=found.limit)
+        raised = pipeline.alarms(statistics, found.calibration.p_values(statistics, observed.predictions))
         note = "The threshold has been calibrated anew since what is said of anomalies was measured."
         notes = tuple(dict.fromkeys((*self.report.notes, note))) if self.report.seen else self.report.notes
-        rate = found.realised(self.false_alarms)
-        self.report = replace(self.report, false_alarms=rate, calibrated_on=len(nominal), notes=notes)
-        self.record["calibrations"].append(_card(nominal) | {"groups": _texts(found.sizes)})
+        alarms, said = wilson(int(raised.sum()), len(raised)), found.report(self.settings, statistics)
+        self.report = replace(self.report, **said, alarms=alarms, notes=notes)
+        self.record["calibrations"].append(_card(nominal) | {"groups": _texts(found.calibration.sizes)})
         return self
 
     def summary(self) -> str:

@@ -63,6 +63,7 @@ class Panel:
         weights_out: (h, 1 + t); `nominal` comes first.
         bias_out: (1 + t,).
         temperature: of the probabilities of the anomalies.
+        novelty: whether a score like no nominal one is a reason for an alarm by itself.
     """
 
     rule: Rule
@@ -75,6 +76,7 @@ class Panel:
     weights_out: Floats
     bias_out: Floats
     temperature: float = 1.0
+    novelty: bool = True
 
     def combine(self, scores: Floats) -> tuple[Floats, Floats]:
         """The statistics (n,) and the probabilities (n, t) of each kind of anomaly, given that there is one.
@@ -93,7 +95,8 @@ class Panel:
         kinds = logits[:, 1:] - top
         odds = np.log(np.exp(kinds).sum(axis=1)) + (top - logits)[:, 0]
         chances = np.exp(kinds / self.temperature)
-        return odds + self._unheard_of(limited), chances / chances.sum(axis=1, keepdims=True)
+        odds = odds + self._unheard_of(limited) if self.novelty else odds
+        return odds, chances / chances.sum(axis=1, keepdims=True)
 
     def _combine_one(self, scores: Sequence[float]) -> tuple[Floats, Floats]:
         """The same for one image, in plain numbers: for so few, the overhead of NumPy exceeds the computation."""
@@ -105,11 +108,12 @@ class Panel:
         top = max(kinds)
         odds = math.log(sum(math.exp(kind - top) for kind in kinds)) + top - nominal
         chances = [math.exp((kind - top) / self.temperature) for kind in kinds]
-        r, m = self.references.shape
-        highest = max(_rank(score, own) for score, own in zip(limited, self._lists, strict=True))
-        unheard = max(0.0, -math.log(m * (1 + r - highest) / (r + 1)))
+        if self.novelty:
+            r, m = self.references.shape
+            highest = max(_rank(score, own) for score, own in zip(limited, self._lists, strict=True))
+            odds += max(0.0, -math.log(m * (1 + r - highest) / (r + 1)))
         total = sum(chances)
-        return np.array([odds + unheard]), np.array([[chance / total for chance in chances]])
+        return np.array([odds]), np.array([[chance / total for chance in chances]])
 
     def p_values(self, scores: Floats) -> Floats:
         """The conformal p-value (n, m) of each score among the references."""
@@ -157,7 +161,12 @@ class Panel:
 
     def card(self) -> dict[str, Any]:
         """The rest, as JSON."""
-        return {"rule": self.rule, "anomalies": list(self.anomalies), "temperature": self.temperature}
+        return {
+            "rule": self.rule,
+            "anomalies": list(self.anomalies),
+            "temperature": self.temperature,
+            "novelty": self.novelty,
+        }
 
     @classmethod
     def restored(cls, card: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Panel:
@@ -165,12 +174,20 @@ class Panel:
         return cls(**{**card, "anomalies": tuple(card["anomalies"]), **arrays})
 
 
-def fit_panel(nominal: Floats, anomalies: Mapping[Kind, Floats], *, rule: Rule = "learnt", seed: int = 0) -> Panel:
+def fit_panel(
+    nominal: Floats,
+    anomalies: Mapping[Kind, Floats],
+    *,
+    harmless: Floats | None = None,
+    rule: Rule = "learnt",
+    seed: int = 0,
+) -> Panel:
     """Learn from the scores of nominal images and of images of each kind of anomaly.
 
     Args:
         nominal: (n, m) scores of images that the supervisors were not fitted on.
         anomalies: (k, m) scores for each kind; none of them for a plain rule.
+        harmless: (h, m) scores of strange images that are to raise no alarm; with them, novelty is no reason for one.
         rule: `"learnt"`, or the plain rule to take.
         seed: of the network's training.
     """
@@ -191,10 +208,12 @@ def fit_panel(nominal: Floats, anomalies: Mapping[Kind, Floats], *, rule: Rule =
         bias_in=np.zeros(0),
         weights_out=np.zeros((0, 0)),
         bias_out=np.zeros(0),
+        novelty=harmless is None,
     )
     if rule != "learnt":
         return plain
-    groups = [_features(_limited(one), centre, spread) for one in (finite, *anomalies.values())]
+    quiet = finite if harmless is None else np.concatenate([finite, harmless])
+    groups = [_features(_limited(one), centre, spread) for one in (quiet, *anomalies.values())]
     return replace(plain, **_train(groups, seed))
 
 

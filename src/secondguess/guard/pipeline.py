@@ -16,6 +16,8 @@ from secondguess.guard.actions import Actions
 from secondguess.guard.cascade import Cascade
 from secondguess.guard.judgements import Judgements
 from secondguess.guard.panel import Panel, Rule
+from secondguess.guard.protect import Protect
+from secondguess.guard.risk import RiskControl
 from secondguess.guard.thresholds import Calibration
 from secondguess.guard.verdicts import decide
 from secondguess.model.observation import Observation
@@ -35,6 +37,9 @@ class Settings:
     rule: Rule
     min_probability: float
     latency_ms: float | None
+    protect: Protect = "novelty"
+    risk: float | None = None
+    confidence: float = 0.95
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +53,7 @@ class Decisions:
         calibration: of its statistics.
         cascade: which supervisors score first; None where all always score.
         false_alarms: the share of nominal images that may raise an alarm.
+        limit: above which a statistic is an alarm, where a risk was promised; None where the false-alarm rate decides.
         min_probability: see `decide`.
         actions: from verdicts to actions.
     """
@@ -58,6 +64,7 @@ class Decisions:
     calibration: Calibration
     cascade: Cascade | None
     false_alarms: float
+    limit: float | None
     min_probability: float
     actions: Actions
 
@@ -67,13 +74,18 @@ class Decisions:
             return self._judged(probabilities, scores, *self.panel.combine(scores))
         return self._judged(probabilities, *self.cascade.combine_scores(self.panel, scores))
 
+    def alarms(self, statistics: Floats, p_values: Floats) -> NDArray[np.bool_]:
+        """Which images (n,) raise an alarm, from their statistics (n,) and p-values (n,)."""
+        return p_values <= self.false_alarms if self.limit is None else statistics > self.limit
+
     def _judged(self, probabilities: Floats, scores: Floats, statistics: Floats, chances: Floats) -> Judgements:
         classes = None if self.calibration.known is None else probabilities.argmax(axis=1)
         p_values = self.calibration.p_values(statistics, classes)
+        alarms = self.alarms(statistics, p_values)
         return Judgements(
             probabilities=probabilities,
             p_values=p_values,
-            codes=decide(p_values <= self.false_alarms, chances, self.panel.anomalies, self.min_probability),
+            codes=decide(alarms, chances, self.panel.anomalies, self.min_probability),
             chances=chances,
             scores=scores,
             labels=self.labels,
@@ -89,9 +101,11 @@ class DecisionPipeline(Decisions):
 
     Attributes:
         supervisors: fitted.
+        control: with which the limit was found, for another calibration; None where no risk was promised.
     """
 
     supervisors: SupervisorSet
+    control: RiskControl | None = None
 
     def judge(self, observation: Observation) -> Judgements:
         """The judgements of n images that were observed."""

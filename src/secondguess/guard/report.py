@@ -9,14 +9,54 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess.guard.verdicts import KINDS, OF_STRESS
+from secondguess.guard.protect import Answers, Protect
+from secondguess.guard.risk import RiskPromise
+from secondguess.guard.verdicts import KINDS, MISTAKEN, OF_STRESS
 from secondguess.metrics import Interval, auroc, wilson
 
-__all__ = ["GuardReport", "Seen", "summarise"]
+__all__ = ["MISTAKES", "ByAnswer", "GuardReport", "Seen", "summarise"]
 
 Floats = NDArray[np.float64]
 MISSED = 0.5  # a sort of anomaly of which less is detected is listed as missed
 FEWEST = 5  # images of a sort, below which it is not reported
+MISTAKES = "mistakes"  # nominal images that are answered wrongly, as a kind of anomaly
+
+
+@dataclass(frozen=True)
+class ByAnswer:
+    """What becomes of right and wrong answers within one set of images.
+
+    Attributes:
+        wrong: the share of the wrong answers that raise an alarm.
+        right: the share of the right answers that do.
+        auroc: of the statistic, wrong answers against right ones.
+        risk: the share of the accepted answers that are wrong; None where none is accepted.
+    """
+
+    wrong: Interval
+    right: Interval
+    auroc: float
+    risk: Interval | None
+
+    @classmethod
+    def of(cls, statistics: Floats, alarms: NDArray[np.bool_], answers: Answers) -> ByAnswer | None:
+        """From the statistics (k,), which of them are alarms (k,), and the answers; None unless there are both."""
+        wrong, right = answers.wrong, answers.right
+        if not (wrong.any() and right.any()):
+            return None
+        passed = ~alarms & answers.known
+        return cls(
+            wrong=wilson(int(alarms[wrong].sum()), int(wrong.sum())),
+            right=wilson(int(alarms[right].sum()), int(right.sum())),
+            auroc=auroc(statistics[right], statistics[wrong]),
+            risk=wilson(int(wrong[passed].sum()), int(passed.sum())) if passed.any() else None,
+        )
+
+    @classmethod
+    def from_dict(cls, card: Mapping[str, Any]) -> ByAnswer:
+        """The opposite of `dataclasses.asdict`."""
+        risk = card["risk"] and Interval(**card["risk"])
+        return cls(Interval(**card["wrong"]), Interval(**card["right"]), card["auroc"], risk)
 
 
 @dataclass(frozen=True)
@@ -32,6 +72,7 @@ class Seen:
         verdicts: the share of the alarms that each kind is named first in.
         sorts: the share with an alarm for each sort, such as a corruption, the smallest first.
         without_cascade: the share with an alarm if all supervisors always scored; None without a cascade.
+        by_answer: what becomes of wrong and of right answers; None where there are not both.
     """
 
     images: int
@@ -42,6 +83,13 @@ class Seen:
     verdicts: Mapping[str, float]
     sorts: Mapping[str, float] = field(default_factory=dict)
     without_cascade: float | None = None
+    by_answer: ByAnswer | None = None
+
+    @classmethod
+    def from_dict(cls, card: Mapping[str, Any]) -> Seen:
+        """The opposite of `dataclasses.asdict`."""
+        by_answer = card["by_answer"] and ByAnswer.from_dict(card["by_answer"])
+        return cls(**{**card, "detected": Interval(**card["detected"]), "by_answer": by_answer})
 
 
 @dataclass(frozen=True)
@@ -50,11 +98,17 @@ class GuardReport:
 
     Attributes:
         rate: the requested false-alarm rate.
-        false_alarms: the rate to expect, with the interval in which it lies.
+        false_alarms: the rate to expect, with the interval in which it lies; which nominal images it counts depends on
+            `protect`.
         calibrated_on: the number of nominal images behind the threshold.
         seen: what is detected of each kind of stress set.
         grey: the share of nominal images that all supervisors of a cascade score; None without one.
         notes: further remarks.
+        protect: what an alarm is for.
+        alarms: the share of all nominal images that raise an alarm, well placed or false; that of `false_alarms` where
+            nothing is known of the answers.
+        mistakes: what is detected of nominal images that are answered wrongly; None where there are none.
+        promise: about errors; None unless a risk was asked for.
     """
 
     rate: float
@@ -63,6 +117,15 @@ class GuardReport:
     seen: Mapping[str, Seen] = field(default_factory=dict)
     grey: float | None = None
     notes: tuple[str, ...] = ()
+    protect: Protect = "novelty"
+    alarms: Interval | None = None
+    mistakes: Seen | None = None
+    promise: RiskPromise | None = None
+
+    @property
+    def expected_alarms(self) -> Interval:
+        """The share of nominal images that raise an alarm, well placed or false."""
+        return self.alarms or self.false_alarms
 
     @property
     def missed(self) -> list[str]:
@@ -88,28 +151,43 @@ class GuardReport:
     @classmethod
     def from_dict(cls, card: Mapping[str, Any]) -> GuardReport:
         """The opposite of `to_dict`."""
-        seen = {kind: Seen(**{**one, "detected": Interval(**one["detected"])}) for kind, one in card["seen"].items()}
-        rest = {name: card[name] for name in ("rate", "calibrated_on", "grey")}
-        alarms = Interval(**card["false_alarms"])
-        return cls(**rest, false_alarms=alarms, seen=seen, notes=tuple(card["notes"]))
+        return cls(
+            **{name: card[name] for name in ("rate", "calibrated_on", "grey", "protect")},
+            false_alarms=Interval(**card["false_alarms"]),
+            seen={kind: Seen.from_dict(one) for kind, one in card["seen"].items()},
+            notes=tuple(card["notes"]),
+            alarms=card["alarms"] and Interval(**card["alarms"]),
+            mistakes=card["mistakes"] and Seen.from_dict(card["mistakes"]),
+            promise=card["promise"] and RiskPromise.from_dict(card["promise"]),
+        )
 
     def __str__(self) -> str:
         rate = self.false_alarms
+        which = "nominal images" if self.protect == "novelty" else "nominal images that are answered rightly"
         lines = [
-            f"Of a thousand nominal images, {1000 * rate.value:.3g} raise a false alarm "
+            f"Of a thousand {which}, {1000 * rate.value:.3g} raise a false alarm "
             f"({1000 * rate.low:.3g} to {1000 * rate.high:.3g}; calibrated on {self.calibrated_on})."
         ]
+        if self.promise is not None:
+            lines.append(str(self.promise))
+        if self.mistakes is not None:
+            lines.append(f"Of the model's mistakes on nominal images, {self.mistakes.detected:.0%} raise an alarm.")
         for kind, one in self.seen.items():
             loss = ""
             if one.without_cascade is not None:
                 loss = f"; {one.without_cascade:.0%} if all supervisors were always asked"
             lines.append(
-                f"Of images that are {kind}, {one.detected:.0%} raise an alarm{loss}; of these verdicts "
-                f"{one.right:.0%} are right and {one.within:.0%} have the truth among two."
+                f"Of images that are {kind}, {one.detected:.0%} raise an alarm{_of_wrong(one)}{loss}; of these "
+                f"verdicts {one.right:.0%} are right and {one.within:.0%} have the truth among two."
             )
         if self.missed:
             lines.append(f"It will miss most of these: {', '.join(self.missed)}.")
         return "\n".join([*lines, *self.notes])
+
+
+def _of_wrong(seen: Seen) -> str:
+    known = seen.by_answer
+    return "" if known is None else f", {known.wrong.value:.0%} of those that are answered wrongly"
 
 
 def summarise(
@@ -119,18 +197,20 @@ def summarise(
     codes: NDArray[np.int8],
     sorts: NDArray[Any] | None,
     without_cascade: NDArray[np.bool_] | None = None,
+    answers: Answers | None = None,
 ) -> Seen:
     """Summarise the judgements of images of one kind of anomaly.
 
     Args:
-        kind: of the stress set.
-        nominal: (n,) statistics of nominal images.
+        kind: of the stress set, or `mistakes`.
+        nominal: (n,) statistics of nominal images; for mistakes, of those that are answered rightly.
         statistics: (k,) of the stress images.
         codes: (k, 2) the verdicts.
         sorts: (k,) of which sort each image is, if there are several.
         without_cascade: (k,) which would raise an alarm if all supervisors always scored.
+        answers: what is known of the answers to the stress images.
     """
-    truth = KINDS.index(OF_STRESS[kind])
+    truth = KINDS.index(MISTAKEN if kind == MISTAKES else OF_STRESS[kind])
     alarms = codes[:, 0] != 0
     count = max(1, int(alarms.sum()))
     shares = np.bincount(codes[alarms, 0], minlength=len(KINDS)) / count
@@ -147,4 +227,5 @@ def summarise(
         verdicts={kind: float(share) for kind, share in zip(KINDS, shares, strict=True) if share > 0},
         sorts=dict(sorted(groups.items(), key=lambda one: one[1])),
         without_cascade=None if without_cascade is None else float(without_cascade.mean()),
+        by_answer=None if answers is None else ByAnswer.of(statistics, alarms, answers),
     )

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from secondguess.errors import UserError
 from secondguess.metrics.interval import Interval, check_level, wilson
 
-__all__ = ["RiskControl", "RiskPromise", "smallest_accepted"]
+__all__ = ["RiskControl", "RiskPromise", "check_risk", "smallest_accepted"]
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]

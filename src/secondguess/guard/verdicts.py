@@ -15,15 +15,18 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ANOMALIES", "KINDS", "OF_STRESS", "SUSPICIOUS", "Kind", "Verdict", "decide", "verdict_of"]
+__all__ = ["ANOMALIES", "KINDS", "MISTAKEN", "OF_STRESS", "SUSPICIOUS", "Kind", "Verdict", "decide", "verdict_of"]
 
-Kind = Literal["nominal", "ambiguous", "out-of-distribution", "adversarial", "invalid", "suspicious"]
+Kind = Literal["nominal", "ambiguous", "out-of-distribution", "adversarial", "invalid", "mistaken", "suspicious"]
 
 SUSPICIOUS: Kind = "suspicious"
 """The verdict of a guard that was fitted without stress sets: an alarm, of whatever kind."""
 
+MISTAKEN: Kind = "mistaken"
+"""The verdict on an ordinary image whose answer is probably wrong."""
+
 ANOMALIES: tuple[Kind, ...] = ("ambiguous", "out-of-distribution", "adversarial", "invalid")
-KINDS: tuple[Kind, ...] = ("nominal", *ANOMALIES, SUSPICIOUS)
+KINDS: tuple[Kind, ...] = ("nominal", *ANOMALIES, MISTAKEN, SUSPICIOUS)
 
 OF_STRESS: dict[str, Kind] = {
     "ambiguous": "ambiguous",

@@ -50,15 +50,16 @@ class Subject:
     @classmethod
     def of(cls, guard: Guard) -> Subject:
         """A fitted guard."""
+        rate = guard.false_alarms if guard.risk is None else guard.report.false_alarms.value
         card = {
             "model": guard.classifier.name,
             "fingerprint": guard.classifier.fingerprint,
             "class_names": list(guard.class_names),
-            "rate": guard.false_alarms,
-            "false_alarms": guard.report.false_alarms.to_dict(),
+            "rate": rate,
+            "false_alarms": guard.report.expected_alarms.to_dict(),
             "calibration": guard.record["calibrations"][-1],
         }
-        return cls(guard.judge, guard.shape, guard.false_alarms, card)
+        return cls(guard.judge, guard.shape, rate, card)
 
 
 @dataclass(frozen=True, eq=False)

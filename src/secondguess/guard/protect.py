@@ -1,0 +1,148 @@
+"""What an alarm is for: the model's errors, images unlike those it knows, or both.
+
+| protect | an alarm is well placed on                              | and a false alarm on                            |
+|---------|---------------------------------------------------------|-------------------------------------------------|
+| errors  | any image that is answered wrongly, ordinary or strange | any image that is answered rightly              |
+| novelty | images unlike nominal ones, however they are answered   | nominal images, however they are answered       |
+| both    | either of them                                          | nominal images that are answered rightly        |
+
+It decides from which images the panel learns to be quiet and to raise an alarm, and which nominal images the
+false-alarm rate counts. An answer is right where the label says so; of a soft label, if the class has a share in it. An
+image of no class has no right answer. Where nothing is known of an answer it is taken for neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secondguess.errors import UserError
+from secondguess.guard.verdicts import MISTAKEN, OF_STRESS, Kind
+
+if TYPE_CHECKING:
+    from secondguess.images import ImageSet
+
+__all__ = ["PROTECT", "Answers", "Examples", "Protect", "check_protect", "examples"]
+
+Protect = Literal["errors", "novelty", "both"]
+PROTECT: tuple[Protect, ...] = get_args(Protect)
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+SHARE = 0.1  # of a soft label, below which a class is a wrong answer
+FEWEST = 10  # images of a kind, from which something can be learnt
+
+
+def check_protect(protect: str) -> Protect:
+    """The word, if it is one that is known."""
+    for known in PROTECT:
+        if protect == known:
+            return known
+    raise UserError(f"There is no protection against {protect!r}; there is {', '.join(PROTECT)}.")
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """Which of n predictions are right and which wrong; of the others nothing is known.
+
+    Attributes:
+        right: (n,).
+        wrong: (n,).
+    """
+
+    right: Bools
+    wrong: Bools
+
+    @classmethod
+    def of(cls, images: ImageSet, predictions: NDArray[np.int64], kind: str = "nominal") -> Answers:
+        """From the labels of the images.
+
+        Args:
+            images: n of them.
+            predictions: (n,) classes.
+            kind: of the stress set, where they are one; images of the kind `invalid` have no right answer.
+        """
+        if kind == "invalid":
+            return cls(np.zeros(len(predictions), dtype=bool), np.ones(len(predictions), dtype=bool))
+        if images.soft_labels is not None:
+            right = images.soft_labels[np.arange(len(predictions)), predictions] >= SHARE
+            return cls(right, ~right)
+        known = images.labels >= 0
+        right = predictions == images.labels
+        return cls(known & right, known & ~right)
+
+    @property
+    def known(self) -> Bools:
+        """Of which predictions it is known (n,)."""
+        return self.right | self.wrong
+
+    def take(self, rows: NDArray[np.int64]) -> Answers:
+        """Those of some images."""
+        return Answers(self.right[rows], self.wrong[rows])
+
+    def quiet(self, protect: Protect) -> Bools:
+        """On which of n nominal images an alarm would be false, (n,)."""
+        return np.ones(len(self.wrong), dtype=bool) if protect == "novelty" else ~self.wrong
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """The scores of the images that a panel learns from.
+
+    Attributes:
+        nominal: (n, m) of nominal images on which an alarm would be false.
+        anomalies: (k, m) for each kind of anomaly.
+        harmless: (h, m) of strange images on which an alarm would be false, too; None where novelty itself is a reason
+            for an alarm.
+    """
+
+    nominal: Floats
+    anomalies: Mapping[Kind, Floats]
+    harmless: Floats | None = None
+
+
+def examples(
+    protect: Protect,
+    nominal: Floats,
+    answers: Answers,
+    stress: Mapping[str, tuple[Floats, Answers]],
+    *,
+    learnt: bool = True,
+) -> Examples:
+    """What a panel learns from.
+
+    Args:
+        protect: what an alarm is for.
+        nominal: (n, m) scores of nominal images.
+        answers: what is known of the answers to them.
+        stress: the scores (k, m) of the images of each kind of stress set, and what is known of the answers.
+        learnt: whether the panel learns from anomalies; a plain rule needs none.
+    """
+    found: dict[Kind, Floats] = {OF_STRESS[kind]: scores for kind, (scores, _) in stress.items()}
+    if not learnt:
+        return Examples(nominal if protect == "novelty" else nominal[~answers.wrong], {})
+    if protect == "novelty":
+        return Examples(nominal, found)
+    quiet, mistaken = nominal[~answers.wrong], nominal[answers.wrong]
+    if protect == "both":
+        return Examples(quiet, found | _enough(MISTAKEN, mistaken))
+    wrong: dict[Kind, Floats] = _enough(MISTAKEN, mistaken)
+    for kind, (scores, known) in stress.items():
+        wrong |= _enough(OF_STRESS[kind], scores[known.wrong])
+    if not wrong:
+        raise UserError(
+            f"The model answers fewer than {FEWEST} of these images wrongly, so a guard cannot learn what its errors "
+            "look like; give more images, or protect against novelty."
+        )
+    return Examples(
+        quiet, wrong, np.concatenate([quiet[:0], *(scores[known.right] for scores, known in stress.values())])
+    )
+
+
+def _enough(kind: Kind, scores: Floats) -> dict[Kind, Floats]:
+    return {kind: scores} if len(scores) >= FEWEST else {}
