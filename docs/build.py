@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import subprocess
 import sys
@@ -37,9 +38,14 @@ def take_screenshot() -> None:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--no-screenshot", action="store_true", help="leave the screenshot as it is (no audit is run)")
+    options = parser.parse_args()
     for script in ("make_numbers", "make_supervisors", "make_reproduction"):
         subprocess.run([sys.executable, f"docs/{script}.py"], cwd=ROOT, check=True)
-    if Path(CHROMIUM).exists():
+    if options.no_screenshot:
+        pass
+    elif Path(CHROMIUM).exists():
         take_screenshot()
     else:
         sys.stderr.write(f"No {CHROMIUM}: the screenshot was not taken.\n")

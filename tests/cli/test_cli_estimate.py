@@ -142,12 +142,15 @@ def test_what_a_person_reads(run, house, words, tmp_path):
     drop(tmp_path / "incoming", load_images(house / "op.npz").materialise()[:40])
     outcome = run(*words, "--images", "incoming/", "--out", "mine", "--max-train", "200")
     assert outcome.code == 0, outcome.err
-    assert "Accuracy of estimate_models:make_model on 40 images of incoming, without labels" in outcome.out
+    headline, *rest = outcome.out.splitlines()
+    assert headline.startswith("Accuracy of estimate_models:make_model on 40 images of incoming: ")
+    assert headline.endswith(", by calibrated confidence, as no rules were given")
+    assert any(line.startswith("average_confidence (baseline)") for line in rest)
     for method in METHODS:
         assert re.search(rf"^{method}( \(baseline\))? +\d+\.\d% +\d+\.\d% to \d+\.\d%( +\d+\.\d (ok|no)){{6}}$",
                          outcome.out, re.MULTILINE), method  # fmt: skip
     assert "No validation images were given, so 60 of the 300 training images were held out" in outcome.out
-    assert "Rules were learnt from 200 of 240 training images; max_train changes that." in outcome.out
+    assert "Rules were learnt from 200 of 240 training images; --max-train changes that." in outcome.out
     assert re.search(r"\d+ predictions are judged wrong by rules \(0 by input data, \d+ by training data", outcome.out)
     assert "truth" not in outcome.out
     assert "Observing new images" in outcome.err and "Learning and trying estimators" in outcome.err

@@ -28,7 +28,7 @@ def fitted():
 def test_the_budget_is_kept_on_nominal_images(fitted) -> None:
     panel, cascade = fitted
     assert cascade.cheap.tolist() == [0, 2]
-    assert cascade.dear.tolist() == [1, 3]
+    assert cascade.expensive.tolist() == [1, 3]
     asked = []
     scores = world(np.random.default_rng(1), 4000)
 

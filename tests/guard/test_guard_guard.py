@@ -199,7 +199,7 @@ def test_a_latency_budget_saves_questions(
     assert 0.3 < skipped.mean() < 1
     assert not judged.alarms[skipped].any()
     assert "dissector" not in judged[int(np.flatnonzero(skipped)[0])].evidence
-    assert 0 < quick.report.grey < 0.7
+    assert 0 < quick.report.fully_scored < 0.7
     assert "if all supervisors were always asked" in str(quick.report)
     assert quick.report.seen["invalid"].without_cascade >= 0.6
 
@@ -224,6 +224,8 @@ def test_what_cannot_be_guarded_is_said(classifier: Classifier, digits: Dataset,
         Guard(min_probability=2)
     with pytest.raises(UserError, match="above 0 and below 1"):
         Guard(false_alarms=0)
+    with pytest.raises(UserError, match="There is no supervisor 'entropi'; did you mean 'entropy'"):
+        Guard(["entropi"])
     with pytest.raises(UserError, match="'entropy' is there twice"):
         Guard(["entropy", "entropy"]).fit(classifier, digits.train, digits.test, stress_split)
     with pytest.raises(UserError, match="at least one supervisor"):

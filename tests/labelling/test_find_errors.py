@@ -173,7 +173,7 @@ def test_the_models_own_object_stays_as_it_is(model: Any, images: ImageSet) -> N
     ("more", "message"),
     [
         ({"search": "psychic"}, "There is no search 'psychic'"),
-        ({"min_confidence": 0.9999999}, "lower min_confidence"),
+        ({"min_confidence": 0.9999999}, "lower `min_confidence`"),
         ({"search": "adversarial_distance", "attack": None}, "distance"),
         ({"critical": "owl"}, "There is no class 'owl'"),
     ],
@@ -181,6 +181,38 @@ def test_the_models_own_object_stays_as_it_is(model: Any, images: ImageSet) -> N
 def test_mistakes_get_one_sentence(model: Any, images: ImageSet, more: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         sg.find_errors(model, images, **more)
+
+
+def test_labels_by_name(model: Any, images: ImageSet) -> None:
+    named = sg.Classifier(model, class_names=[f"digit {k}" for k in range(10)])
+    found = sg.find_errors(named, images, search="random", min_confidence=0)
+    found.tell([0, 1], ["digit 3", "digit 4"])
+    found.tell(2, "digit 5")
+    numbers = sg.find_errors(named, images, search="random", min_confidence=0)
+    numbers.tell([0, 1, 2], [3, 4, 5])
+    assert found.errors == numbers.errors and found.labelled.tolist() == [0, 1, 2]
+    with pytest.raises(UserError, match="There is no class 'digit 33'; did you mean 'digit 3'"):
+        found.tell([3], ["digit 33"])
+
+
+def test_the_page_is_served_beside_the_program(model: Any, images: ImageSet, tmp_path: Path) -> None:
+    import urllib.request
+
+    links: list[str] = []
+    with sg.find_errors(model, images, search="random", min_confidence=0, folder=tmp_path / "kept") as found:
+        page = found.open(browser=False, announce=links.append, block=False)
+        assert page is not None
+        assert links == [page.link] and page.link in page._repr_html_()
+        with urllib.request.urlopen(page.link) as answer:
+            assert answer.status == 200
+        rows = found.ask(2)
+        found.tell(rows, images.labels[rows])
+        assert len(found.labelled) == 2
+        page.close()
+        again = found.open(browser=False, announce=links.append, block=False)
+        assert again is not None
+    with pytest.raises(OSError, match="refused"):
+        urllib.request.urlopen(again.link)
 
 
 def test_positions_and_labels_are_checked(model: Any, images: ImageSet) -> None:

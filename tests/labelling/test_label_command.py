@@ -363,7 +363,10 @@ def test_supervisors_that_learn_nothing_need_no_training_images(watched: Callabl
         (["--supervisors", "knn"], "The supervisor 'knn' must be fitted first; give labelled images .* as train"),
         (["--supervisors", "psychic"], "There is no supervisor 'psychic'"),
         (["--supervisors", ","], "The list of supervisors is empty; give names"),
-        (["--supervisors", "knn:k=2,knn:k=3", "--train", "digits"], "The supervisor 'knn' was given more than once"),
+        (
+            ["--supervisors", "knn:k=2,knn:k=2", "--train", "digits"],
+            "The supervisor 'knn:k=2' was given more than once",
+        ),
         (["--supervisors", "knn", "--train", "photos"], "photos have no labels; give labelled ones"),
         (
             ["--supervisors", "knn", "--train", "fashion.npz"],

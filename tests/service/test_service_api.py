@@ -420,7 +420,7 @@ def test_a_class_whose_name_is_not_utf_8_is_answered_and_recorded(
     assert answer.status_code == 200
     assert answer.json()["results"][0]["class_name"] == name
     records = Records(str(where), read_only=True)
-    assert records.chapters()[-1].card["class_names"] == [name]
+    assert records.periods()[-1].card["class_names"] == [name]
     assert len(rows(where)) == 1
     records.close()
 

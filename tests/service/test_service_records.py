@@ -84,25 +84,25 @@ def where(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 def test_what_is_recorded_is_read_back(where: str) -> None:
     records = Records(where)
-    chapter = records.begin(CARD)
+    period = records.begin(CARD)
     records.append([record(1), record(2, alarm=1, verdict="invalid", thumbnail=b"\x89PNG\x00")])
     records.append([record(3, confidence=1 / 3, label="größe 'x'; --")])
     records.close()
 
     again = Records(where, read_only=True)
-    assert again.count() == again.count(chapter) == 3
-    found = again.outcomes(chapter)
+    assert again.count() == again.count(period) == 3
+    found = again.alarms_after(period)
     assert (found.times.tolist(), found.alarms.tolist()) == ([1000, 2000, 3000], [0, 1, 0])
-    assert len(again.outcomes(chapter, after=int(found.numbers[1]))) == 1
-    assert again.mix(chapter, 1000, 2000) == [(0, "invalid", 1), (0, "nominal", 1), (1, "nominal", 1)]
-    (alarm,) = again.alarms(chapter, 10)
+    assert len(again.alarms_after(period, after=int(found.numbers[1]))) == 1
+    assert again.mix(period, 1000, 2000) == [(0, "invalid", 1), (0, "nominal", 1), (1, "nominal", 1)]
+    (alarm,) = again.alarms(period, 10)
     assert alarm["pictured"] and alarm["verdict"] == "invalid" and "thumbnail" not in alarm
     assert again.thumbnail(alarm["number"]) == b"\x89PNG\x00"
     assert again.thumbnail(int(found.numbers[0])) is None
-    predictions, confidences = again.latest(chapter, 2)
+    predictions, confidences = again.latest(period, 2)
     assert predictions.tolist() == [0, 2]
     np.testing.assert_array_equal(confidences, [1 / 3, 0.252])
-    assert [one.card for one in again.chapters()] == [CARD]
+    assert [one.card for one in again.periods()] == [CARD]
     again.close()
 
 
@@ -110,7 +110,7 @@ def test_another_guard_begins_another_chapter_and_the_same_one_goes_on(where: st
     for card, expected in ((CARD, 1), (CARD, 1), (CARD | {"rate": 0.01}, 2), (CARD, 3)):
         records = Records(where)
         records.begin(card)
-        assert len(records.chapters()) == expected
+        assert len(records.periods()) == expected
         records.close()
 
 
@@ -134,13 +134,13 @@ def test_two_writers_lose_nothing_and_numbers_follow_commits(where: str) -> None
         records.close()
 
     first = Records(where)
-    chapter = first.begin(CARD)
+    period = first.begin(CARD)
     writers = [threading.Thread(target=write, args=(100 * k,)) for k in (1, 2)]
     for one in writers:
         one.start()
     for one in writers:
         one.join()
-    found = first.outcomes(chapter)
+    found = first.alarms_after(period)
     assert len(found) == 40
     assert sorted(found.times.tolist()) == [1000 * (100 * w + k) for w in (1, 2) for k in range(20)]
     first.close()

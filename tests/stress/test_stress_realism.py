@@ -10,9 +10,9 @@ from sklearn.neighbors import NearestNeighbors
 
 from secondguess import Dataset, UserError, load
 from secondguess.images import ImageSet
-from secondguess.stress.ambiguous import PixelBlend, Yardstick, features, measure_realism, train_extractor
-from secondguess.stress.ambiguous import yardstick as module
-from secondguess.stress.ambiguous.yardstick import kept_out, some_rows
+from secondguess.stress.ambiguous import PixelBlend, RealismReference, features, measure_realism, train_extractor
+from secondguess.stress.ambiguous import realism_reference as module
+from secondguess.stress.ambiguous.realism_reference import kept_out, some_rows
 
 Maker = Callable[[int], np.ndarray]
 
@@ -75,37 +75,37 @@ def test_classes_are_kept_out_where_two_others_remain(digits: Dataset) -> None:
 
 def test_real_images_are_more_real_than_blends_and_blends_than_noise(digits: Dataset, blends: ImageSet) -> None:
     torch.set_num_threads(1)
-    yardstick = Yardstick.of(digits, (3, 8))
+    reference = RealismReference.of(digits, (3, 8))
     between = blends.take(np.isin(blends.columns["class_1"], (3, 8)) & np.isin(blends.columns["class_2"], (3, 8)))
     pixels = np.random.default_rng(0).random((100, 1, 8, 8), dtype=np.float32)
     noise = ImageSet.from_arrays(pixels, layout="NCHW")
-    blended, noisy = (yardstick.measure(one, device="cpu") for one in (between, noise))
+    blended, noisy = (reference.measure(one, device="cpu") for one in (between, noise))
     assert blended["held_out"] == noisy["held_out"]
     distances = [one["frechet"] for one in (blended["held_out"], blended["generated"], noisy["generated"])]
     assert distances == sorted(distances)
     assert blended["giqa"]["quality"][0] > noisy["giqa"]["quality"][0]
     assert noisy["generated"]["coverage"] < blended["generated"]["coverage"]
     assert noisy["images"]["generated"] == 100
-    assert blended == yardstick.measure(between, device="cpu")
+    assert blended == reference.measure(between, device="cpu")
     json.dumps(blended, allow_nan=False)
 
 
 def test_a_data_set_in_one_piece_is_split_and_two_classes_are_both_learnt(digits: Dataset) -> None:
     whole = of_classes(digits.train, 3, 8)
-    yardstick = Yardstick.of(Dataset("pair", None, whole), (8, 3), seed=1)
-    assert len(yardstick.train) + len(yardstick.held_out) == len(whole)
-    assert len(yardstick.held_out) == round(0.2 * len(whole))
-    told = yardstick.measure(yardstick.train, seed=1, device="cpu")
+    reference = RealismReference.of(Dataset("pair", None, whole), (8, 3), seed=1)
+    assert len(reference.train) + len(reference.held_out) == len(whole)
+    assert len(reference.held_out) == round(0.2 * len(whole))
+    told = reference.measure(reference.train, seed=1, device="cpu")
     assert told["features"]["classes"] == ["3", "8"]
     assert told["generated"]["frechet"] == pytest.approx(0, abs=1e-6)
     assert told["generated"]["precision"] == told["generated"]["coverage"] == 1
-    extractor = train_extractor(yardstick.train, seed=1, device="cpu")
-    expected = measure_realism(*(features(one, extractor) for one in (yardstick.train, yardstick.held_out)))
+    extractor = train_extractor(reference.train, seed=1, device="cpu")
+    expected = measure_realism(*(features(one, extractor) for one in (reference.train, reference.held_out)))
     assert told["held_out"] == expected
 
 
 def test_too_few_images(digits: Dataset) -> None:
     with pytest.raises(UserError, match=r"6 held-out images of .* are of the classes in question, but at least 7"):
-        Yardstick(digits.train, of_classes(digits.test, 3).head(6), (3, 8))
+        RealismReference(digits.train, of_classes(digits.test, 3).head(6), (3, 8))
     with pytest.raises(UserError, match="has 6 images; at least 7 are needed to measure how real they are"):
-        Yardstick.of(digits, (3, 8)).measure(digits.test.head(6))
+        RealismReference.of(digits, (3, 8)).measure(digits.test.head(6))

@@ -199,7 +199,19 @@ class ColumnGraph(Sound):
         return lambda seen: usual - seen.probabilities.amax(1, True)
 
 
+class FailingGraph(Sound):
+    def _graph(self) -> Any:
+        return lambda seen: seen.embeddings
+
+
+class ListGraph(Sound):
+    def _graph(self) -> Any:
+        return lambda seen: seen.probabilities.amax(1).tolist()
+
+
 BROKEN = [
+    (FailingGraph(), "check_graph", "the graph failed on 1 image with AttributeError: .*embeddings"),
+    (ListGraph(), "check_graph", "the graph returned a list, not a tensor"),
     (BadName(), "check_name", "lower case letters, digits and underscores, not 'Bad Name'"),
     (Anonymous(), "check_name", "not None"),
     (Mutating(), "check_parameters", "store them untouched"),
@@ -218,9 +230,9 @@ BROKEN = [
     (Positional(), "check_batch_size", "batches of 1 differ"),
     (QuickAndWrong(), "check_score_few", r"differs from score\(\) on 1 images"),
     (QuickInAnotherOrder(), "check_score_few", r"differs from score\(\) on 7 images"),
-    (OtherGraph(), "check_graph", r"the graph differs from score\(\) on 1 images"),
-    (SingleGraph(), "check_graph", r"returned torch.float32 of shape \(1,\), not float64"),
-    (ColumnGraph(), "check_graph", r"of shape \(1, 1\), not float64 of \(1,\)"),
+    (OtherGraph(), "check_graph", r"the graph differs from score\(\) on 1 image: it gives .* where score\(\) gives"),
+    (SingleGraph(), "check_graph", r"returned torch.float32; return float64"),
+    (ColumnGraph(), "check_graph", r"returned the shape \(1, 1\) for 1 image; return one score per image, \(1,\)"),
     (Remembering(), "check_refit", "state of an earlier fit was kept"),
     (Unsaveable(), "check_save_and_load", "type object cannot be saved"),
     (UnsaveableArray(), "check_save_and_load", "cannot be saved"),

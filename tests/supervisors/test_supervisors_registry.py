@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -189,12 +190,25 @@ def test_parameters_after_a_name_that_cannot_be_used_are_named(written: str, wor
         make_all([written])
 
 
+def test_variants_of_one_supervisor_have_names_of_their_own(tmp_path: Path) -> None:
+    made = make_all(["dsa:subsampling=0.3", "dsa", "dsa:subsampling=0.3:sampler=stratified", "entropy"])
+    names = ["dsa:subsampling=0.3", "dsa", "dsa:sampler=stratified:subsampling=0.3", "entropy"]
+    assert [one.name for one in made] in (names, [*names[:2], "dsa:subsampling=0.3:sampler=stratified", "entropy"])
+    assert [one.clone().name for one in made] == [one.name for one in made]
+    for one in made[:3]:
+        assert make(one.name).params() == one.params(), "the name makes it again"
+    made[0].save(tmp_path / "one.safetensors")
+    assert Supervisor.load(tmp_path / "one.safetensors").params() == made[0].params()
+    assert [one.name for one in make_all(["mdsa", "mdsa:layers=25%"])] == ["mdsa", "mdsa@25%"]
+    assert make_all("none") == [] and make_all(["none", "entropy"])[0].name == "entropy"
+
+
 @pytest.mark.usefixtures("clean_registry")
 def test_make_refuses_parameters_that_cannot_be_used() -> None:
     register(Flat)
     register(Demanding)
     for several in ("all", "standard"):
-        with pytest.raises(UserError, match=rf"'{several}' stands for several supervisors; make them with make_all"):
+        with pytest.raises(UserError, match=rf"'{several}' stands for several supervisors or none; use make_all"):
             make(several, nonsense=3)
     with pytest.raises(UserError, match=r"'pcs' cannot be made: .*'nonsense'; its parameters are: none\."):
         make("pcs", nonsense=3)

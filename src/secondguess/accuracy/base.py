@@ -271,9 +271,6 @@ class Estimator(Observer):
             values[i] = self._value(learnt, tuple(array[unknown] for array in seen))
         return values
 
-    def _registered_as(self) -> str:
-        return type(self).name
-
     @classmethod
     def _registered(cls, name: str) -> type[Learner]:
         from secondguess.accuracy.registry import get

@@ -21,6 +21,7 @@ from secondguess.images import Dataset, ImageSet, load
 __all__ = ["LabelledData", "labelled_images"]
 
 HELD_OUT = 0.2  # of the training images, where there are no validation images
+NO_RULES = f"No rules were given, so {RECOMMENDED} is the average confidence after temperature scaling."
 FEWEST = 10  # labelled validation images
 
 
@@ -62,7 +63,7 @@ class LabelledData:
             raise UserError(f"There are {len(validation)} labelled validation images; at least {FEWEST} are needed.")
         if len(training) > max_train:
             notes += (
-                f"Rules were learnt from {max_train:,} of {len(training):,} training images; max_train changes that.",
+                f"Rules were learnt from {max_train:,} of {len(training):,} training images; `max_train` changes that.",
             )
             training = training.head(max_train, seed=seed)
         return cls(training, validation, held_out, notes)
@@ -70,7 +71,7 @@ class LabelledData:
     def with_columns_of(self, rules: InputRules | None) -> LabelledData:
         """Empty entries for columns that rules use and validation images lack: rules then do not apply to them."""
         if rules is None:
-            return replace(self, notes=(*self.notes, f"Without rules, {RECOMMENDED} is the average confidence."))
+            return replace(self, notes=(*self.notes, NO_RULES))
         images = self.validation
         wanted = {one.column for one in rules.partitions if one.column}
         nothing = {name: np.full(len(images), "") for name in wanted - images.columns.keys()}

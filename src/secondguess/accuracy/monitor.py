@@ -218,6 +218,7 @@ class AccuracyMonitor:
             "operation": _card(images) | {"skipped": list(images.skipped)},
             "oracle": {
                 "name": self.oracle.name,
+                "rules": self.oracle.rules is not None,
                 "pixel_rules": len(self.oracle.pixel_rules),
                 "contributions": [
                     {"kind": one.kind, "violations": one.violations, "credited": one.credited} for one in contributions

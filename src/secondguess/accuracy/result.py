@@ -81,23 +81,26 @@ class EstimateResult(Result):
     def summary(self) -> str:
         """The recommended estimate, when to trust it, and how many predictions are judged wrong."""
         best, skipped = self.recommended, self.about["operation"]["skipped"]
+        about = self.about["operation"]
+        title = f"Accuracy of {self.about['model']['name']} on {about['images']:,} images of {about['name']}"
+        bare = best.method == RECOMMENDED and not self.about["oracle"].get("rules", True)
+        how = "calibrated confidence, as no rules were given" if bare else best.method
         lines = [
-            f"{self._title()}: {best.value:.1%} ({best.level:.0%} interval {best.low:.1%} to {best.high:.1%}), by "
-            f"{best.method}",
+            f"{title}: {best.value:.1%} ({best.level:.0%} interval {best.low:.1%} to {best.high:.1%}), by {how}",
             *self._trust(best),
             self._count() + ".",
             *self.notes[:NOTES],
         ]
-        lines += [f"{len(self.notes) - NOTES} more notes are in notes."] if len(self.notes) > NOTES else []
+        lines += [f"There are {len(self.notes) - NOTES} more notes."] if len(self.notes) > NOTES else []
         return "\n".join([*lines, *([f"Left out: {len(skipped):,} images that cannot be read."] if skipped else [])])
 
     def table(self, known: Collection[JudgedWrong] = ()) -> str:
-        """All estimates with their trials, the notes, and the images judged wrong, as text.
+        """All estimates with their trials and the images judged wrong, as text: what the summary sums up.
 
         Args:
             known: predictions judged wrong that need not be shown again.
         """
-        return "\n".join([self._title() + ", without labels", "", *self._rows(), "", *self._wrong(known)])
+        return "\n".join([*self._rows(), *self._wrong(known)])
 
     def to_dict(self) -> dict[str, Any]:
         """Everything that was found, as JSON can hold it."""
@@ -133,10 +136,6 @@ class EstimateResult(Result):
         body = "".join(f"<tr>{row}</tr>" for row in rows)
         return f"{super()._repr_html_()}<table>{body}</table>"
 
-    def _title(self) -> str:
-        about = self.about["operation"]
-        return f"Accuracy of {self.about['model']['name']} on {about['images']:,} images of {about['name']}"
-
     def _trust(self, one: Estimate) -> Iterator[str]:
         """When to trust an estimate, and when not to."""
         if one.trusted:
@@ -148,7 +147,7 @@ class EstimateResult(Result):
         return list(dict.fromkeys(trial.shift for one in self.estimates.values() for trial in one.trust))
 
     def _rows(self) -> Iterator[str]:
-        """The table of estimates, what the flags mean, and the notes."""
+        """The table of estimates, what the flags mean, and what the summary has no room for."""
         tried = self._shifts()
         shifts = [shift.rpartition(" ") for shift in tried]
         widths = [max(7, len(above), len(below)) for above, _, below in shifts]
@@ -167,7 +166,7 @@ class EstimateResult(Result):
             yield f"{'truth, not used':<{wide}}  {self.truth.value:>8.1%}"
         yield ""
         yield "May I trust it? Tried on your validation images, shifted on purpose: mean error in points, ok up to 2."
-        yield from self.notes
+        yield from self.notes[NOTES:]
         yield from (f"Left out: {name} cannot be read." for name in self.about["operation"]["skipped"])
 
     def _count(self) -> str:
@@ -177,7 +176,9 @@ class EstimateResult(Result):
     def _wrong(self, known: Collection[JudgedWrong]) -> Iterator[str]:
         reported = {(one.image, one.reason) for one in known}
         new = [one for one in self.judged_wrong if (one.image, one.reason) not in reported]
-        yield self._count() + (":" if new else ".")
+        if new:
+            yield ""
+            yield "Judged wrong:"
         for one in new[:SHOWN]:
             rather = f", rather {one.advice}" if one.advice is not None else ""
             yield f"  {one.image}: {one.predicted} ({one.confidence:.0%}){rather}; {_cut(one.reason)}"

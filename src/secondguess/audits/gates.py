@@ -19,7 +19,8 @@ from secondguess.errors import UserError
 __all__ = ["Gate", "GateOutcome", "judge"]
 
 COMPARISONS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt, "==": operator.eq}
-FORM = re.compile(r"\s*(?P<name>[^<>=]+?)\s*(?P<comparison>>=|<=|==|>|<)\s*(?P<bound>[-+.\deE]+)\s*(?P<percent>%?)\s*")
+NAME = r"(?P<name>(?:[^<>=]|(?<![<>=])=(?!=))+?)"  # may hold parameters: dsa:subsampling=0.3
+FORM = re.compile(rf"\s*{NAME}\s*(?P<comparison>>=|<=|==|>|<)\s*(?P<bound>[-+.\deE]+)\s*(?P<percent>%?)\s*")
 
 
 @dataclass(frozen=True)

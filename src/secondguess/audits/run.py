@@ -70,7 +70,9 @@ def audit(
         test: the test images, instead of `data`; labelled ones show more.
         train: the images that the model was trained on, for supervisors that learn from them.
         supervisors: names or ready-made supervisors; `"standard"` are all but the expensive ones, `"all"` are all.
-        stress: names of stress sets, or ready-made ones; `"invalid:FOLDER"` takes your own images of no class.
+            Several of one name are told apart by their parameters, as in `dsa:subsampling=0.3`.
+        stress: names of stress sets, or ready-made ones; `"invalid:FOLDER"` takes your own images of no class, `"none"`
+            leaves them out.
         gates: conditions such as `"supervisor.entropy.invalid.auroc>=0.8"`.
         sections: names of sections, or ready-made ones, in the order of the report; `"all"` are all of them.
         architecture: what to train without a model; by default a small network that suits the size of the images.
@@ -95,6 +97,8 @@ def audit(
     loading = check_loading(loading, audit)
     parsed = [gate if isinstance(gate, Gate) else Gate.parse(gate) for gate in gates]
     chosen = _distinct("section", make_all(sections))
+    compared = _distinct("supervisor", supervisors_room.make_all(supervisors))
+    stressing = _distinct("stress set", stress_room.make_all(stress))
     progress = progress or Silent()
     with _workplace(folder) as work:
         if model is None:
@@ -112,8 +116,8 @@ def audit(
             classifier=classifier,
             test=images,
             train=training_images,
-            supervisors=_distinct("supervisor", supervisors_room.make_all(supervisors)),
-            stress=_distinct("stress set", stress_room.make_all(stress)),
+            supervisors=compared,
+            stress=stressing,
             folder=make_folder(work),
             seed=seed,
             progress=progress,

@@ -40,7 +40,7 @@ class Subject:
     ) -> Subject:
         """A model of the user's with images of the user's, which are loaded in the shape that it takes."""
         if data is None and test is None:
-            raise UserError("A model was given without images; say which with test (and train), or with data.")
+            raise UserError("A model was given without images; say which with `test` (and `train`), or with `data`.")
         classifier = model if isinstance(model, Classifier) else Classifier.open(model, device=device)
         given = {name: value for name, value in loading.items() if value is not None}
         return cls(classifier, _dataset(data, test, train, classifier.loading | given))
@@ -122,10 +122,10 @@ def _dataset(data: Images | None, test: Images | None, train: Images | None, loa
         data, test = None, data
     if data is not None:
         if test is not None or train is not None:
-            raise UserError("Images were given twice; give either data, or test and train, not both.")
+            raise UserError("Images were given twice; give either `data`, or `test` and `train`, not both.")
         return data if isinstance(data, Dataset) else load(data, **loading)  # type: ignore[arg-type]
     if test is None:
-        raise UserError("Training images were given without test images; say which to test on with test.")
+        raise UserError("Training images were given without test images; say which to test on with `test`.")
     tested = _test_images(test, loading)
     if train is None:
         return Dataset(tested.name, None, tested)

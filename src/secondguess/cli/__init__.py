@@ -30,6 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     import typer
 
     from secondguess.cli.app import app
+    from secondguess.cli.wording import in_options
     from secondguess.errors import UserError
 
     words = list(sys.argv[1:] if arguments is None else arguments)
@@ -39,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserError as error:
         if "--debug" in words:
             raise
-        return _refuse(str(error), words)
+        return _refuse(in_options(str(error)), words)
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
     except _usage_error() as error:

@@ -19,7 +19,6 @@ from secondguess.cli.options import (
     ModelOptions,
     Seed,
     open_classifier,
-    print_json,
     say,
 )
 from secondguess.errors import UserError
@@ -88,7 +87,10 @@ def estimate(
     found = accuracy.estimate(classifier, images, **options)
     if out is not None:
         found.save(out)
-    print_json(found.to_dict()) if common.json else say(found.table())
+    common.show(found)
+    if not common.json:
+        say()
+        say(found.table())
 
 
 def _watch(results: Any, folder: str, out: Path | None, *, quiet: bool) -> None:
@@ -100,5 +102,7 @@ def _watch(results: Any, folder: str, out: Path | None, *, quiet: bool) -> None:
         if out is not None:
             found.save(out)
         say(time.strftime("%Y-%m-%d %H:%M:%S"))
+        say(found.summary())
+        say()
         say(found.table(known))
         known |= set(found.judged_wrong)

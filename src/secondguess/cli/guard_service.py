@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from secondguess.cli.groups import grouped
-from secondguess.cli.guard_options import Folder, GuardModel, Resize, open_guard, resizing
+from secondguess.cli.guard_options import Folder, GuardModel, Resize
 from secondguess.cli.options import (
     VALIDATION,
     Common,
@@ -18,14 +18,9 @@ from secondguess.cli.options import (
     print_json,
     say,
 )
-from secondguess.errors import UserError, require
-
-if TYPE_CHECKING:
-    from secondguess.model.classifier import Classifier
+from secondguess.errors import require
 
 __all__ = ["serve", "watch"]
-
-RECORDS = "records.sqlite"  # in the folder of the guard
 
 
 @grouped
@@ -40,7 +35,9 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free port.", rich_help_panel="Service")] = 8000,
     records: Annotated[
         str | None,
-        typer.Option(help=f"An SQLite file or postgresql://... [default: GUARD/{RECORDS}]", rich_help_panel="Service"),
+        typer.Option(
+            help="An SQLite file or postgresql://... [default: GUARD/records.sqlite]", rich_help_panel="Service"
+        ),
     ] = None,
     thumbnails: Annotated[
         bool,
@@ -82,41 +79,34 @@ def serve(
     """
     for module in ("fastapi", "uvicorn", "prometheus_client", "python_multipart"):
         require(module, "app")
-    from secondguess.database import public_name
-    from secondguess.images.fitting import check_resize
-    from secondguess.service.api import Service
-    from secondguess.service.judge_worker import Subject
     from secondguess.service.limits import Limits
-    from secondguess.service.records import Records
-    from secondguess.service.server import bind, read_token, run
+    from secondguess.service.server import Serving, serve_guard
 
-    if resize is not None:
-        check_resize(resize)
-    body = int(max_body * 1e6)
-    limits = Limits(body=body, bodies=max(body, Limits.bodies), pixels=max_pixels, images=max_images)
-    token = read_token(token_file)
-    kept = records or str(guard / RECORDS)
-    options: dict[str, Any] = {"limits": limits, "thumbnails": thumbnails, "wait": max_wait / 1000}
-    listening = bind(host, port, exposed=exposed)
-    try:
-        loaded = open_guard(guard, model)
-        service = Service(Subject.of(loaded), Records(kept), token, resize=resizing(loaded, resize), **options)
-    except BaseException:
-        listening.close()
-        raise
-
-    def announce(address: str) -> None:
-        shown = token if token_file is None else None
+    def announce(serving: Serving) -> None:
         if common.json:
-            print_json({"address": address, "token": shown, "records": public_name(kept)})
+            print_json({"address": serving.address, "token": serving.token, "records": serving.records})
         else:
-            say(f"Predictions at {address}/predict; how to ask: {address}/")
-            say(f"Token: {shown or f'in {token_file}'}")
-            place = guard if records is None else public_name(kept)
-            say(f"Records: {public_name(kept)}; watch them: secondguess guard watch {place}")
+            say(f"Predictions at {serving.address}/predict; how to ask: {serving.address}/")
+            say(f"Token: {serving.token or f'in {token_file}'}")
+            say(f"Records: {serving.records}; watch them: secondguess guard watch {serving.watched}")
         sys.stdout.flush()  # it may be read from a pipe
 
-    run(service, listening, announce=announce, hosts=listed(allow_hosts) if allow_hosts else ())
+    serve_guard(
+        guard,
+        model.model,
+        host=host,
+        port=port,
+        exposed=exposed,
+        records=records,
+        token_file=token_file,
+        hosts=listed(allow_hosts) if allow_hosts else (),
+        limits=Limits.of(body=int(max_body * 1e6), pixels=max_pixels, images=max_images),
+        thumbnails=thumbnails,
+        resize=resize,
+        wait=max_wait / 1000,
+        announce=announce,
+        **model.changes(),
+    )
 
 
 @grouped
@@ -151,26 +141,7 @@ def watch(
     """
     for module in ("fastapi", "uvicorn"):
         require(module, "app")
-    from secondguess.service.records import Records
-    from secondguess.watch.routes import watch_app
-    from secondguess.watch.stream import Watch
-    from secondguess.web.access import Keys
-    from secondguess.web.server import listen
-    from secondguess.web.server import serve as serve_page
-
-    if guard is None and Path(records).is_dir():
-        guard = Path(records)
-    where = str(Path(records) / RECORDS) if Path(records).is_dir() else records
-    missed = None
-    if guard is not None:
-        from secondguess.guard.artefact import read_card
-
-        missed = list(read_card(guard)["report"]["missed"])
-    estimate = None
-    if validation is not None:
-        estimate = _estimator(_model(model, guard, loading), validation, loading)
-    opened = Records(where, read_only=True)
-    keys = Keys.new()
+    from secondguess.watch.page import watch_records
 
     def announce(link: str) -> None:
         if common.json:
@@ -180,27 +151,14 @@ def watch(
             say(link)
         sys.stdout.flush()
 
-    try:
-        page = watch_app(Watch(opened, estimate=estimate, missed=missed))
-        serve_page(page, keys, listen(port), announce=announce, browser=browser)
-    finally:
-        opened.close()
-
-
-def _model(model: GuardModel, folder: Path | None, loading: LoadingOptions) -> Classifier:
-    """The model that is served: the one that is named, or that of the guard in a folder."""
-    from secondguess.guard.stored_model import stored_model
-    from secondguess.model.classifier import Classifier
-
-    if model.model is None and folder is None:
-        raise UserError("The accuracy is estimated with the model; say which with --model, or give --guard FOLDER.")
-    return Classifier.open(model.model or stored_model(folder or "."), **model.changes(), **loading.changes())
-
-
-def _estimator(classifier: Classifier, validation: str, loading: LoadingOptions) -> Any:
-    from secondguess.images import load_images
-    from secondguess.model.agreement import agree
-    from secondguess.watch.estimates import estimator_for
-
-    classifier, images, _ = agree(classifier, load_images(validation, **loading.arguments(classifier)))
-    return estimator_for(classifier, images)
+    watch_records(
+        records,
+        guard=guard,
+        model=model.model,
+        validation=validation,
+        loading=loading.changes() | {"skip_bad": loading.skip_bad},
+        port=port,
+        browser=browser,
+        announce=announce,
+        **model.changes(),
+    )

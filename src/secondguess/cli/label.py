@@ -145,7 +145,7 @@ def label(
         sys.stdout.flush()  # the link may be read from a pipe
 
     with found:
-        found.open(**page.arguments(), announce=announce)
+        found.open(**page.arguments(), announce=announce, block=True)
         if not common.json:
             say(f"Images labelled: {len(found.labelled):,}, errors found: {len(found.errors):,}.")
             say(f"The labels are in {out}; the same command goes on, --export csv makes a table of them.")

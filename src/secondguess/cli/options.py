@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from secondguess._text import visible
+from secondguess.cli.wording import in_options
 from secondguess.errors import UserError
 from secondguess.progress import Progress, for_terminal
 
@@ -236,7 +237,7 @@ def print_json(value: Any) -> None:
 
 def say(text: str = "") -> None:
     """A line of the result."""
-    sys.stdout.write(visible(text) + "\n")
+    sys.stdout.write(visible(in_options(text)) + "\n")
 
 
 def progress_for(*, quiet: bool) -> Progress:

@@ -90,7 +90,7 @@ class Learner(Parametrised, ABC):
 
     def _registered_as(self) -> str:
         """The name under which the class is found again."""
-        return self.name
+        return type(self).name
 
     @classmethod
     @abstractmethod

@@ -24,12 +24,12 @@ from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar, cast
 
-from secondguess.contracts.parameters import signature_of
+from secondguess.contracts.parameters import signature_of, with_own_names
 from secondguess.errors import UserError
 
 __all__ = ["Registry", "snake_case", "unknown"]
 
-ALL, STANDARD = "all", "standard"
+ALL, STANDARD, NONE = "all", "standard", "none"
 PARAMETER = re.compile(r":(?=\s*[A-Za-z_][\w-]*\s*=)")
 
 E = TypeVar("E")  # what is registered: a class, or another callable with a name
@@ -106,8 +106,8 @@ class Registry(Generic[E, T]):
         Raises:
             UserError: for an unknown name, or parameters that cannot be used.
         """
-        if name in (ALL, STANDARD):
-            raise UserError(f"{name!r} stands for several {_plural(self.noun)}; make them with make_all({name!r}).")
+        if name in (ALL, STANDARD, NONE):
+            raise UserError(f"{name!r} stands for several {_plural(self.noun)} or none; use make_all({name!r}).")
         head, *written = PARAMETER.split(name)
         entry, detail = self._find(head)
         given = self._by_name(entry, detail) | dict(map(_parameter, written)) | params
@@ -118,12 +118,18 @@ class Registry(Generic[E, T]):
 
         Args:
             which: one name or several, as for `make`, or `"all"`: all that can be made without parameters, or
-                `"standard"`: those of them that are not expensive. Ready-made objects are passed through.
+                `"standard"`: those of them that are not expensive, or `"none"`. Ready-made objects are passed through.
+
+        Returns:
+            The objects; several of one name are told apart by their parameters, as in `dsa:subsampling=0.3`.
         """
         wanted = [which] if isinstance(which, str) else which
-        return [made for one in wanted for made in (self._several(one) if isinstance(one, str) else [one])]
+        made = [made for one in wanted for made in (self._several(one) if isinstance(one, str) else [one])]
+        return with_own_names(made)
 
     def _several(self, name: str) -> list[T]:
+        if name == NONE:
+            return []
         if name not in (ALL, STANDARD):
             return [self.make(name)]
         chosen = [entry for entry in self.all().values() if name == ALL or not getattr(entry, "expensive", False)]

@@ -167,11 +167,17 @@ def _control(settings: Settings, arrays: Mapping[str, NDArray[Any]]) -> RiskCont
 def read_card(folder: str | Path) -> dict[str, Any]:
     """The content of `guard.json`, converted to the present format."""
     path = Path(folder) / CARD
+    if Path(folder).is_file():
+        is_model = Path(folder).suffix.lower() in (".toml", ".onnx", ".pt2")
+        hint = f"fit one with secondguess guard fit --model {folder}" if is_model else "name the folder of a guard"
+        raise UserError(f"{folder} is a {'model' if is_model else 'file'}, not the folder of a guard; {hint}.")
     try:
         card = read_json(path, sealed=False)  # earlier versions wrote no digest
         version = card["format"]
     except FileNotFoundError as error:
-        raise UserError(f"There is no guard in {folder}: it has no {CARD}.") from error
+        raise UserError(
+            f"There is no guard in {folder}: it has no {CARD}; `secondguess guard fit` makes a guard."
+        ) from error
     except (OSError, *DAMAGE) as error:
         raise UserError(f"{path} is damaged or not a guard ({error}); fit the guard again.") from error
     if version not in (*MIGRATIONS, FORMAT):

@@ -42,7 +42,7 @@ class Cascade:
 
     Attributes:
         cheap: the columns of those that always score.
-        dear: the columns of the others.
+        expensive: the columns of the others.
         first: the panel of the cheap ones.
         limit: of its statistic; above it, all supervisors score.
         budget: milliseconds per image.
@@ -50,7 +50,7 @@ class Cascade:
     """
 
     cheap: Columns
-    dear: Columns
+    expensive: Columns
     first: Panel
     limit: float
     budget: float
@@ -71,7 +71,7 @@ class Cascade:
         chances = np.full((n, len(panel.anomalies)), 1 / len(panel.anomalies))
         asked = np.flatnonzero(first > self.limit)
         if len(asked):
-            scores[asked[:, None], self.dear] = ask(asked, self.dear)
+            scores[asked[:, None], self.expensive] = ask(asked, self.expensive)
             statistics[asked], chances[asked] = panel.combine(scores[asked])
         return scores, statistics, chances
 
@@ -87,7 +87,7 @@ class Cascade:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The arrays that a file must hold."""
-        own = {"cheap": self.cheap, "dear": self.dear, "costs": self.costs}
+        own = {"cheap": self.cheap, "dear": self.expensive, "costs": self.costs}
         return own | {f"first/{name}": array for name, array in self.first.arrays().items()}
 
     @classmethod
@@ -96,7 +96,7 @@ class Cascade:
         inner = {name.removeprefix("first/"): array for name, array in arrays.items() if name.startswith("first/")}
         return cls(
             cheap=arrays["cheap"],
-            dear=arrays["dear"],
+            expensive=arrays["dear"],
             first=Panel.restored(card["first"], inner),
             limit=float(card["limit"]),
             budget=float(card["budget"]),
@@ -135,10 +135,10 @@ def fit_cascade(
             f"and all of them {costs.sum():.3g} ms; allow more, or choose other supervisors."
         )
     count = max(1, int((spent <= budget / 2).sum()))
-    cheap, dear = np.sort(order[:count]), np.sort(order[count:])
+    cheap, expensive = np.sort(order[:count]), np.sort(order[count:])
     few = None if harmless is None else harmless[:, cheap]
     kinds = {kind: scores[:, cheap] for kind, scores in anomalies.items()}
     first = fit_panel(nominal[:, cheap], kinds, harmless=few, rule=rule, seed=seed)
-    share = (budget - spent[count - 1]) / float(costs[dear].sum())
+    share = (budget - spent[count - 1]) / float(costs[expensive].sum())
     statistics, _ = first.combine(nominal[:, cheap])
-    return Cascade(cheap, dear, first, float(np.quantile(statistics, 1 - share)), float(budget), costs)
+    return Cascade(cheap, expensive, first, float(np.quantile(statistics, 1 - share)), float(budget), costs)

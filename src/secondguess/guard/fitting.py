@@ -224,17 +224,17 @@ def _report(
         alarms = pipeline.alarms(strange, pipeline.calibration.p_values(strange, observation.predictions))
         codes = decide(alarms, kinds, panel.anomalies, pipeline.min_probability)
         seen[kind] = summarise(kind, statistics, strange, codes, _sorts(kind, images.columns), whole, known)
-    grey = None
+    fully_scored = None
     if cascade is not None:
         first, _ = cascade.first.combine(scores[:, cascade.cheap])
-        grey = float((first > cascade.limit).mean())
+        fully_scored = float((first > cascade.limit).mean())
     mistakes = None
     if answers.wrong.any() and answers.right.any():
         codes = decide(raised, chances, panel.anomalies, pipeline.min_probability)[answers.wrong]
         mistakes = summarise(MISTAKES, statistics[answers.right], statistics[answers.wrong], codes, None)
     everything = wilson(int(raised.sum()), len(raised))
     notes += () if stress is None else stress.notes
-    return GuardReport(rate, everything, len(scores), seen, grey, notes, alarms=everything, mistakes=mistakes)
+    return GuardReport(rate, everything, len(scores), seen, fully_scored, notes, alarms=everything, mistakes=mistakes)
 
 
 def _sorts(kind: str, columns: Mapping[str, NDArray[Any]]) -> NDArray[Any] | None:

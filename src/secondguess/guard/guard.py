@@ -109,6 +109,8 @@ class Guard(Result):
                 f"min_probability is {min_probability!r}; give the probability, up to 1, from which a single kind is "
                 "enough."
             )
+        if supervisors != RECOMMENDED:
+            make_all(supervisors)  # an unknown name is refused here, not after the model has been opened
         self.supervisors, self.false_alarms, self.per_class = supervisors, false_alarms, per_class
         self.rule, self.min_probability, self.latency_ms = rule, min_probability, latency_ms
         self.protect, self.risk, self.confidence = protect, risk, confidence

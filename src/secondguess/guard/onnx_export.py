@@ -12,8 +12,10 @@ them are computed all the same, and the answers are those of the cascade.
 
 from __future__ import annotations
 
+import logging
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -158,13 +160,25 @@ def _whole(backend: Any, layers: Sequence[str], scores: Any) -> Any:
     return Whole().eval()
 
 
+@contextmanager
+def _without_remarks() -> Iterator[None]:
+    """Without the exporter's log lines about libraries that are not installed and that nothing here uses."""
+    log = logging.getLogger("torch.onnx")
+    before = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
+
+
 def _export(module: Any, inputs: list[Any], path: Path, given: list[str], returned: list[str]) -> None:
     """Export a torch module with a dynamic first axis, to one file."""
     import torch
 
     batch = torch.export.Dim("n", min=1)
     shapes: Any = tuple({0: batch} for _ in inputs)
-    with warnings.catch_warnings(), torch.no_grad():
+    with warnings.catch_warnings(), _without_remarks(), torch.no_grad():
         warnings.simplefilter("ignore")  # the exporter's remarks about itself
         program = torch.onnx.export(
             module,

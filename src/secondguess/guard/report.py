@@ -102,7 +102,7 @@ class GuardReport:
             `protect`.
         calibrated_on: the number of nominal images behind the threshold.
         seen: what is detected of each kind of stress set.
-        grey: the share of nominal images that all supervisors of a cascade score; None without one.
+        fully_scored: the share of nominal images that all supervisors of a cascade score; None without one.
         notes: further remarks.
         protect: what an alarm is for.
         alarms: the share of all nominal images that raise an alarm, well placed or false; that of `false_alarms` where
@@ -115,7 +115,7 @@ class GuardReport:
     false_alarms: Interval
     calibrated_on: int
     seen: Mapping[str, Seen] = field(default_factory=dict)
-    grey: float | None = None
+    fully_scored: float | None = None
     notes: tuple[str, ...] = ()
     protect: Protect = "novelty"
     alarms: Interval | None = None
@@ -152,7 +152,8 @@ class GuardReport:
     def from_dict(cls, card: Mapping[str, Any]) -> GuardReport:
         """The opposite of `to_dict`."""
         return cls(
-            **{name: card[name] for name in ("rate", "calibrated_on", "grey", "protect")},
+            **{name: card[name] for name in ("rate", "calibrated_on", "protect")},
+            fully_scored=card["fully_scored"] if "fully_scored" in card else card["grey"],  # its name in 0.1
             false_alarms=Interval(**card["false_alarms"]),
             seen={kind: Seen.from_dict(one) for kind, one in card["seen"].items()},
             notes=tuple(card["notes"]),

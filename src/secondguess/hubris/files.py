@@ -32,7 +32,13 @@ def read_predictions(path: str | os.PathLike[str], prefix: str = "p") -> Floats:
     """
     path = Path(path)
     if not path.is_file():
-        raise UserError(f"There is no file {path}; give a .csv or .npz file with predictions.")
+        what = f"{path} is a folder" if path.is_dir() else f"There is no file {path}"
+        raise UserError(f"{what}; give a .csv or .npz file with predictions.")
+    if path.suffix.lower() in (".toml", ".onnx", ".pt2"):
+        raise UserError(
+            f"{path} is a model, not a file of predictions; give it with --model and --data, or as "
+            "overconfidence(model, data)."
+        )
     table = _from_npz(path) if path.suffix.lower() == ".npz" else _from_csv(path)
     if prefix in table:
         return table[prefix]

@@ -173,6 +173,8 @@ def _read_path(path: Path, options: Options) -> dict[str, ImageSet]:
             return read_parquet(path, options)
     except PermissionError as error:
         raise UserError(f"{error.filename or path} may not be read; change its permissions.") from error
+    if path.suffix.lower() in (".toml", ".onnx", ".pt2"):
+        raise UserError(f"{path.name} is a model, but images are expected here; give {KINDS}.")
     raise UserError(f"The file {path.name} is of no known kind; give {KINDS}.")
 
 

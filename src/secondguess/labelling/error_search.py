@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from secondguess.contracts.registry import unknown
 from secondguess.environment import versions
 from secondguess.errors import UserError
 from secondguess.files import make_folder, write_bytes, write_json
@@ -30,6 +31,7 @@ from secondguess.search.registry import make
 
 if TYPE_CHECKING:
     from secondguess.metrics import Interval
+    from secondguess.web.server import ServedPage
 
 __all__ = ["ErrorSearch"]
 
@@ -57,6 +59,7 @@ class ErrorSearch(Result):
         self.classifier, self.pool = classifier, pool
         self._name, self._store, self._about = name, store, dict(about)
         self.session = self._session()
+        self._page: ServedPage | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -65,7 +68,9 @@ class ErrorSearch(Result):
         self.close()
 
     def close(self) -> None:
-        """Release the folder, so that another process can go on."""
+        """End the page and release the folder, so that another process can go on."""
+        if self._page is not None:
+            self._page.close()
         self._store.close()
 
     @property
@@ -108,10 +113,11 @@ class ErrorSearch(Result):
 
         Args:
             indices: (m,) positions.
-            labels: (m,) classes, or (m, K) soft labels: a prediction is an error where its class has no share in the
-                label, and a row of zeros says "none of the classes". Of a soft label it is kept which classes have one.
+            labels: (m,) classes by name or number, or (m, K) soft labels: a prediction is an error where its class has
+                no share in the label, and a row of zeros says "none of the classes". Of a soft label it is kept which
+                classes have one.
         """
-        rows, truth = self._positions(indices), np.asarray(labels)
+        rows, truth = self._positions(indices), self._classes(labels)
         wrong(self.pool.predictions[rows], truth, self.pool.observation.num_classes)  # refuses labels that are none
         for row, label in zip(rows.tolist(), truth, strict=True):
             classes = np.flatnonzero(label).tolist() if truth.ndim == 2 else [int(label)]
@@ -136,8 +142,9 @@ class ErrorSearch(Result):
         goal: int | None = None,
         show_answer: bool = False,
         announce: Callable[[str], None] = print,
-    ) -> None:
-        """Serve the labelling page to this machine until Ctrl-C; needs a `folder`, and the extra `app`.
+        block: bool | None = None,
+    ) -> ServedPage | None:
+        """Serve the labelling page to this machine; needs a `folder`, and the extra `app`.
 
         Args:
             port: where to listen; 0 for any free port.
@@ -147,15 +154,33 @@ class ErrorSearch(Result):
             goal: end after this number of labels; None for no end but the last image.
             show_answer: whether the model's answer is shown before the annotator's.
             announce: called with the link once the page can be opened.
+            block: whether to return only after Ctrl-C; by default not where Python is used interactively, as in a
+                notebook, where the page is served while you go on.
+
+        Returns:
+            The page that is served while you go on: its `link`, and `close()`, which ends it.
         """
         if self.folder is None:
             raise UserError(
                 "Answers on the page are kept in a folder; name one with find_errors(..., folder='labels')."
             )
         from secondguess.labelling.page import serve_page
+        from secondguess.web.server import is_interactive
 
+        if self._page is not None:
+            self._page.close()
         self.session = self._session(overlap=overlap, goal=goal, show_answer=show_answer)
-        serve_page(self.session, self._store, self.classifier, annotator, port, browser=browser, announce=announce)
+        self._page = serve_page(
+            self.session,
+            self._store,
+            self.classifier,
+            annotator,
+            port,
+            browser=browser,
+            announce=announce,
+            block=not is_interactive() if block is None else block,
+        )
+        return self._page
 
     def summary(self) -> str:
         """What is searched, what has been found, and how to go on."""
@@ -230,6 +255,17 @@ class ErrorSearch(Result):
 
     def _guess(self, one: Found) -> str:
         return f"the model said {one.model} ({one.confidence:.0%})"
+
+    def _classes(self, labels: ArrayLike) -> NDArray[Any]:
+        """Labels as an array, of numbers where they are names."""
+        given = np.atleast_1d(np.asarray(labels))
+        if given.dtype.kind not in "UO":
+            return given
+        names = self.pool.observation.class_names
+        for name in map(str, given.ravel()):
+            if name not in names:
+                raise unknown("class", name, names)
+        return np.array([names.index(str(name)) for name in given.ravel()], dtype=np.int64).reshape(given.shape)
 
     def _positions(self, indices: ArrayLike) -> NDArray[np.int64]:
         rows = np.atleast_1d(np.asarray(indices))

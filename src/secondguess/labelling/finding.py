@@ -67,7 +67,7 @@ def find_errors(
     classifier = Classifier.open(model)
     options = classifier.loading | check_loading(loading, find_errors)
     found = find.open_images(images, classifier, options)
-    asked = find.advisers(classifier, kind.name, advice, train)
+    asked = find.scoring_supervisors(classifier, kind.name, advice, train)
     training = find.fitting_images(asked, train, found.shape, options)
     classifier = with_names_of(classifier, found, training)
     training = None if training is None else relabelled(training, classifier.class_names)

@@ -1,4 +1,4 @@
-"""The labelling page of a session, served to this machine until Ctrl-C."""
+"""The labelling page of a session, served to this machine."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from secondguess.labelling.session import LabellingSession
     from secondguess.labelling.store import Store
     from secondguess.model.classifier import Classifier
+    from secondguess.web.server import ServedPage
 
 __all__ = ["check_extra", "serve_page"]
 
@@ -32,7 +33,8 @@ def serve_page(
     *,
     browser: bool,
     announce: Callable[[str], None],
-) -> None:
+    block: bool,
+) -> ServedPage | None:
     """Serve a session whose answers are kept in a folder.
 
     Args:
@@ -43,13 +45,14 @@ def serve_page(
         port: where to listen; 0 for the port of the last time, or any other.
         browser: whether to open the page.
         announce: called with the link once the page can be opened.
+        block: whether to serve until Ctrl-C, rather than in a thread, which the result can end.
     """
     check_extra()
     from secondguess.labelling.explaining import explainer
     from secondguess.labelling.routes import LabelPage, label_app
     from secondguess.web.access import Keys
     from secondguess.web.pictures import Album
-    from secondguess.web.server import listen, serve
+    from secondguess.web.server import listen, serve, serve_in_thread
 
     if store.folder is None:
         raise UserError("Answers on the page are kept in a folder, but this session has none; name one.")
@@ -58,4 +61,7 @@ def serve_page(
     pool = session.search.pool
     album = Album(pool.images.images)
     page = LabelPage(session, store, keys, album, annotator, explainer(classifier, pool, album))
+    if not block:
+        return serve_in_thread(label_app(page), keys, listening, announce=announce, browser=browser)
     serve(label_app(page), keys, listening, announce=announce, browser=browser)
+    return None

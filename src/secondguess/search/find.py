@@ -1,6 +1,6 @@
 """Preparation of a search for errors: the images, what may be asked about, scores of supervisors, distances.
 
-`make_pool`, `add_scores` and `add_distances` are the three steps, each of which takes long; `advisers` and
+`make_pool`, `add_scores` and `add_distances` are the three steps, each of which takes long; `scoring_supervisors` and
 `fitting_images` check beforehand whether they are possible. What is kept in a folder is not computed again.
 """
 
@@ -27,7 +27,15 @@ if TYPE_CHECKING:
     from secondguess.model.classifier import Classifier
     from secondguess.supervisors import Supervisor
 
-__all__ = ["add_distances", "add_scores", "advisers", "fitting_images", "make_pool", "open_images", "remarks"]
+__all__ = [
+    "add_distances",
+    "add_scores",
+    "fitting_images",
+    "make_pool",
+    "open_images",
+    "remarks",
+    "scoring_supervisors",
+]
 
 READS_SCORES = "adaptive"  # the search that learns from scores of supervisors
 KEY = "about"  # in the file of scores, beside the names of supervisors
@@ -44,7 +52,7 @@ def open_images(images: Any, classifier: Classifier, loading: Mapping[str, Any])
     return found
 
 
-def advisers(
+def scoring_supervisors(
     classifier: Classifier, search: str, supervisors: str | Iterable[str | Supervisor] | None, train: Any
 ) -> list[Supervisor]:
     """The supervisors whose scores the search learns from; raises early whatever would stop them later."""
@@ -112,7 +120,7 @@ def make_pool(
         what = "any class" if critical is None else critical
         raise UserError(
             f"None of the {len(images):,} images is given {what} with a confidence above {min_confidence}; lower "
-            "min_confidence."
+            "`min_confidence`."
         )
     return pool
 

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import ClientDisconnect
 
@@ -58,6 +58,11 @@ class Limits:
     images: int = 64
     waiting: int = 1024
     seconds: float = 30.0
+
+    @classmethod
+    def of(cls, body: int, **others: Any) -> Limits:
+        """Limits with room for at least one request of that size."""
+        return cls(body=body, bodies=max(body, cls.bodies), **others)
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():

@@ -1,7 +1,7 @@
 """Records of the service's judgements, written before they are answered: one row per image.
 
 Rows are only ever added, a micro-batch at a time, in one transaction. Every row belongs to the guard that judged it:
-a service that is started with another guard, or with the same one calibrated anew, begins a new chapter, since alarm
+a service that is started with another guard, or with the same one calibrated anew, begins a new period, since alarm
 rates are only comparable within one.
 """
 
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from secondguess.database import DatabaseFailed, open_database, public_name, storable
 from secondguess.errors import UserError
 
-__all__ = ["Chapter", "Outcomes", "Record", "Records"]
+__all__ = ["Period", "Record", "RecordedAlarms", "Records"]
 
 VERSION = 1
 SCHEMA = (
@@ -81,11 +81,11 @@ class Record:
 
 
 @dataclass(frozen=True)
-class Chapter:
+class Period:
     """The period during which one guard served.
 
     Attributes:
-        id: of the chapter.
+        id: of the period.
         begun: milliseconds since 1970, UTC.
         card: the description of the guard: see `service.subject.card`.
     """
@@ -96,8 +96,8 @@ class Chapter:
 
 
 @dataclass(frozen=True)
-class Outcomes:
-    """Rows of a chapter as arrays (n,), in the order in which they were recorded."""
+class RecordedAlarms:
+    """Rows of a period as arrays (n,), in the order in which they were recorded."""
 
     numbers: NDArray[np.int64]
     times: NDArray[np.int64]
@@ -123,7 +123,7 @@ class Records:
     def __init__(self, where: str, *, read_only: bool = False) -> None:
         self.where = where
         self._base = open_database(where, read_only=read_only)
-        self._chapter: int | None = None
+        self._period: int | None = None
         try:
             self._check_format(read_only)
         except BaseException:
@@ -131,7 +131,7 @@ class Records:
             raise
 
     def begin(self, card: Mapping[str, Any]) -> int:
-        """Begin a chapter for a guard, or continue the last one if it has the same card; return its id."""
+        """Begin a period for a guard, or continue the last one if it has the same card; return its id."""
         text = storable(json.dumps(dict(card), sort_keys=True, ensure_ascii=False))
         with self._base.transaction():
             last = self._base.rows("SELECT id, card FROM secondguess_guards ORDER BY id DESC LIMIT 1")
@@ -139,15 +139,15 @@ class Records:
                 now = int(1000 * time.time())
                 self._base.run("INSERT INTO secondguess_guards (begun, card) VALUES (?, ?)", (now, text))
                 last = self._base.rows("SELECT id, card FROM secondguess_guards ORDER BY id DESC LIMIT 1")
-        self._chapter = int(last[0][0])
-        return self._chapter
+        self._period = int(last[0][0])
+        return self._period
 
     def append(self, records: Sequence[Record]) -> None:
         """Add rows; they are on disk when this returns, all of them, or none if it raises `DatabaseFailed`."""
-        if self._chapter is None:
+        if self._period is None:
             raise ValueError("call begin first: every record belongs to a guard")
         with self._base.transaction():
-            self._base.run_many(INSERT, [(self._chapter, *astuple(one)) for one in records])
+            self._base.run_many(INSERT, [(self._period, *astuple(one)) for one in records])
 
     def try_to_write(self) -> None:
         """Write what is there already; raises `DatabaseFailed` where records could not be written either."""
@@ -158,41 +158,41 @@ class Records:
         """Close the database."""
         self._base.close()
 
-    def chapters(self) -> list[Chapter]:
-        """The chapters of all guards that have served, the latest last."""
+    def periods(self) -> list[Period]:
+        """The periods of all guards that have served, the latest last."""
         rows = self._base.rows("SELECT id, begun, card FROM secondguess_guards ORDER BY id")
-        return [Chapter(int(number), int(begun), json.loads(card)) for number, begun, card in rows]
+        return [Period(int(number), int(begun), json.loads(card)) for number, begun, card in rows]
 
-    def count(self, chapter: int | None = None) -> int:
-        """The number of rows, of one chapter or of all."""
-        where, values = ("", ()) if chapter is None else (" WHERE guard = ?", (chapter,))
+    def count(self, period: int | None = None) -> int:
+        """The number of rows, of one period or of all."""
+        where, values = ("", ()) if period is None else (" WHERE guard = ?", (period,))
         return int(self._base.rows(f"SELECT COUNT(*) FROM secondguess_records{where}", values)[0][0])
 
-    def outcomes(self, chapter: int, after: int = 0, limit: int = 200_000) -> Outcomes:
+    def alarms_after(self, period: int, after: int = 0, limit: int = 200_000) -> RecordedAlarms:
         """Number, time and alarm of the rows behind the number `after`, at most `limit` of them."""
         rows = self._base.rows(
             "SELECT number, time, alarm FROM secondguess_records WHERE guard = ? AND number > ? "
             "ORDER BY number LIMIT ?",
-            (chapter, after, limit),
+            (period, after, limit),
         )
         columns = np.array(rows, dtype=np.int64).reshape(-1, 3).T
-        return Outcomes(*columns)
+        return RecordedAlarms(*columns)
 
-    def mix(self, chapter: int, start: int, width: int) -> list[tuple[int, str, int]]:
+    def mix(self, period: int, start: int, width: int) -> list[tuple[int, str, int]]:
         """(interval, verdict, how many) since `start`, the time cut into intervals of `width` milliseconds."""
         rows = self._base.rows(
             "SELECT (time - ?) / ? AS part, verdict, COUNT(*) FROM secondguess_records "
             "WHERE guard = ? AND time >= ? GROUP BY part, verdict ORDER BY part, verdict",
-            (start, width, chapter, start),
+            (start, width, period, start),
         )
         return [(int(part), str(verdict), int(count)) for part, verdict, count in rows]
 
-    def alarms(self, chapter: int, limit: int) -> list[dict[str, Any]]:
+    def alarms(self, period: int, limit: int) -> list[dict[str, Any]]:
         """The latest alarms, newest first: the fields of `Record`, the number, and whether there is a thumbnail."""
         rows = self._base.rows(
             f"SELECT number, thumbnail IS NOT NULL, {SHOWN} FROM secondguess_records "
             "WHERE guard = ? AND alarm = 1 ORDER BY number DESC LIMIT ?",
-            (chapter, limit),
+            (period, limit),
         )
         found = []
         for number, pictured, *values in rows:
@@ -201,11 +201,11 @@ class Records:
             found.append({"number": int(number), "pictured": bool(pictured), **shown})
         return found
 
-    def latest(self, chapter: int, limit: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def latest(self, period: int, limit: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Predictions (n,) and confidences (n,) of the latest images."""
         rows = self._base.rows(
             "SELECT prediction, confidence FROM secondguess_records WHERE guard = ? ORDER BY number DESC LIMIT ?",
-            (chapter, limit),
+            (period, limit),
         )
         predictions, confidences = zip(*rows, strict=True) if rows else ((), ())
         return np.array(predictions, dtype=np.int64), np.array(confidences, dtype=np.float64)

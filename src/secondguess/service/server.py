@@ -12,18 +12,101 @@ import secrets
 import socket
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from secondguess.database import public_name
 from secondguess.errors import UserError
-from secondguess.service.api import Service, service_app
+from secondguess.images.fitting import check_resize
+from secondguess.service.api import WAIT, Service, service_app
 from secondguess.service.hosts import KnownHosts
+from secondguess.service.judge_worker import Subject
+from secondguess.service.limits import Limits
+from secondguess.service.records import Records
 from secondguess.web.server import HOST, listen
 from secondguess.web.server import run as run_app
 
-__all__ = ["bind", "read_token", "run"]
+__all__ = ["RECORDS", "Serving", "bind", "read_token", "run", "serve_guard"]
+
+RECORDS = "records.sqlite"  # in the folder of the guard
 
 PATIENCE = 7  # seconds for requests under way when the service is stopped
 SHORTEST, LONGEST = 16, 4096  # letters of a token
+
+
+@dataclass(frozen=True)
+class Serving:
+    """A service that answers requests.
+
+    Attributes:
+        address: where it is called.
+        token: what callers send; None where it is in a file of its own.
+        records: where predictions are recorded, without passwords.
+        watched: what `secondguess guard watch` is given.
+    """
+
+    address: str
+    token: str | None
+    records: str
+    watched: str
+
+
+def serve_guard(
+    folder: str | Path,
+    model: Any = None,
+    *,
+    host: str = HOST,
+    port: int = 8000,
+    exposed: bool = False,
+    records: str | None = None,
+    token_file: Path | None = None,
+    hosts: Sequence[str] = (),
+    limits: Limits | None = None,
+    thumbnails: bool = False,
+    resize: str | None = None,
+    wait: float = WAIT,
+    announce: Callable[[Serving], None] = print,
+    **changes: Any,
+) -> None:
+    """Serve the guard in a folder over HTTP until a termination signal or Ctrl-C.
+
+    Args:
+        folder: of the guard.
+        model: what the guard was fitted on, where its folder does not hold it.
+        host: where to listen.
+        port: 0 for any that is free.
+        exposed: whether other machines may call.
+        records: an SQLite file or `postgresql://...`; by default in the folder of the guard.
+        token_file: holds the token, and is made if it is missing; by default there is a fresh token.
+        hosts: further names under which the service may be called.
+        limits: of requests.
+        thumbnails: whether a small picture of every image with an alarm is kept.
+        resize: how pictures of other proportions are resized; by default as when the guard was fitted.
+        wait: seconds that a request waits for others.
+        announce: called once requests are answered.
+        **changes: of the model's description, and how it is run, as for `Classifier.open`.
+    """
+    from secondguess.guard import Guard
+
+    if resize is not None:
+        check_resize(resize)
+    token, kept = read_token(token_file), records or str(Path(folder) / RECORDS)
+    listening = bind(host, port, exposed=exposed)  # an address in use is known before the model is read
+    try:
+        guard = Guard.load(folder, model, **changes)
+        resizing = check_resize(resize or guard.resized_by)
+        options: Any = {"limits": limits, "thumbnails": thumbnails, "resize": resizing, "wait": wait}
+        service = Service(Subject.of(guard), Records(kept), token, **options)
+    except BaseException:
+        listening.close()
+        raise
+    shown, watched = public_name(kept), str(folder) if records is None else public_name(kept)
+
+    def ready(address: str) -> None:
+        announce(Serving(address, token if token_file is None else None, shown, watched))
+
+    run(service, listening, announce=ready, hosts=hosts)
 
 
 def read_token(file: Path | None) -> str:

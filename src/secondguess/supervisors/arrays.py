@@ -108,7 +108,7 @@ def score_arrays(
     found: dict[str, NDArray[np.float64]] = {}
     for one in make_all(supervisors):
         if one.name in found:
-            raise UserError(f"Two supervisors are called {one.name!r}; score them one after the other.")
+            raise UserError(f"The supervisor {one.name!r} was given more than once; leave one out.")
         found[one.name] = _fitted(one, learnt).score(seen)
     if not found:
         raise UserError("No supervisor was named; secondguess supervisors lists them.")

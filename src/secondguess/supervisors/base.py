@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from secondguess.contracts.learner import Learner
 from secondguess.errors import UserError
+from secondguess.model.needs import Trace
 from secondguess.model.observation import Observation
 from secondguess.model.observer import Observer
 
@@ -60,9 +61,7 @@ class Supervisor(Observer):
                 where left out.
         """
         self._check(observation)
-        if labels is None and observation.labels is not None:
-            observation.check_classes()
-            labels = observation.labels
+        labels = observation.labels if labels is None else labels
         if labels is not None and len(labels) != len(observation):
             raise UserError(
                 f"{len(observation)} images were observed, but {len(labels)} labels were given to fit {self.name!r}."
@@ -147,6 +146,12 @@ class Supervisor(Observer):
     def clone(self, **changes: Any) -> Self:
         """An unfitted copy, with some parameters changed; the two share nothing."""
         return super().clone(**copy.deepcopy(self.params() | changes))
+
+    def _written(self, parameter: str, value: Any) -> str:
+        if parameter != "layers":
+            return super()._written(parameter, value)
+        chosen = [value] if isinstance(value, str | Trace) else list(value)
+        return "@" + "+".join(one.layer if isinstance(one, Trace) else one for one in chosen)
 
     def _check_fitted(self) -> None:
         if self.requires_fit and not self.is_fitted:

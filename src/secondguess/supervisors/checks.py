@@ -189,16 +189,40 @@ def check_graph(kit: _Kit) -> None:
         graph = kit.fitted.graph()
     except UserError:
         return  # not with these parameters
+    except Exception as error:
+        raise AssertionError(f"_graph() failed with {_said(error)}") from error
     for observation in (kit.nominal, kit.suspicious):
         whole = kit.fitted.score(observation)
         for rows in _some_rows(len(observation)):
-            with torch.inference_mode():
-                scores = graph(tensors_of(observation.take(rows)))
+            count = f"{len(rows)} image{'s' if len(rows) > 1 else ''}"
+            try:
+                with torch.inference_mode():
+                    scores = graph(tensors_of(observation.take(rows)))
+            except Exception as error:
+                raise AssertionError(f"the graph failed on {count} with {_said(error)}") from error
             require(
-                scores.dtype == torch.float64 and tuple(scores.shape) == (len(rows),),
-                f"the graph returned {scores.dtype} of shape {tuple(scores.shape)}, not float64 of ({len(rows)},)",
+                isinstance(scores, torch.Tensor), f"the graph returned a {type(scores).__name__}, not a tensor (n,)"
             )
-            require(_alike(whole, rows, scores.numpy()), f"the graph differs from score() on {len(rows)} images")
+            require(
+                scores.dtype == torch.float64,
+                f"the graph returned {scores.dtype}; return float64, as what it is given: `.double()`",
+            )
+            require(
+                tuple(scores.shape) == (len(rows),),
+                f"the graph returned the shape {tuple(scores.shape)} for {count}; return one score per image, "
+                f"({len(rows)},)",
+            )
+            found = scores.numpy()
+            if not _alike(whole, rows, found):
+                worst = int(np.abs(found - whole[rows]).argmax())
+                raise AssertionError(
+                    f"the graph differs from score() on {count}: it gives {found[worst]:.6g} where score() gives "
+                    f"{whole[rows][worst]:.6g}"
+                )
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def check_refit(kit: _Kit) -> None:

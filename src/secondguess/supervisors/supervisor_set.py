@@ -8,8 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from secondguess.contracts.parameters import with_own_names
 from secondguess.errors import UserError
-from secondguess.model.needs import Needs, Trace
+from secondguess.model.needs import Needs
 from secondguess.model.observation import Observation
 from secondguess.supervisors.base import Supervisor
 
@@ -22,7 +23,8 @@ class SupervisorSet:
     """Supervisors under unique labels.
 
     Args:
-        supervisors: one or more; two of the same name are distinguished by their layers, `mdsa@25%`.
+        supervisors: one or more; two of the same name are distinguished by their layers, `mdsa@25%`, and by their other
+            parameters, `dsa:subsampling=0.3`.
 
     Attributes:
         labels: m texts, also the names of their files.
@@ -81,21 +83,11 @@ class SupervisorSet:
 
 
 def _labels(supervisors: Sequence[Supervisor]) -> tuple[str, ...]:
-    names = [one.name for one in supervisors]
-    labels = [
-        one.name if names.count(one.name) == 1 or _layers(one) == "penultimate" else f"{one.name}@{_layers(one)}"
-        for one in supervisors
-    ]
+    labels = [one.name for one in with_own_names(supervisors)]
     if len(set(labels)) < len(labels):
         twice = next(label for label in labels if labels.count(label) > 1)
-        raise UserError(f"The supervisor {twice!r} is there twice; give each once, or with layers of its own.")
+        raise UserError(f"The supervisor {twice!r} is there twice; give each once, or with parameters of its own.")
     return tuple(labels)
-
-
-def _layers(supervisor: Supervisor) -> str:
-    layers = getattr(supervisor, "layers", "penultimate")
-    chosen = [layers] if isinstance(layers, str | Trace) else list(layers)
-    return "+".join(one.layer if isinstance(one, Trace) else one for one in chosen)
 
 
 def _seconds(supervisor: Supervisor, observation: Observation) -> float:

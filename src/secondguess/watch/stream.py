@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from secondguess.errors import UserError
 from secondguess.guard.verdicts import KINDS, SUSPICIOUS
 from secondguess.metrics import wilson
-from secondguess.service.records import Chapter, Outcomes, Records
+from secondguess.service.records import Period, RecordedAlarms, Records
 from secondguess.watch.change import RateTest
 
 __all__ = ["SPANS", "Watch"]
@@ -56,21 +56,21 @@ class Watch:
         with self._turn:
             reading = self._catch_up()
             if reading is None or reading.test.images == 0:
-                return {"images": 0, "guard": None if reading is None else _about(reading.chapter)}
+                return {"images": 0, "guard": None if reading is None else _about(reading.period)}
             length = SPANS[span]
             start = reading.first if length is None else max(reading.first, reading.last - length)
-            chapter = reading.chapter
+            period = reading.period
             return {
                 "images": reading.test.images,
-                "guard": _about(chapter),
+                "guard": _about(period),
                 "first": reading.first,
                 "last": reading.last,
                 "change": reading.changed(),
                 "recent": _rate(reading.recent),
                 "start": start,
-                "intervals": self._intervals(chapter.id, start, reading.last),
-                "alarms": self._records.alarms(chapter.id, SHOWN),
-                "estimates": self._estimates(chapter.id),
+                "intervals": self._intervals(period.id, start, reading.last),
+                "alarms": self._records.alarms(period.id, SHOWN),
+                "estimates": self._estimates(period.id),
                 "missed": self._missed,
                 "order": ORDER,
             }
@@ -81,20 +81,20 @@ class Watch:
 
     def _catch_up(self) -> _Reading | None:
         """Read new records; where another guard has started, begin with that one."""
-        chapters = self._records.chapters()
-        if not chapters:
+        periods = self._records.periods()
+        if not periods:
             return None
-        if self._reading is None or self._reading.chapter.id != chapters[-1].id:
-            self._reading = _Reading(chapters[-1], self._alpha)
-        while len(new := self._records.outcomes(chapters[-1].id, self._reading.number)):
+        if self._reading is None or self._reading.period.id != periods[-1].id:
+            self._reading = _Reading(periods[-1], self._alpha)
+        while len(new := self._records.alarms_after(periods[-1].id, self._reading.number)):
             self._reading.take(new)
         return self._reading
 
-    def _intervals(self, chapter: int, start: int, last: int) -> list[dict[str, Any]]:
+    def _intervals(self, period: int, start: int, last: int) -> list[dict[str, Any]]:
         """Images, alarms with their interval, and verdicts in equal stretches of time; empty ones are left out."""
         width = max(1000, -(-(last - start + 1) // INTERVALS))
         found: dict[int, dict[str, int]] = {}
-        for part, verdict, count in self._records.mix(chapter, start, width):
+        for part, verdict, count in self._records.mix(period, start, width):
             kind = verdict if verdict in ORDER else UNDECIDED
             mixed = found.setdefault(part, {})
             mixed[kind] = mixed.get(kind, 0) + count
@@ -102,24 +102,24 @@ class Watch:
             _interval(start + part * width, start + (part + 1) * width, mixed) for part, mixed in sorted(found.items())
         ]
 
-    def _estimates(self, chapter: int) -> list[dict[str, Any]] | None:
+    def _estimates(self, period: int) -> list[dict[str, Any]] | None:
         if self._estimate is None:
             return None
-        return self._estimate(*self._records.latest(chapter, RECENT))
+        return self._estimate(*self._records.latest(period, RECENT))
 
 
 class _Reading:
-    """The part of a chapter that has been read, and the state of its test."""
+    """The part of a period that has been read, and the state of its test."""
 
-    def __init__(self, chapter: Chapter, alpha: float) -> None:
-        self.chapter = chapter
-        self.test = RateTest(float(chapter.card["false_alarms"]["high"]), alpha)
+    def __init__(self, period: Period, alpha: float) -> None:
+        self.period = period
+        self.test = RateTest(float(period.card["false_alarms"]["high"]), alpha)
         self.number = self.first = self.last = 0
         self.recent = np.zeros(0, dtype=np.int64)
         self._times = np.zeros(0, dtype=np.int64)  # of all images, as long as the test may want them
         self._change: dict[str, int] = {}
 
-    def take(self, new: Outcomes) -> None:
+    def take(self, new: RecordedAlarms) -> None:
         """Go on with the next rows; when the test speaks, its two images become times."""
         if self.test.images == 0:
             self.first = int(new.times[0])
@@ -150,11 +150,11 @@ def _rate(alarms: NDArray[np.int64]) -> dict[str, Any]:
     return wilson(int(alarms.sum()), len(alarms)).to_dict() | {"alarms": int(alarms.sum())}
 
 
-def _about(chapter: Chapter) -> dict[str, Any]:
+def _about(period: Period) -> dict[str, Any]:
     """What the page says of the guard."""
-    card = chapter.card
+    card = period.card
     return {
-        "begun": chapter.begun,
+        "begun": period.begun,
         "model": card["model"],
         "class_names": card["class_names"],
         "rate": card["rate"],

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import builtins
 import json
 import logging
 import os
 import socket
+import sys
 import threading
 import webbrowser
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +27,7 @@ if TYPE_CHECKING:
 
     from secondguess.web.connections import ConnectionLimits
 
-__all__ = ["listen", "run", "serve"]
+__all__ = ["ServedPage", "is_interactive", "listen", "run", "serve", "serve_in_thread"]
 
 HOST = "127.0.0.1"
 PATIENCE = 3  # seconds that a request under way is given when the server is stopped
@@ -62,15 +67,73 @@ def serve(
         announce: called with the link once the page can be opened.
         browser: whether to open it in the browser.
     """
-    port = int(listening.getsockname()[1])
-    link = keys.link(port)
+    link = keys.link(int(listening.getsockname()[1]))
+    server = _page_server(app, keys, listening, ready=lambda: _opened(link, announce, browser=browser))
+    with suppress(KeyboardInterrupt):  # that is how a person stops it
+        _run(server, listening, Throttle())
 
-    def ready() -> None:
-        announce(link)
-        if browser:  # in a thread, since a browser in the terminal returns only when it is closed
-            threading.Thread(target=webbrowser.open, args=(link,), daemon=True).start()
 
-    run(CheckedApp(app, keys, port), listening, ready=ready, patience=PATIENCE, lifespan="off")
+@dataclass(frozen=True, eq=False)
+class ServedPage:
+    """A page that is served in a thread of this process.
+
+    Attributes:
+        link: what opens it, with the key to it.
+    """
+
+    link: str
+    _server: Any
+    _thread: threading.Thread
+
+    def close(self) -> None:
+        """End it; requests under way are finished first."""
+        self._server.should_exit = True
+        self._thread.join()
+
+    def _repr_html_(self) -> str:
+        return f'<a href="{escape(self.link)}" target="_blank">Open the page</a>'
+
+
+def is_interactive() -> bool:
+    """Whether somebody types at this Python: a notebook, IPython, or the plain interpreter."""
+    return hasattr(sys, "ps1") or "get_ipython" in vars(builtins)
+
+
+def serve_in_thread(
+    app: ASGIApp,
+    keys: Keys,
+    listening: socket.socket,
+    *,
+    announce: Callable[[str], None],
+    browser: bool = True,
+) -> ServedPage:
+    """Serve beside what else this process does; the arguments are those of `serve`."""
+    link = keys.link(int(listening.getsockname()[1]))
+    answering = threading.Event()
+    server = _page_server(app, keys, listening, ready=answering.set)
+
+    def work() -> None:
+        try:
+            _run(server, listening, Throttle())
+        finally:
+            answering.set()
+
+    thread = threading.Thread(target=work, name="page", daemon=True)
+    thread.start()
+    answering.wait()
+    _opened(link, announce, browser=browser)
+    return ServedPage(link, server, thread)
+
+
+def _page_server(app: ASGIApp, keys: Keys, listening: socket.socket, ready: Callable[[], None]) -> Any:
+    checked = CheckedApp(app, keys, int(listening.getsockname()[1]))
+    return _server(checked, listening, ready=ready, patience=PATIENCE, limits=None, lifespan="off")
+
+
+def _opened(link: str, announce: Callable[[str], None], *, browser: bool) -> None:
+    announce(link)
+    if browser:  # in a thread, since a browser in the terminal returns only when it is closed
+        threading.Thread(target=webbrowser.open, args=(link,), daemon=True).start()
 
 
 def run(
@@ -94,6 +157,21 @@ def run(
         throttle: keeps strangers from filling the log.
         **options: further ones of `uvicorn.Config`.
     """
+    server = _server(app, listening, ready=ready, patience=patience, limits=limits, **options)
+    with suppress(KeyboardInterrupt):  # that is how a person stops it
+        _run(server, listening, throttle or Throttle())
+
+
+def _server(
+    app: ASGIApp,
+    listening: socket.socket,
+    *,
+    ready: Callable[[], None],
+    patience: int,
+    limits: ConnectionLimits | None,
+    **options: Any,
+) -> Any:
+    """A server that says when it is ready."""
     import uvicorn
 
     from secondguess.web import connections
@@ -117,13 +195,15 @@ def run(
         timeout_graceful_shutdown=patience,
         **options,
     )
-    throttle = throttle or Throttle()
+    return Announcing(config)
+
+
+def _run(server: Any, listening: socket.socket, throttle: Throttle) -> None:
+    """Run a server until it is stopped, then close the socket."""
     for name in LOGS:
         logging.getLogger(name).addFilter(throttle)
     try:
-        Announcing(config).run(sockets=[listening])
-    except KeyboardInterrupt:
-        pass  # that is how a person stops it
+        server.run(sockets=[listening])
     finally:
         for name in LOGS:
             logging.getLogger(name).removeFilter(throttle)

@@ -110,6 +110,10 @@ def _from_text(text: str, device: str, output: int | str | None, folder: Path) -
         from secondguess.model.backends.exported import ExportedBackend
 
         return ExportedBackend(path, device=device, output=output)
+    if path.is_dir():
+        inside = path / "model.toml"
+        hint = f"give {inside}" if inside.is_file() else "give a model.toml, an .onnx or .pt2 file"
+        raise UserError(f"{text!r} is a folder, not a model; {hint}.")
     where, colon, name = text.partition(":")
     if not colon or not where or not name:
         raise UserError(

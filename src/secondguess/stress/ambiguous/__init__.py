@@ -7,7 +7,7 @@ from secondguess.stress.ambiguous.blend import PixelBlend
 from secondguess.stress.ambiguous.estimator import AmbiguityEstimator
 from secondguess.stress.ambiguous.feature_vectors import features, train_extractor
 from secondguess.stress.ambiguous.making import CompanionSettings, make_companion
-from secondguess.stress.ambiguous.yardstick import Yardstick, measure_realism
+from secondguess.stress.ambiguous.realism_reference import RealismReference, measure_realism
 
 __all__ = [
     "AmbiGAN",
@@ -17,7 +17,7 @@ __all__ = [
     "AmbiguousImages",
     "CompanionSettings",
     "PixelBlend",
-    "Yardstick",
+    "RealismReference",
     "features",
     "make_companion",
     "measure_realism",

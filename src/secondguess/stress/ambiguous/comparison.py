@@ -1,4 +1,4 @@
-"""One yardstick for all generators of ambiguous images: how many of their images could be either of their two classes.
+"""One measure for all generators of ambiguous images: how many of their images could be either of their two classes.
 
 `Realism` asks whether an image lies as close to real images of *both* classes as held-out real images lie to their own.
 For a soft label over more than two classes, the two likeliest ones are asked about. A generator that rejects what fails

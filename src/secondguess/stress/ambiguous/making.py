@@ -24,7 +24,7 @@ from secondguess.stress.ambiguous.gan_networks import GanArchitecture
 from secondguess.stress.ambiguous.gan_selection import choose, pareto_front, search
 from secondguess.stress.ambiguous.gan_step import GanRecipe
 from secondguess.stress.ambiguous.gan_training import Watch, sample_sheet
-from secondguess.stress.ambiguous.yardstick import LEAST, Yardstick, kept_out
+from secondguess.stress.ambiguous.realism_reference import LEAST, RealismReference, kept_out
 from secondguess.stress.classes import class_numbers
 from secondguess.stress.saving import save_stress_set
 
@@ -136,7 +136,7 @@ def make_companion(
     settings, folder, progress = settings or CompanionSettings(), Path(folder), progress or Silent()
     dataset = data if isinstance(data, Dataset) else load(data, **loading)
     train = dataset.train or dataset.test
-    real = _yardstick(dataset, settings, count, seed) if measure else None  # may raise, so before the long work
+    real = _reference(dataset, settings, count, seed) if measure else None  # may raise, so before the long work
     if not settings.resume:
         _forget(folder / "training")
     maker = _generator(settings, train, folder / "training", seed, device)
@@ -167,16 +167,16 @@ def _save(images: ImageSet, card: dict[str, Any], folder: Path, *, dial: bool) -
     write_bytes(folder / "samples.png", sample_sheet(torch.from_numpy(images.head(SHOWN).materialise())))
 
 
-def _yardstick(dataset: Dataset, settings: CompanionSettings, count: int, seed: int) -> Yardstick:
+def _reference(dataset: Dataset, settings: CompanionSettings, count: int, seed: int) -> RealismReference:
     """The real images that the companion images are measured against."""
     if count < LEAST:
         raise UserError(
             f"Realism cannot be measured of {count} images; at least {LEAST} are needed, give a larger count."
         )
-    return Yardstick.of(dataset, class_numbers(settings.between, dataset.train or dataset.test), seed=seed)
+    return RealismReference.of(dataset, class_numbers(settings.between, dataset.train or dataset.test), seed=seed)
 
 
-def _with_realism(folder: Path, real: Yardstick, seed: int, device: str, progress: Progress) -> dict[str, Any]:
+def _with_realism(folder: Path, real: RealismReference, seed: int, device: str, progress: Progress) -> dict[str, Any]:
     """Measure the images as they were saved, write that into their card, and return it."""
     images, path = load_images(folder / "images.npz"), folder / "card.json"
     measured = real.measure(images, seed=seed, device=device, progress=progress)

@@ -19,7 +19,7 @@ from secondguess.metrics.giqa import published_giqa
 from secondguess.stress.ambiguous.estimator import AmbiguityEstimator
 from secondguess.stress.ambiguous.feature_vectors import features as features_of
 from secondguess.stress.ambiguous.feature_vectors import train_extractor
-from secondguess.stress.ambiguous.yardstick import kept_out, measure_realism, some_rows
+from secondguess.stress.ambiguous.realism_reference import kept_out, measure_realism, some_rows
 
 __all__ = ["Spaces", "judgement", "of_classes", "unit"]
 

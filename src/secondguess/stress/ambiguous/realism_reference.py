@@ -25,7 +25,7 @@ from secondguess.metrics.realism import frechet_distance, kernel_distance_interv
 from secondguess.progress import Progress
 from secondguess.stress.ambiguous.feature_vectors import features, train_extractor
 
-__all__ = ["LEAST", "Yardstick", "kept_out", "measure_realism", "some_rows"]
+__all__ = ["LEAST", "RealismReference", "kept_out", "measure_realism", "some_rows"]
 
 Floats = NDArray[np.float64]
 
@@ -67,7 +67,7 @@ def kept_out(train: ImageSet, classes: Sequence[int]) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, eq=False)
-class Yardstick:
+class RealismReference:
     """Real images, against which companion sets between some of their classes are measured.
 
     Attributes:
