@@ -104,6 +104,23 @@ def test_arrays_and_files_are_the_same_images(monitor: AccuracyMonitor, digits: 
     assert first.to_dict() == from_files.to_dict()
 
 
+def test_a_saved_monitor_estimates_the_same(
+    monitor: AccuracyMonitor, model: Model, found: EstimateResult, digits: Dataset, tmp_path: Path
+) -> None:
+    monitor.save(tmp_path / "kept")
+    monitor.save(tmp_path / "kept")  # replaces it
+    again = AccuracyMonitor.load(tmp_path / "kept", model)
+    assert again.estimate(digits.test).to_dict() == found.to_dict()
+    with pytest.raises(UserError, match="cannot be opened from a file; give it"):
+        AccuracyMonitor.load(tmp_path / "kept")
+    with pytest.raises(UserError, match="There is no accuracy monitor in"):
+        AccuracyMonitor.load(tmp_path)
+    card = tmp_path / "kept/monitor.json"
+    card.write_text(card.read_text().replace("digits", "numbers"))
+    with pytest.raises(UserError, match="is damaged"):
+        AccuracyMonitor.load(tmp_path / "kept", model)
+
+
 def test_what_a_person_reads(found: EstimateResult) -> None:
     lines = str(found).splitlines()
     assert len(lines) <= 10

@@ -220,7 +220,7 @@ def test_the_same_seed_gives_the_same_numbers(run, house, words, found):
             "bad.toml, line 4: in the partition 'a', the label 12 is unknown",
         ),
         (["--images", "op.npz", "--size", "8x"], "--size is '8x'"),
-        (["--images", "op.npz", "--like", "digits"], "Give labelled images as `like`, or as `train` and `validation`"),
+        (["--images", "op.npz", "--like", "digits"], "Give labelled images as --like, or as --train and --validation"),
     ],
 )
 def test_mistakes_get_one_sentence(run, house, words, tmp_path, more, message):

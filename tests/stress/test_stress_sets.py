@@ -247,11 +247,21 @@ def test_other_packages_add_stress_sets_and_generators(installed: list[EntryPoin
     installed[-1] = EntryPoint("ambiguous_rings", f"{__name__}:Rings", "secondguess.stress")
     assert make("ambiguous:rings").name == "ambiguous_rings"
     others = {"latent_mixture"}  # of the laboratory, where it has been loaded
-    assert [one for one in registry.generators() if one not in others] == ["ambiguess", "blend", "rings"]
+    assert [one for one in registry.generators() if one not in others] == ["ambiguess", "blend", "ambigan", "rings"]
     assert registry.make_generator("rings", pairs="all", radius=3).params() == {"radius": 3}
     with pytest.warns(UserWarning, match="was left out"):
         installed.append(EntryPoint("broken", "no_such_package:Broken", "secondguess.stress"))
         assert [one.name for one in make_all("standard")][-1] == "negative"
+
+
+@pytest.mark.parametrize(
+    "name", ["corrupted:fog:severity=3", "invalid:textures", "ambiguous:blend", "ambiguous:ambigan"]
+)
+def test_a_saved_one_is_found_again_by_its_name(name: str, tmp_path: Path) -> None:
+    stress = make(name)
+    stress.save(tmp_path / "it.safetensors")
+    loaded = StressSet.load(tmp_path / "it.safetensors")
+    assert type(loaded) is type(stress) and loaded.params() == stress.params() and loaded.name == stress.name
 
 
 @pytest.mark.parametrize(

@@ -18,11 +18,48 @@ from secondguess.accuracy.result import RECOMMENDED
 from secondguess.errors import UserError
 from secondguess.images import Dataset, ImageSet, load
 
-__all__ = ["LabelledData", "labelled_images"]
+__all__ = ["LabelledData", "LearntFrom", "labelled_images"]
 
 HELD_OUT = 0.2  # of the training images, where there are no validation images
 NO_RULES = f"No rules were given, so {RECOMMENDED} is the average confidence after temperature scaling."
 FEWEST = 10  # labelled validation images
+
+
+@dataclass(frozen=True)
+class LearntFrom:
+    """What is remembered of images that something was learnt from.
+
+    Attributes:
+        name: of the set.
+        images: how many.
+        shape: (C, H, W).
+        class_names: of the labels.
+        fingerprint: of pixels, labels and class names.
+        content_fingerprint: of the pixels alone.
+    """
+
+    name: str
+    images: int
+    shape: tuple[int, int, int]
+    class_names: tuple[str, ...]
+    fingerprint: str
+    content_fingerprint: str
+
+    @classmethod
+    def of(cls, images: ImageSet) -> LearntFrom:
+        """What there is to remember of a set."""
+        channels, height, width = images.shape
+        prints = images.fingerprint, images.content_fingerprint
+        return cls(images.name, len(images), (channels, height, width), images.class_names, *prints)
+
+    def card(self) -> dict[str, Any]:
+        """For reports."""
+        return {
+            "name": self.name,
+            "images": self.images,
+            "shape": list(self.shape),
+            "fingerprint": self.fingerprint,
+        }
 
 
 @dataclass(frozen=True, eq=False)

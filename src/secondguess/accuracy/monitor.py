@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from secondguess.accuracy.base import Estimator, Trial
-from secondguess.accuracy.labelled_data import LabelledData, labelled_images
+from secondguess.accuracy.labelled_data import LabelledData, LearntFrom, labelled_images
 from secondguess.accuracy.oracles.icos import Icos, InputRules
 from secondguess.accuracy.registry import make
 from secondguess.accuracy.result import EstimateResult, JudgedWrong
@@ -57,8 +57,8 @@ class AccuracyMonitor:
     """
 
     classifier: Classifier
-    training: Observation
-    validation: Observation
+    training: LearntFrom
+    validation: LearntFrom
     oracle: Icos
     estimators: list[Estimator]
     trust: Mapping[str, tuple[Trial, ...]]
@@ -122,7 +122,31 @@ class AccuracyMonitor:
                 )
             advance(3, 3)
         notes = (*data.notes, *(str(one.message) for one in heard))
-        return cls(classifier, trained, validated, oracle, fitted, trust, notes, data.held_out, seed, how)
+        sets = LearntFrom.of(data.training), LearntFrom.of(data.validation)
+        return cls(classifier, *sets, oracle, fitted, trust, notes, data.held_out, seed, how)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write everything that was learnt into a folder, with the model where it is a file; an older one is replaced.
+
+        Neither the training nor the validation images are written, but estimators keep what they use of each
+        validation image.
+        """
+        from secondguess.accuracy.stored_monitor import write_monitor
+
+        return write_monitor(self, folder)
+
+    @classmethod
+    def load(cls, folder: str | Path, model: Any = None, **changes: Any) -> AccuracyMonitor:
+        """Read what `save` has written.
+
+        Args:
+            folder: of the monitor.
+            model: the one it was fitted on, where the folder does not hold it.
+            **changes: how the model is run, as for `Classifier.open`.
+        """
+        from secondguess.accuracy.stored_monitor import read_monitor
+
+        return read_monitor(folder, model, **changes)
 
     def estimate(self, images: Any, *, progress: Progress | None = None) -> EstimateResult:
         """The accuracy on images without labels.
@@ -177,14 +201,12 @@ class AccuracyMonitor:
             arriving = self._arriving(Path(images), skip_bad=bool(self.loading.get("skip_bad")))
             arriving.scan(progress)
             return arriving.observation()
-        shape = self.training.require_images("An estimate").shape
-        opened = as_image_set(images, shape, **self.loading)
+        opened = as_image_set(images, self.training.shape, **self.loading)
         images = relabelled(opened, self.classifier.class_names)
         return self.classifier.observe(images, progress=progress)
 
     def _arriving(self, folder: Path, *, skip_bad: bool) -> WatchedFolder:
-        like = self.training.require_images("Watching a folder")
-        return WatchedFolder(folder, self.classifier, like, resize=self.loading["resize"], skip_bad=skip_bad)
+        return WatchedFolder(folder, self.classifier, self.training, resize=self.loading["resize"], skip_bad=skip_bad)
 
     def _judged(self, operation: Observation) -> Iterator[JudgedWrong]:
         """The predictions judged wrong, in the order of the images."""
@@ -201,7 +223,7 @@ class AccuracyMonitor:
             )
 
     def _remarks(self, images: ImageSet) -> Iterator[str]:
-        if images.content_fingerprint == self.validation.require_images("An estimate").content_fingerprint:
+        if images.content_fingerprint == self.validation.content_fingerprint:
             yield "These are the validation images themselves, whose labels every method has learnt from."
         if self.oracle.rules is not None:
             yield f"The rules say something about {self.oracle.rules.coverage(images):.1%} of the images."
@@ -212,10 +234,9 @@ class AccuracyMonitor:
             "model": {"name": self.classifier.name, "fingerprint": self.classifier.fingerprint},
             "seed": self.seed,
             "versions": versions(),
-            "training": _card(self.training.require_images("An estimate")),
-            "validation": _card(self.validation.require_images("An estimate"))
-            | {"held_out_of_training": self.held_out},
-            "operation": _card(images) | {"skipped": list(images.skipped)},
+            "training": self.training.card(),
+            "validation": self.validation.card() | {"held_out_of_training": self.held_out},
+            "operation": LearntFrom.of(images).card() | {"skipped": list(images.skipped)},
             "oracle": {
                 "name": self.oracle.name,
                 "rules": self.oracle.rules is not None,
@@ -251,7 +272,3 @@ def _ambiguous(training: ImageSet, count: int, seed: int) -> ImageSet | None:
         return PixelBlend().generate(training, count, seed=seed).images
     except UserError:
         return None
-
-
-def _card(images: ImageSet) -> dict[str, Any]:
-    return {"name": images.name, "images": len(images), "shape": list(images.shape), "fingerprint": images.fingerprint}

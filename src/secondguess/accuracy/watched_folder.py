@@ -28,6 +28,7 @@ from secondguess.model.observation import Observation
 from secondguess.progress import Progress, Titled
 
 if TYPE_CHECKING:
+    from secondguess.accuracy.labelled_data import LearntFrom
     from secondguess.images.fitting import Resizing
     from secondguess.model.classifier import Classifier
 
@@ -52,7 +53,7 @@ class WatchedFolder:
         self,
         folder: Path,
         classifier: Classifier,
-        like: ImageSet,
+        like: LearntFrom,
         *,
         resize: Resizing = "stretch",
         skip_bad: bool = False,

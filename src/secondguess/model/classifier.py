@@ -25,8 +25,9 @@ from secondguess.model.description_fields import OutputKind
 from secondguess.model.needs import PENULTIMATE, Needs, Trace
 from secondguess.model.observation import Observation
 from secondguess.model.outputs import Convention, as_matrix, detect, to_probabilities
-from secondguess.model.recording import Item, Sinks, sample_chunk
-from secondguess.progress import Advance, Progress, Silent
+from secondguess.model.passes import Pass
+from secondguess.model.recording import Item
+from secondguess.progress import Progress, Silent
 
 if TYPE_CHECKING:
     from secondguess.images import ImageSet, ImageSource
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Classifier"]
 
-CANARIES = 30  # real images whose answer is part of what a cached array depends on
 ADVICE = {
     "traces": "wrap the torch module or the ONNX file itself instead of a callable",
     "dropout": "use a torch module with torch.nn.Dropout layers",
@@ -232,18 +232,8 @@ class Classifier:
         needs = needs or Needs()
         self.check(needs)
         source = self.source(images)
-        items = self._items(tuple(source.shape), needs, seed)
-        keys = self._keys(source, items)
-        found = {item: self.cache.get(keys[item]) for item in items} if self.cache else {}
-        seen = {item: array for item, array in found.items() if array is not None}
-        missing = [item for item in items if item not in seen]
-        steps = len(source) * _passes(missing)
         label = f"Observing {images.name if isinstance(images, ImageSet) else 'images'}"
-        with (progress or Silent()).task(label, steps) as advance:
-            if missing:
-                seen |= self._record(source, missing, keys, advance)
-            else:
-                advance(steps, steps)
+        seen = Pass(self, source, needs, seed).run(label, progress or Silent())
         self._seen_shape = (source.shape[0], source.shape[1], source.shape[2])
         return self._observation(in_order(images, self.class_names) if isinstance(images, ImageSet) else source, seen)
 
@@ -277,9 +267,13 @@ class Classifier:
     def read(self, raw: NDArray[Any], count: int) -> tuple[NDArray[np.float64], NDArray[np.float32] | None]:
         """The model's output for `count` images as probabilities (n, K) and, if it gives such, logits (n, K)."""
         raw = as_matrix(raw, count)
+        return to_probabilities(raw, self.convention(raw))
+
+    def convention(self, raw: NDArray[Any]) -> Convention:
+        """How the model's output is read; where that is not known yet, these values (n, K) decide it for good."""
         if self._convention is None:
             self._convention = detect(raw)
-        return to_probabilities(raw, self._convention)
+        return self._convention
 
     def checked(self, layer: str, values: NDArray[np.float32], count: int) -> NDArray[np.float32]:
         """What a layer gave for `count` images, if that is one row per image; else a `UserError`."""
@@ -288,31 +282,6 @@ class Classifier:
                 f"The layer {layer!r} gives an array of shape {values.shape} for {count} images, not a row per image; "
                 "trace another layer (classifier.layers() lists them)."
             )
-        return values
-
-    def _items(self, shape: tuple[int, ...], needs: Needs, seed: int = 0) -> list[Item]:
-        """What an observation of images (C, H, W) is made of."""
-        items = [Item("probabilities")]
-        items += [Item("logits")] if needs.logits else []
-        items += [Item("trace", layer, trace) for trace, layer in self.locate(needs.traces, shape).items()]
-        items += [Item("samples", count=needs.samples, seed=seed)] if needs.samples else []
-        return items
-
-    def _observe_batch(self, images: NDArray[np.float32], items: Sequence[Item]) -> dict[Item, NDArray[Any]]:
-        """One pass over a batch of images (n, C, H, W) in [0, 1]: the values of `items`, dropout samples left out."""
-        layers = list(dict.fromkeys(item.layer for item in items if item.trace))
-        raw, activations = self.backend.forward(self.normalised(images), layers)
-        probabilities, logits = self.read(raw, len(images))
-        values: dict[Item, NDArray[Any]] = {}
-        for item in items:
-            if item.trace:
-                values[item] = item.trace.apply(self.checked(item.layer, activations[item.layer], len(images)))
-            elif item.what == "logits":
-                if logits is None:
-                    self.check(Needs(logits=True))
-                values[item] = logits  # type: ignore[assignment]
-            elif item.what == "probabilities":
-                values[item] = probabilities
         return values
 
     def _observation(self, images: ImageSet | ImageSource, seen: Mapping[Item, NDArray[Any]]) -> Observation:
@@ -333,43 +302,6 @@ class Classifier:
             checked=True,
         )
 
-    def _record(
-        self,
-        source: ImageSource,
-        items: Sequence[Item],
-        keys: Mapping[Item, dict[str, Any]],
-        advance: Advance,
-    ) -> dict[Item, NDArray[Any]]:
-        """One deterministic pass, and one with dropout if samples are wanted; what fails leaves nothing behind."""
-        sinks = Sinks(self.cache, keys, len(source), self.memory_limit)
-        plain = [item for item in items if item.what != "samples"]
-        sampled = [item for item in items if item.what == "samples"]
-        steps, done = len(source) * _passes(items), 0
-        try:
-            for start in range(0, len(source) if plain else 0, self.batch_size):
-                rows = slice(start, min(start + self.batch_size, len(source)))
-                for item, values in self._observe_batch(source[rows], plain).items():
-                    sinks.write(item, rows, values)
-                done += rows.stop - rows.start
-                advance(done, steps)
-            for item in sampled:
-                chunk = sample_chunk(source.shape)
-                for start in range(0, len(source), chunk):
-                    rows = slice(start, min(start + chunk, len(source)))
-                    sinks.write(item, rows, self._sample(source[rows], item, start))
-                    done += (rows.stop - rows.start) * item.count
-                    advance(done, steps)
-            return sinks.keep()
-        except BaseException:
-            sinks.drop()
-            raise
-
-    def _sample(self, images: NDArray[np.float32], item: Item, start: int) -> NDArray[np.float32]:
-        entropy = np.random.SeedSequence([item.seed, start]).generate_state(1, np.uint64)[0]
-        raw = self.backend.sample(self.normalised(images), item.count, int(entropy >> np.uint64(1)))
-        probabilities, _ = self.read(raw.reshape(len(images) * item.count, -1), len(images) * item.count)
-        return probabilities.reshape(len(images), item.count, -1).astype(np.float32)
-
     def source(self, images: Any) -> ImageSource:
         """The images as a source, in any form that `observe` takes, if the model takes their shape."""
         from secondguess.images import as_source
@@ -389,40 +321,6 @@ class Classifier:
             else:
                 self._resolved[trace.layer, shape] = trace.pick([layer.name for layer in self.backend.layers(probe)])
         return self._resolved[trace.layer, shape]
-
-    def _keys(self, source: ImageSource, items: Sequence[Item]) -> dict[Item, dict[str, Any]]:
-        """What each array depends on: model, images, item, and how the model answers a fixed picture right now."""
-        if self.cache is None:
-            return {}
-        fingerprint = self.fingerprint
-        if fingerprint is None:
-            raise UserError(
-                "A callable cannot be recognised again, so its answers cannot be cached; "
-                "give it a version (Classifier(..., version='v3')) or leave the cache out."
-            )
-        canary = self._canary(source)
-        base = {
-            "model": fingerprint,
-            "canary": canary,
-            "output": self._convention,
-            "device": str(getattr(self.backend, "device", "cpu")),
-            "data": source.fingerprint,
-            "images": len(source),
-        }
-        return {item: base | item.key() for item in items}
-
-    def _canary(self, source: ImageSource) -> str:
-        """The answer to two fixed noise images and to the first real ones, right now.
-
-        It detects what a digest of the weights cannot, such as an edited helper function. It also decides, before any
-        key is made, whether the model returns logits or probabilities, so that what is cached says how it was read.
-        """
-        noise = np.random.default_rng(0).random((2, *source.shape), dtype=np.float32)
-        images = np.concatenate([noise, source[: min(CANARIES, len(source))]])
-        raw = as_matrix(self.backend.forward(self.normalised(images))[0], len(images))
-        if self._convention is None:
-            self._convention = detect(raw[2:])
-        return digest(np.round(raw.astype(np.float64), 3).tobytes())
 
     def _probe(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
         return self.normalised(np.zeros((1, *shape), dtype=np.float32))
@@ -446,9 +344,3 @@ def _per_channel(value: float | Sequence[float], name: str) -> NDArray[np.float3
 
 def _name_of(model: Any) -> str:
     return getattr(model, "__name__", None) or type(model).__name__
-
-
-def _passes(items: Sequence[Item]) -> int:
-    """How often each image goes through the model: once, and once for every sample; as once if all is known."""
-    plain = any(item.what != "samples" for item in items)
-    return plain + sum(item.count for item in items if item.what == "samples") or 1

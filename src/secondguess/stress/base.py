@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
 from numpy.typing import NDArray
 
-from secondguess.contracts.parameters import Parametrised
+from secondguess.contracts.learner import Learner
+from secondguess.contracts.saving import Writable
 from secondguess.errors import UserError
 from secondguess.progress import Progress, Silent
 
@@ -45,8 +47,10 @@ class Given:
     folder: Path | None = None
 
 
-class StressSet(Parametrised, ABC):
+class StressSet(Learner):
     """Makes one kind of stressful images out of nominal ones.
+
+    What it learns it learns while it makes images, so `save` writes its parameters only.
 
     Attributes:
         kind: what is wrong with the images: their truth is ambiguous, they are corrupted, they were attacked, or
@@ -56,10 +60,16 @@ class StressSet(Parametrised, ABC):
         groups: the column that says of which sort an image is, if the set mixes several; reports are broken down by it.
     """
 
+    noun: ClassVar[str] = "stress set"
+    requires_fit: ClassVar[bool] = False
     kind: ClassVar[Kind]
-    name: str
     expensive: ClassVar[bool] = False
     groups: ClassVar[str] = ""
+
+    @property
+    def is_fitted(self) -> bool:
+        """True: nothing is learnt before images are made."""
+        return True
 
     @classmethod
     def by_name(cls, detail: str) -> dict[str, Any]:
@@ -104,6 +114,16 @@ class StressSet(Parametrised, ABC):
     @abstractmethod
     def _make(self, given: Given) -> ImageSet:
         """The images."""
+
+    @classmethod
+    def _registered(cls, name: str) -> type[Learner]:
+        from secondguess.stress.registry import get
+
+        return get(name)
+
+    @classmethod
+    def _writable(cls) -> Mapping[str, Writable]:
+        return {"a_path": Writable(Path, str, Path)}
 
 
 def changed(nominal: ImageSet, images: NDArray[Any], name: str, columns: dict[str, NDArray[Any]]) -> ImageSet:

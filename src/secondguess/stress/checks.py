@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, get_args
 
 import numpy as np
@@ -111,6 +113,16 @@ def check_repetition(kit: _Kit) -> None:
     require(same, "one seed made different images: draw with given.seed only")
 
 
+def check_saving(kit: _Kit) -> None:
+    """What is saved and loaded makes the same images."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "stress_set.safetensors"
+        kit.given.save(path)
+        loaded = type(kit.given).load(path)
+    again = loaded.make(kit.nominal, train=kit.train, classifier=kit.classifier)
+    require(np.array_equal(kit.made().materialise(), again.materialise()), "the loaded one makes other images")
+
+
 def check_nominal(kit: _Kit) -> None:
     """The nominal images stay as they are."""
     before = kit.nominal.materialise().copy()
@@ -125,6 +137,7 @@ CHECKS: tuple[Callable[[_Kit], None], ...] = (
     check_columns,
     check_repetition,
     check_nominal,
+    check_saving,
 )
 
 

@@ -22,6 +22,7 @@ REGISTRY: Registry[type[StressSet], StressSet] = Registry(
     modules={
         "ambiguous": "ambiguous.ambiguess",
         "ambiguous_blend": "ambiguous.blend",
+        "ambiguous_ambigan": "ambiguous.ambigan",
         "corrupted": "corrupted",
         "adversarial": "adversarial.stress_set",
         "invalid": "invalid",

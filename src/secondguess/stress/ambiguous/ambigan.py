@@ -26,14 +26,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from torch import nn
 
+from secondguess.contracts.saving import Writable
 from secondguess.devices import pick_device
 from secondguess.errors import UserError
 from secondguess.images import ImageSet
@@ -52,6 +53,7 @@ from secondguess.stress.ambiguous.gan_networks import Gan, GanArchitecture
 from secondguess.stress.ambiguous.gan_step import Ambiguity, GanRecipe
 from secondguess.stress.ambiguous.gan_training import Collapsed, RealImages, Snapshot, Watch, fresh, train_stage
 from secondguess.stress.ambiguous.gasten import ClassifierJudge, small_judge
+from secondguess.stress.registry import register
 from secondguess.training._examples import derive_seed
 
 __all__ = ["METHODS", "AmbiGAN", "Method", "TrainedGan", "estimator_for"]
@@ -101,6 +103,14 @@ class TrainedGan:
         return snapshot.revive(recipe, pick_device(device))[0].eval()
 
 
+def _dataclass(kind: Any) -> Writable:
+    """A dataclass of settings, written field by field."""
+    return Writable(
+        kind, lambda one: {field.name: getattr(one, field.name) for field in fields(one)}, lambda d: kind(**d)
+    )
+
+
+@register
 class AmbiGAN(AmbiguousGenerator):
     """Ambiguous images from a generative adversarial network that is trained to confuse classifiers.
 
@@ -126,7 +136,8 @@ class AmbiGAN(AmbiguousGenerator):
         folder: for estimator, checkpoints and sample sheets, so that an interrupted run goes on.
     """
 
-    name = "ambigan"
+    name = "ambiguous_ambigan"
+    expensive: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -163,11 +174,16 @@ class AmbiGAN(AmbiguousGenerator):
         self.method: Method = method
         self.combine: Combine = combine
         self.alpha, self.variance, self.r = alpha, variance, r
-        self.epochs, self.architecture, self.recipe = epochs, architecture, recipe or GanRecipe()
+        self.epochs, self.architecture, self.recipe = (epochs[0], epochs[1]), architecture, recipe or GanRecipe()
         self.estimator, self.classifier = estimator, classifier
         self.rejection, self.watch = rejection or Rejection(), watch or Watch()
         self.device = device
         self.folder = Path(folder) if folder is not None else None
+
+    @classmethod
+    def _writable(cls) -> Mapping[str, Writable]:
+        kinds = {"architecture": GanArchitecture, "recipe": GanRecipe, "rejection": Rejection, "watch": Watch}
+        return {**super()._writable(), **{f"a_gan_{name}": _dataclass(kind) for name, kind in kinds.items()}}
 
     def generate(
         self,
@@ -207,7 +223,7 @@ class AmbiGAN(AmbiguousGenerator):
             "last_epoch": trained.stage2.history[-1] if trained.stage2.history else {},
             "estimator": trained.estimator.settings() | best_of(trained.estimator),
         }
-        return AmbiguousImages(assemble_companion(train, classes, made, name=self.name, seed=seed), card)
+        return AmbiguousImages(assemble_companion(train, classes, made, name="ambigan", seed=seed), card)
 
     def train(
         self,

@@ -1,0 +1,99 @@
+"""An accuracy monitor as a folder.
+
+monitor.json            what was learnt from which images, the trials of each estimator, and which file holds what
+oracle.safetensors      the oracle
+estimators/*            one file each
+model.toml, model-*     the model, as in the folder of a guard
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from secondguess.accuracy.base import Estimator, Trial
+from secondguess.accuracy.labelled_data import LearntFrom
+from secondguess.accuracy.oracles.icos import Icos
+from secondguess.contracts.sealed import Damaged, read_json, write_json_sealed
+from secondguess.errors import UserError
+from secondguess.files import make_folder
+from secondguess.guard.stored_model import MODEL, store_model
+from secondguess.model.classifier import Classifier
+
+if TYPE_CHECKING:
+    from secondguess.accuracy.monitor import AccuracyMonitor
+
+__all__ = ["read_monitor", "write_monitor"]
+
+CARD, ORACLE, FORMAT = "monitor.json", "oracle.safetensors", 1
+
+
+def write_monitor(monitor: AccuracyMonitor, folder: str | Path) -> Path:
+    """Implementation of `AccuracyMonitor.save`."""
+    folder = make_folder(folder)
+    if any(folder.iterdir()) and not (folder / CARD).is_file():
+        raise UserError(f"{folder} holds something else than an accuracy monitor; name a folder of its own.")
+    make_folder(folder / "estimators")
+    files = [f"estimators/{place}-{one.name}.safetensors" for place, one in enumerate(monitor.estimators)]
+    for file, estimator in zip(files, monitor.estimators, strict=True):
+        estimator.save(folder / file)
+    monitor.oracle.save(folder / ORACLE)
+    store_model(monitor.classifier, monitor.training.shape, folder)
+    card = {
+        "format": FORMAT,
+        "model": {"name": monitor.classifier.name, "fingerprint": monitor.classifier.fingerprint},
+        "training": asdict(monitor.training),
+        "validation": asdict(monitor.validation),
+        "estimators": files,
+        "trust": {name: [asdict(trial) for trial in trials] for name, trials in monitor.trust.items()},
+        "notes": list(monitor.notes),
+        "held_out": monitor.held_out,
+        "seed": monitor.seed,
+        "loading": dict(monitor.loading),
+    }
+    write_json_sealed(folder / CARD, card)
+    return folder
+
+
+def read_monitor(folder: str | Path, model: Any = None, **changes: Any) -> AccuracyMonitor:
+    """Implementation of `AccuracyMonitor.load`."""
+    from secondguess.accuracy.monitor import AccuracyMonitor
+
+    folder = Path(folder)
+    try:
+        card = read_json(folder / CARD)
+    except FileNotFoundError as error:
+        raise UserError(f"There is no accuracy monitor in {folder}: it has no {CARD}.") from error
+    except (Damaged, OSError, ValueError) as error:
+        raise UserError(f"{folder / CARD} is damaged ({error}); fit the monitor again.") from error
+    if card.get("format") != FORMAT:
+        raise UserError(f"{folder / CARD} is written in format {card.get('format')!r}, but {FORMAT} is read here.")
+    if model is None and not (folder / MODEL).is_file():
+        raise UserError(
+            f"The monitor in {folder} was fitted on a model that cannot be opened from a file; give it: "
+            "AccuracyMonitor.load(folder, model)."
+        )
+    classifier = Classifier.open(folder / MODEL if model is None else model, **changes)
+    if classifier.fingerprint != card["model"]["fingerprint"]:
+        raise UserError(
+            f"The monitor in {folder} was fitted on the model {card['model']['name']!r}, and {classifier.name!r} is "
+            "another one; fit a monitor on it."
+        )
+    training, validation = (_learnt_from(card[name]) for name in ("training", "validation"))
+    return AccuracyMonitor(
+        classifier if classifier.class_names else classifier.with_classes(training.class_names),
+        training,
+        validation,
+        Icos.load(folder / ORACLE),
+        [Estimator.load(folder / file) for file in card["estimators"]],
+        {name: tuple(Trial(**trial) for trial in trials) for name, trials in card["trust"].items()},
+        tuple(card["notes"]),
+        bool(card["held_out"]),
+        int(card["seed"]),
+        card["loading"] | {"size": tuple(training.shape[1:])},
+    )
+
+
+def _learnt_from(card: dict[str, Any]) -> LearntFrom:
+    return LearntFrom(**card | {name: tuple(card[name]) for name in ("shape", "class_names")})

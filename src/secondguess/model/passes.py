@@ -1,0 +1,158 @@
+"""One pass of a classifier over a set of images: what is recorded, what the cache already holds, and its keys there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secondguess.errors import UserError
+from secondguess.model.backends.base import digest
+from secondguess.model.needs import Needs
+from secondguess.model.outputs import as_matrix
+from secondguess.model.recording import Item, Sinks, sample_chunk
+from secondguess.progress import Advance, Progress
+
+if TYPE_CHECKING:
+    from secondguess.images import ImageSource
+    from secondguess.model.classifier import Classifier
+
+__all__ = ["Pass"]
+
+CANARIES = 30  # real images whose answer is part of what a cached array depends on
+
+
+class Pass:
+    """A pass over images; `run` makes it.
+
+    Args:
+        classifier: the system under test.
+        source: the n images.
+        needs: what to record.
+        seed: of the dropout samples.
+    """
+
+    def __init__(self, classifier: Classifier, source: ImageSource, needs: Needs, seed: int) -> None:
+        self._classifier, self._source = classifier, source
+        located = classifier.locate(needs.traces, tuple(source.shape))
+        self._items = [
+            Item("probabilities"),
+            *([Item("logits")] if needs.logits else []),
+            *(Item("trace", layer, trace) for trace, layer in located.items()),
+            *([Item("samples", count=needs.samples, seed=seed)] if needs.samples else []),
+        ]
+
+    def run(self, label: str, progress: Progress) -> dict[Item, NDArray[Any]]:
+        """What was needed, from the cache where it is there, under the items that say what it is.
+
+        Args:
+            label: of the progress.
+            progress: where to report the images done.
+        """
+        cache = self._classifier.cache
+        found = {item: cache.get(self._keys[item]) for item in self._items} if cache else {}
+        seen = {item: array for item, array in found.items() if array is not None}
+        missing = [item for item in self._items if item not in seen]
+        steps = len(self._source) * _passes(missing)
+        with progress.task(label, steps) as advance:
+            if missing:
+                seen |= self._record(missing, advance)
+            else:
+                advance(steps, steps)
+        return seen
+
+    def _record(self, items: Sequence[Item], advance: Advance) -> dict[Item, NDArray[Any]]:
+        """One deterministic pass, and one with dropout if samples are wanted; what fails leaves nothing behind."""
+        classifier, source = self._classifier, self._source
+        sinks = Sinks(classifier.cache, self._keys, len(source), classifier.memory_limit)
+        plain = [item for item in items if item.what != "samples"]
+        sampled = [item for item in items if item.what == "samples"]
+        steps, done = len(source) * _passes(items), 0
+        try:
+            for start in range(0, len(source) if plain else 0, classifier.batch_size):
+                rows = slice(start, min(start + classifier.batch_size, len(source)))
+                for item, values in self._observe_batch(source[rows], plain).items():
+                    sinks.write(item, rows, values)
+                done += rows.stop - rows.start
+                advance(done, steps)
+            for item in sampled:
+                chunk = sample_chunk(source.shape)
+                for start in range(0, len(source), chunk):
+                    rows = slice(start, min(start + chunk, len(source)))
+                    sinks.write(item, rows, self._sample(source[rows], item, start))
+                    done += (rows.stop - rows.start) * item.count
+                    advance(done, steps)
+            return sinks.keep()
+        except BaseException:
+            sinks.drop()
+            raise
+
+    def _observe_batch(self, images: NDArray[np.float32], items: Sequence[Item]) -> dict[Item, NDArray[Any]]:
+        """One pass over a batch of images (n, C, H, W) in [0, 1]: the values of `items`, dropout samples left out."""
+        classifier = self._classifier
+        layers = list(dict.fromkeys(item.layer for item in items if item.trace))
+        raw, activations = classifier.backend.forward(classifier.normalised(images), layers)
+        probabilities, logits = classifier.read(raw, len(images))
+        values: dict[Item, NDArray[Any]] = {}
+        for item in items:
+            if item.trace:
+                layer = classifier.checked(item.layer, activations[item.layer], len(images))
+                values[item] = item.trace.apply(layer)
+            elif item.what == "logits":
+                if logits is None:
+                    classifier.check(Needs(logits=True))
+                values[item] = logits  # type: ignore[assignment]
+            elif item.what == "probabilities":
+                values[item] = probabilities
+        return values
+
+    def _sample(self, images: NDArray[np.float32], item: Item, start: int) -> NDArray[np.float32]:
+        classifier = self._classifier
+        entropy = np.random.SeedSequence([item.seed, start]).generate_state(1, np.uint64)[0]
+        raw = classifier.backend.sample(classifier.normalised(images), item.count, int(entropy >> np.uint64(1)))
+        probabilities, _ = classifier.read(raw.reshape(len(images) * item.count, -1), len(images) * item.count)
+        return probabilities.reshape(len(images), item.count, -1).astype(np.float32)
+
+    @cached_property
+    def _keys(self) -> Mapping[Item, dict[str, Any]]:
+        """What each array depends on: model, images, item, and how the model answers a fixed picture right now."""
+        classifier, source = self._classifier, self._source
+        if classifier.cache is None:
+            return {}
+        fingerprint = classifier.fingerprint
+        if fingerprint is None:
+            raise UserError(
+                "A callable cannot be recognised again, so its answers cannot be cached; "
+                "give it a version (Classifier(..., version='v3')) or leave the cache out."
+            )
+        canary, convention = self._canary()
+        base = {
+            "model": fingerprint,
+            "canary": canary,
+            "output": convention,
+            "device": str(getattr(classifier.backend, "device", "cpu")),
+            "data": source.fingerprint,
+            "images": len(source),
+        }
+        return {item: base | item.key() for item in self._items}
+
+    def _canary(self) -> tuple[str, str]:
+        """The answer to two fixed noise images and to the first real ones, right now, and how it is read.
+
+        It detects what a digest of the weights cannot, such as an edited helper function. It also decides, before any
+        key is made, whether the model returns logits or probabilities, so that what is cached says how it was read.
+        """
+        classifier, source = self._classifier, self._source
+        noise = np.random.default_rng(0).random((2, *source.shape), dtype=np.float32)
+        images = np.concatenate([noise, source[: min(CANARIES, len(source))]])
+        raw = as_matrix(classifier.backend.forward(classifier.normalised(images))[0], len(images))
+        return digest(np.round(raw.astype(np.float64), 3).tobytes()), classifier.convention(raw[2:])
+
+
+def _passes(items: Sequence[Item]) -> int:
+    """How often each image goes through the model: once, and once for every sample; as once if all is known."""
+    plain = any(item.what != "samples" for item in items)
+    return plain + sum(item.count for item in items if item.what == "samples") or 1
