@@ -22,6 +22,53 @@ STRONGEST = """() => {
   document.querySelectorAll('table.matrix td').forEach(cell => cell.style.setProperty('--heat', '1'));
 }"""
 
+# Boxes that scroll sideways and neither say so nor, where the browser cannot tell, show a shadow.
+UNANNOUNCED = """() => [...document.querySelectorAll('.scroll')]
+  .filter(box => box.scrollWidth > box.clientWidth + 1)
+  .filter(box => { const hint = getComputedStyle(box, '::before');
+                   return !(hint.visibility === 'visible' && parseFloat(hint.height) > 10 && /Scroll/.test(hint.content)); })
+  .map(box => box.getAttribute('aria-label'))"""
+
+# Text that its own box cuts off, and text that sticks out of the page, except where a box scrolls.
+CLIPPED = """() => {
+  const found = [];
+  const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  for (let node; node = walk.nextNode();) {
+    const parent = node.parentElement;
+    if (!node.data.trim() || !parent.checkVisibility() || parent.closest('svg')) continue;
+    const range = document.createRange(); range.selectNodeContents(node);
+    const box = range.getBoundingClientRect();
+    const scroller = parent.closest('.scroll');
+    const inside = !scroller || scroller.scrollWidth <= scroller.clientWidth + 1;
+    const out = box.right > innerWidth + 1 || box.left < -1;
+    if (inside && out) found.push('outside: ' + node.data.trim().slice(0, 40));
+    for (let at = parent; at && at !== document.body; at = at.parentElement) {
+      if (at === scroller || getComputedStyle(at).overflowX === 'visible') continue;
+      if (box.right > at.getBoundingClientRect().right + 1) found.push('cut: ' + node.data.trim().slice(0, 40));
+    }
+  }
+  return found.slice(0, 5);
+}"""
+
+# Words that stand on two lines although one line would be wide enough for them; <wbr> divides words, digests may break.
+BROKEN = """() => {
+  const found = [];
+  const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  for (let node; node = walk.nextNode();) {
+    const parent = node.parentElement;
+    if (!parent.checkVisibility() || parent.closest('svg, .digest')) continue;
+    for (const word of node.data.matchAll(/[\\p{L}\\p{N}_]+/gu)) {
+      const range = document.createRange();
+      range.setStart(node, word.index); range.setEnd(node, word.index + word[0].length);
+      const lines = new Set([...range.getClientRects()].map(box => Math.round(box.top)));
+      const block = parent.closest('p, li, td, th, dd, dt, h1, h2, h3, h4, figcaption, summary, a, div');
+      const wide = [...range.getClientRects()].reduce((sum, box) => sum + box.width, 0);
+      if (lines.size > 1 && wide < block.clientWidth - 2) found.push(word[0]);
+    }
+  }
+  return found.slice(0, 5);
+}"""
+
 OVERFLOWING = """() => [...document.querySelectorAll('body *')]
   .filter(e => !e.closest('.scroll') && !e.closest('svg') && e.getBoundingClientRect().right > innerWidth + 1)
   .map(e => e.tagName + '.' + e.className).slice(0, 5)"""
@@ -32,7 +79,7 @@ def browser() -> Iterator[Any]:
     yield from launched()
 
 
-@pytest.fixture(params=[(1280, 900), (390, 844)], ids=["desktop", "phone"])
+@pytest.fixture(params=[(1280, 900), (768, 1024), (390, 844)], ids=["desktop", "tablet", "phone"])
 def size(request: pytest.FixtureRequest) -> tuple[int, int]:
     return request.param  # type: ignore[no-any-return]
 
@@ -61,6 +108,12 @@ def test_the_report_is_readable(browser: Any, audited: AuditResult, size: tuple[
     assert width <= inside, page.evaluate(OVERFLOWING)
     assert page.evaluate(OVERFLOWING) == []
 
+    assert page.evaluate(UNANNOUNCED) == []
+    assert page.evaluate(CLIPPED) == []
+    assert page.evaluate(BROKEN) == []
+    if size[0] >= 1280:
+        assert page.evaluate("[...document.querySelectorAll('.scroll')].every(b => b.scrollWidth <= b.clientWidth + 1)")
+
     broken = page.evaluate("[...document.images].filter(one => !(one.complete && one.naturalWidth > 0)).length")
     assert broken == 0
     assert page.evaluate("document.images.length") > 40
@@ -70,7 +123,7 @@ def test_the_report_is_readable(browser: Any, audited: AuditResult, size: tuple[
 
     assert page.evaluate("[...document.querySelectorAll('table')].filter(one => !one.closest('.scroll')).length") == 0
     assert page.locator("h1").count() == 1
-    assert page.locator("h2").all_inner_texts()[:2] == ["In short", "What was audited"]
+    assert page.locator("h2").all_inner_texts()[:3] == [audited.verdict.headline, "In short", "What was audited"]
     assert page.locator("svg.chart").count() > 3
     assert page.evaluate(
         "[...document.querySelectorAll('svg.chart')].every(one => one.getBoundingClientRect().width > 200)"
@@ -106,9 +159,24 @@ def test_the_section_on_ambiguity_is_readable(
     assert_readable(page)
     assert page.evaluate("[...document.images].every(one => one.complete && one.naturalWidth > 0)")
     assert page.evaluate("document.images.length") == 2 * ambiguity.SHOWN
+    assert page.evaluate(UNANNOUNCED) == page.evaluate(CLIPPED) == page.evaluate(BROKEN) == []
     chart = page.locator("svg.chart")
     assert chart.count() == 1 and chart.bounding_box()["width"] > 200
     context.close()
+
+
+def test_a_table_that_scrolls_says_so_and_one_that_does_not_is_silent(browser: Any, audited: AuditResult) -> None:
+    hints = {}
+    for width in (390, 1280):
+        page = browser.new_page(viewport={"width": width, "height": 900})
+        page.goto(audited.report.as_uri())
+        page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+        boxes = """[...document.querySelectorAll('.scroll')].map(box => [
+          box.scrollWidth > box.clientWidth + 1, getComputedStyle(box, '::before').visibility === 'visible'])"""
+        hints[width] = page.evaluate(boxes)
+        page.close()
+    assert [True, True] in hints[390] and [False, False] in hints[390]
+    assert all(scrolls == hints_at for scrolls, hints_at in hints[390] + hints[1280])
 
 
 def test_dark_is_dark_and_light_is_light(browser: Any, audited: AuditResult) -> None:

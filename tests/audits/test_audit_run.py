@@ -466,14 +466,12 @@ def test_without_a_folder_nothing_is_written_until_the_result_is_saved(
 def test_the_result_in_words_and_in_a_notebook(audited: AuditResult, hostile: AuditResult) -> None:
     assert len(audited.summary().splitlines()) == 10
     assert str(audited) == audited.summary()
-    assert (
-        audited.summary().splitlines()[0]
-        == "Subject"
-        + " " * (max(len(what) for what, _ in audited.highlights) - 5)
-        + dict(audited.highlights)["Subject"]
-    )
+    lines = [re.split(" {2,}", line, maxsplit=1) for line in audited.summary().splitlines()]
+    assert lines[0] == ["Verdict", audited.verdict.headline]
+    assert lines[1:4] == [[one.title, one.text] for one in audited.verdict.reasons]
+    assert ["Subject", dict(audited.highlights)["Subject"]] in lines[4:]
     shown = audited._repr_html_()
-    assert shown.count("<table>") == 3 and "audited on 360 images" in shown
+    assert shown.count("<table>") == 4 and audited.verdict.headline in shown and "audited on 360 images" in shown
     assert f"{len(audited.numbers):,} numbers" in shown and "supervisor.entropy.invalid.auroc" in shown
     assert "<script>" not in hostile._repr_html_() and "&lt;i&gt;model&lt;/i&gt;" in hostile._repr_html_()
     assert "10 of 10 sections" in repr(audited)

@@ -169,8 +169,9 @@ def test_outputs_that_cannot_be_read(trained: Callable[..., nn.Module]) -> None:
 
 def test_a_saturated_softmax(trained: Callable[..., nn.Module]) -> None:
     hot = found(trained(), classes=DIGITS, std=1 / 255)
-    assert finding(hot, "confidence").severity == "doubtful" and "softmax is saturated" in hot.summary()
-    assert finding(hot, "confidence").change == {"mean": (0.0,), "std": (1.0,)}
+    assert hot.findings[0].about == "softmax" and hot.findings[0].severity == "doubtful"
+    assert "softmax is saturated" in hot.summary().splitlines()[1]
+    assert hot.findings[0].change == {"mean": (0.0,), "std": (1.0,)}
     ends = found(nn.Sequential(trained(), nn.Softmax(1)), classes=DIGITS, std=0.1)
     assert "of the confidences are exactly 1" in ends.summary() and "return its logits" in ends.summary()
 

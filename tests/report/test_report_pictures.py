@@ -12,14 +12,13 @@ from secondguess.report import data_uri
 
 def decoded(uri: str) -> Image.Image:
     kind, _, content = uri.partition(",")
-    assert kind == "data:image/png;base64"
     picture = Image.open(io.BytesIO(base64.b64decode(content, validate=True)))
     picture.load()
-    assert picture.format == "PNG"
+    assert kind == f"data:image/{str(picture.format).lower()};base64"
     return picture
 
 
-@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 8, 8), (1, 5, 11), (3, 128, 64), (1, 1, 1)])
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 8, 8), (1, 5, 11), (3, 64, 32), (1, 1, 1)])
 def test_every_pixel_comes_back(shape: tuple[int, int, int]) -> None:
     levels = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
     picture = decoded(data_uri(levels.astype(np.float32) / 255))
@@ -29,13 +28,14 @@ def test_every_pixel_comes_back(shape: tuple[int, int, int]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "size"), [((3, 300, 200), (85, 128)), ((1, 129, 129), (128, 128)), ((3, 100, 300), (128, 43))]
+    ("shape", "size"), [((3, 300, 200), (107, 160)), ((1, 161, 161), (160, 160)), ((3, 100, 300), (160, 53))]
 )
 def test_large_pictures_shrink_and_keep_their_proportions(shape: tuple[int, ...], size: tuple[int, int]) -> None:
     level = np.full(shape, 0.4, dtype=np.float32)
     picture = decoded(data_uri(level))
     assert picture.size == size
-    assert np.abs(np.asarray(picture, dtype=float) - 102).max() <= 1
+    assert picture.format == "JPEG"
+    assert np.abs(np.asarray(picture, dtype=float) - 102).max() <= 2
 
 
 def test_values_outside_the_range_are_clipped() -> None:

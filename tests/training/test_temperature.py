@@ -22,6 +22,19 @@ def test_recovers_a_known_temperature(temperature):
     assert fit_temperature(*simulated(temperature, 20_000)) == pytest.approx(temperature, rel=0.06)
 
 
+@pytest.mark.parametrize("scale", [0.02, 0.1, 10.0, 255.0, 3000.0])
+def test_finds_temperatures_of_a_hundredth_and_of_thousands(scale):
+    logits, labels = simulated(1.0, 2000)
+    logits = logits * scale
+    targets = np.eye(5)[labels]
+    nll = lambda u: -np.mean((targets * log_softmax(logits / np.exp(u), axis=1)).sum(axis=1))  # noqa: E731
+    found = minimize_scalar(nll, bounds=(np.log(0.01), np.log(10_000)), method="bounded", options={"xatol": 1e-10})
+    fitted = fit_temperature(logits, labels)
+    assert fitted == pytest.approx(np.exp(found.x), rel=1e-5)
+    assert fitted == pytest.approx(scale * fit_temperature(logits / scale, labels), rel=1e-9)
+    assert nll(np.log(fitted)) <= min(nll(u) for u in np.log(np.geomspace(0.01, 10_000, 1000))) + 1e-12
+
+
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("soft", [False, True])
 def test_equals_a_direct_minimisation(seed, soft):
@@ -38,10 +51,10 @@ def test_equals_a_direct_minimisation(seed, soft):
 
 def test_degenerate_logits():
     labels = np.array([0, 1, 0])
-    assert fit_temperature(np.eye(2)[labels], labels) == 0.05
-    assert fit_temperature(np.eye(2)[1 - labels], labels) == 20.0
+    assert fit_temperature(np.eye(2)[labels], labels) == 0.01
+    assert fit_temperature(np.eye(2)[1 - labels], labels) == 10_000.0
     assert fit_temperature(np.ones((3, 2)), labels) == 1.0
-    assert fit_temperature(1e30 * np.eye(2)[labels], labels) == 0.05
+    assert fit_temperature(1e30 * np.eye(2)[labels], labels) == 0.01
 
 
 def test_apply_is_a_softmax():

@@ -31,6 +31,7 @@ from secondguess.images.decode import BadImage
 from secondguess.metrics import wilson
 from secondguess.model.agreement import agree, relabelled
 from secondguess.model.classifier import Classifier
+from secondguess.model.degenerate import find_degenerate
 from secondguess.model.observation import Observation
 from secondguess.progress import Progress, Silent
 
@@ -167,6 +168,7 @@ class AccuracyMonitor:
             wilson(int(operation.correct.sum()), len(operation)) if known else None,
             (*self.notes, *self._remarks(found), *found.notes),
             self._about(operation, found),
+            self._softmax(operation),
         )
 
     def watch(
@@ -221,6 +223,12 @@ class AccuracyMonitor:
                 advice=names[advice] if advice >= 0 else None,
                 reason=str(verdicts.reasons[row]),
             )
+
+    def _softmax(self, operation: Observation) -> str:
+        """What is wrong with the probabilities as a whole, of the validation images or of these."""
+        found = find_degenerate(self.validation.probabilities, self.validation.labels)
+        found = found or find_degenerate(operation.probabilities)
+        return found.text if found else ""
 
     def _remarks(self, images: ImageSet) -> Iterator[str]:
         if images.content_fingerprint == self.validation.content_fingerprint:

@@ -50,6 +50,7 @@ class EstimateResult(Result):
         truth: the accuracy, where the images happen to have labels; no method uses them.
         notes: what the user should know, one sentence each.
         about: model, data, oracle, seed and versions, as JSON can hold them.
+        softmax: what is wrong with the model's probabilities as a whole, if anything; it is said first.
     """
 
     estimates: Mapping[str, Estimate]
@@ -57,6 +58,7 @@ class EstimateResult(Result):
     truth: Interval | None
     notes: tuple[str, ...]
     about: Mapping[str, Any]
+    softmax: str = ""
 
     @property
     def recommended(self) -> Estimate:
@@ -85,13 +87,15 @@ class EstimateResult(Result):
         title = f"Accuracy of {self.about['model']['name']} on {about['images']:,} images of {about['name']}"
         bare = best.method == RECOMMENDED and not self.about["oracle"].get("rules", True)
         how = "calibrated confidence, as no rules were given" if bare else best.method
-        lines = [
+        most = NOTES - bool(self.softmax)
+        lines = [self.softmax] if self.softmax else []
+        lines += [
             f"{title}: {best.value:.1%} ({best.level:.0%} interval {best.low:.1%} to {best.high:.1%}), by {how}",
             *self._trust(best),
             self._count() + ".",
-            *self.notes[:NOTES],
+            *self.notes[:most],
         ]
-        lines += [f"There are {len(self.notes) - NOTES} more notes."] if len(self.notes) > NOTES else []
+        lines += [f"There are {len(self.notes) - most} more notes."] if len(self.notes) > most else []
         return "\n".join([*lines, *([f"Left out: {len(skipped):,} images that cannot be read."] if skipped else [])])
 
     def table(self, known: Collection[JudgedWrong] = ()) -> str:
@@ -107,6 +111,7 @@ class EstimateResult(Result):
         about, truth = dict(self.about), self.truth
         return {
             **{key: about[key] for key in ("model", "seed", "versions", "training", "validation", "operation")},
+            "softmax": self.softmax or None,
             "notes": list(self.notes),
             "estimates": [
                 one.to_dict() | {"baseline": name in BASELINES, "recommended": name == RECOMMENDED}

@@ -25,6 +25,7 @@ from secondguess.errors import UserError
 from secondguess.images import ImageSet
 from secondguess.metrics import Interval
 from secondguess.model.classifier import Classifier
+from secondguess.model.degenerate import Degenerate, find_degenerate
 from secondguess.model.needs import Needs
 from secondguess.model.observation import Observation
 from secondguess.progress import Progress, Silent, Titled
@@ -93,6 +94,11 @@ class Context:
     def nominal(self) -> Observation:
         """The test images as the classifier sees them."""
         return self.observe(self.test, "test images")
+
+    @cached_property
+    def softmax(self) -> Degenerate | None:
+        """What is wrong with the probabilities of the test images as a whole, or None."""
+        return find_degenerate(self.nominal.probabilities, self.test.labels)
 
     @cached_property
     def labels(self) -> NDArray[np.int64]:

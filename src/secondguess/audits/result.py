@@ -8,8 +8,10 @@ from typing import Any
 
 from secondguess.audits.findings import Number, SectionResult
 from secondguess.audits.gates import GateOutcome
+from secondguess.audits.verdict import Verdict, decide_verdict
 from secondguess.errors import UserError
 from secondguess.files import make_folder, write_json, write_text
+from secondguess.model.degenerate import Degenerate
 from secondguess.report import Case, junit_xml, render
 from secondguess.results import Result, html_table
 
@@ -17,6 +19,7 @@ __all__ = ["AuditResult"]
 
 SCHEMA = 1
 SUMMARY_LINES = 10
+ANSWER = "supervisors"  # the section that says whether the model knows what it does not know
 REPORT, DATA, JUNIT = "report.html", "audit.json", "junit.xml"
 TEMPLATES = Path(__file__).parent / "sections"
 
@@ -30,6 +33,7 @@ class AuditResult(Result):
         sections: one result for each section, in the order of the report.
         gates: whether each gate holds.
         interrupted: whether the audit was stopped before its end.
+        softmax: what is wrong with the model's probabilities as a whole, or None.
         folder: where the files are; None until the result is saved.
     """
 
@@ -37,6 +41,7 @@ class AuditResult(Result):
     sections: list[SectionResult] = field(default_factory=list)
     gates: list[GateOutcome] = field(default_factory=list)
     interrupted: bool = False
+    softmax: Degenerate | None = None
     folder: Path | None = None
 
     def __repr__(self) -> str:
@@ -67,21 +72,50 @@ class AuditResult(Result):
         return all(gate.outcome == "passed" for gate in self.gates)
 
     @property
+    def verdict(self) -> Verdict:
+        """Whether the model may be deployed, in plain words, with the three reasons that carry it."""
+        return decide_verdict(self)
+
+    @property
     def highlights(self) -> list[tuple[str, str]]:
-        """The summary as at most ten (what, how) pairs: the first of every section before the second of any."""
+        """What the sections found as at most ten (what, how) pairs; see `shortened`."""
+        return self.shortened(SUMMARY_LINES, set())
+
+    def shortened(self, most: int, said: set[str]) -> list[tuple[str, str]]:
+        """At most `most` (what, how) pairs of the sections, in their order.
+
+        What failed, the gates and the answer to whether it knows what it does not know are never left out; of the rest,
+        the first of every section goes before the second of any.
+
+        Args:
+            most: how many.
+            said: names of sections whose first pair is left out, because its content was said already.
+        """
         must = [(f"Failed: {section.title}", section.reason) for section in self.failed]
-        if self.gates:
+        if self.gates and "summary" not in said:
             held = sum(gate.outcome == "passed" for gate in self.gates)
             must.append(("Gates", f"{held} of {len(self.gates)} hold"))
-        lines = [section.findings.summary for section in self.sections]
-        places = sorted((rank, place) for place, some in enumerate(lines) for rank in range(len(some)))
-        shown = sorted(places[: max(0, SUMMARY_LINES - len(must))], key=lambda one: (one[1], one[0]))
-        return [lines[place][rank] for rank, place in shown] + must[:SUMMARY_LINES]
+        lines = [one.findings.summary for one in self.sections]
+        places = sorted(
+            (rank, one.name != ANSWER, place)
+            for place, one in enumerate(self.sections)
+            for rank in range(one.name in said, len(lines[place]))
+        )
+        shown = sorted((place, rank) for rank, _, place in places[: max(0, most - len(must))])
+        return [lines[place][rank] for place, rank in shown] + must[:most]
+
+    @property
+    def short(self) -> list[tuple[str, str]]:
+        """What the page says below the verdict: at most ten (what, how) pairs, but what carries the verdict."""
+        return self.shortened(SUMMARY_LINES, {one.section for one in self.verdict.reasons})
 
     def summary(self) -> str:
-        """At most ten lines for a person."""
-        width = max((len(what) for what, _ in self.highlights), default=0)
-        return "\n".join(f"{what:<{width}}  {' '.join(how.split())}" for what, how in self.highlights)
+        """At most ten lines for a person: the verdict, its reasons, and what else the sections found."""
+        verdict = self.verdict
+        lines = [("Verdict", verdict.headline), *((one.title, one.text) for one in verdict.reasons)]
+        lines += self.shortened(SUMMARY_LINES - len(lines), {one.section for one in verdict.reasons})
+        width = max(len(what) for what, _ in lines)
+        return "\n".join(f"{what:<{width}}  {' '.join(how.split())}" for what, how in lines)
 
     def to_dict(self) -> dict[str, Any]:
         """The machine-readable audit; what `audit.json` holds."""
@@ -89,6 +123,8 @@ class AuditResult(Result):
             "schema": SCHEMA,
             "status": "interrupted" if self.interrupted else "complete",
             **self.about,
+            "verdict": self.verdict.to_dict(),
+            "softmax": self.softmax.to_dict() if self.softmax else None,
             "summary": [{"what": what, "how": how} for what, how in self.highlights],
             "sections": [section.to_dict() for section in self.sections],
             "gates": [gate.to_dict() for gate in self.gates],
@@ -105,8 +141,10 @@ class AuditResult(Result):
         return self.folder
 
     def _repr_html_(self) -> str:
-        """The summary as a table, the gates, and every number with its interval, folded."""
-        tables = [html_table(self.highlights)]
+        """The verdict, the summary as a table, the gates, and every number with its interval, folded."""
+        verdict = self.verdict
+        tables = [html_table([("Verdict", verdict.headline), *((one.title, one.text) for one in verdict.reasons)])]
+        tables.append(html_table(self.highlights))
         if self.gates:
             rows = [(one.gate, "–" if one.value is None else f"{one.value:.4g}", one.outcome) for one in self.gates]
             tables.append(html_table(rows, ("gate", "measured", "outcome")))

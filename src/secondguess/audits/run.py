@@ -146,7 +146,8 @@ def _audited(context: Context, sections: Sequence[Section], command: str) -> Aud
     result = AuditResult(_about(context, command))
     began = time.perf_counter()
     try:
-        _ = context.nominal  # a model that cannot take these images is the user's mistake, not a failed section
+        # A model that cannot take these images is the user's mistake, not a failed section.
+        result.softmax = context.softmax
     except KeyboardInterrupt:
         result.interrupted = True
     for section in sections:

@@ -30,6 +30,7 @@ from secondguess.guard.stress_split import StressSplit
 from secondguess.guard.thresholds import Threshold
 from secondguess.guard.verdicts import decide
 from secondguess.metrics import wilson
+from secondguess.model.degenerate import find_degenerate
 from secondguess.progress import Progress, Titled
 from secondguess.supervisors import SupervisorSet
 
@@ -130,7 +131,9 @@ def fit_pipeline(
     if settings.protect == "both" and not answers.known.any():
         notes += ("The validation images have no labels, so nothing is known of the model's own mistakes.",)
     report = _report(classifier, pipeline, (scores, answers, observed.predictions), stress, notes)
-    return pipeline, replace(report, **found.report(settings, statistics))
+    degenerate = find_degenerate(observed.probabilities, observed.labels)
+    softmax = degenerate.text if degenerate else ""
+    return pipeline, replace(report, softmax=softmax, **found.report(settings, statistics))
 
 
 @dataclass(frozen=True, eq=False)

@@ -46,6 +46,8 @@ HIDDEN, PENALTY, EPOCHS, RATE, BATCH = 64, 0.1, 60, 3e-3, 256
 HELD_OUT = 0.2  # of the examples, for the temperature
 REFERENCES = 5000  # nominal images that are kept for the supervisors' own p-values
 LARGEST = 1e30  # what an infinite score counts as
+SMALLEST = 1e-290  # what is smaller counts as 0: a saturated softmax leaves differences that cannot be divided by
+COLDEST = 0.05  # the lowest temperature: kinds that were never confused in the check would ask for 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +102,7 @@ class Panel:
 
     def _combine_one(self, scores: Sequence[float]) -> tuple[Floats, Floats]:
         """The same for one image, in plain numbers: for so few, the overhead of NumPy exceeds the computation."""
-        limited = [min(max(score, -LARGEST), LARGEST) for score in scores]
+        limited = [min(max(score, -LARGEST), LARGEST) if abs(score) >= SMALLEST else 0.0 for score in scores]
         features = [math.asinh((s - c) / w) for s, (c, w) in zip(limited, self._scales, strict=True)]
         hidden = np.array(features) @ self.weights_in + self.bias_in
         np.maximum(hidden, 0.0, out=hidden)
@@ -231,7 +233,9 @@ def _rank(score: float, ordered: list[float]) -> float:
 
 
 def _limited(scores: Floats) -> Floats:
-    return np.minimum(np.maximum(scores, -LARGEST), LARGEST)
+    limited = np.minimum(np.maximum(scores, -LARGEST), LARGEST)
+    limited[np.abs(limited) < SMALLEST] = 0.0
+    return limited
 
 
 def _train(groups: Sequence[Floats], seed: int) -> dict[str, Any]:
@@ -264,7 +268,7 @@ def _train(groups: Sequence[Floats], seed: int) -> dict[str, Any]:
     stress, labels = _balanced(check[1:], rng)
     hidden = np.maximum(stress @ found["weights_in"] + found["bias_in"], 0.0)
     logits = (hidden @ last + bias_out)[:, 1:]
-    return found | {"temperature": fit_temperature(logits, labels) if len(groups) > 2 else 1.0}
+    return found | {"temperature": max(COLDEST, fit_temperature(logits, labels)) if len(groups) > 2 else 1.0}
 
 
 def _parted(rows: Floats, rng: np.random.Generator) -> tuple[Floats, Floats]:

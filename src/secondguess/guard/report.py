@@ -109,6 +109,7 @@ class GuardReport:
             nothing is known of the answers.
         mistakes: what is detected of nominal images that are answered wrongly; None where there are none.
         promise: about errors; None unless a risk was asked for.
+        softmax: what is wrong with the model's probabilities as a whole, if anything; it is said first.
     """
 
     rate: float
@@ -121,6 +122,7 @@ class GuardReport:
     alarms: Interval | None = None
     mistakes: Seen | None = None
     promise: RiskPromise | None = None
+    softmax: str = ""
 
     @property
     def expected_alarms(self) -> Interval:
@@ -154,6 +156,7 @@ class GuardReport:
         return cls(
             **{name: card[name] for name in ("rate", "calibrated_on", "protect")},
             fully_scored=card["fully_scored"] if "fully_scored" in card else card["grey"],  # its name in 0.1
+            softmax=card.get("softmax", ""),
             false_alarms=Interval(**card["false_alarms"]),
             seen={kind: Seen.from_dict(one) for kind, one in card["seen"].items()},
             notes=tuple(card["notes"]),
@@ -165,7 +168,8 @@ class GuardReport:
     def __str__(self) -> str:
         rate = self.false_alarms
         which = "nominal images" if self.protect == "novelty" else "nominal images that are answered rightly"
-        lines = [
+        lines = [self.softmax] if self.softmax else []
+        lines += [
             f"Of a thousand {which}, {1000 * rate.value:.3g} raise a false alarm "
             f"({1000 * rate.low:.3g} to {1000 * rate.high:.3g}; calibrated on {self.calibrated_on})."
         ]

@@ -25,6 +25,7 @@ from secondguess.model.check_findings import (
     about_normalisation,
     about_output_kind,
     about_outputs,
+    about_softmax,
 )
 from secondguess.model.classifier import Classifier
 from secondguess.model.description_fields import toml_lines
@@ -53,7 +54,7 @@ class ModelCheck(Result):
         accuracy: on these images, as the model is described.
         confidence: the mean confidence there.
         output_kind: what the model returns, judged by its values.
-        findings: the worst first.
+        findings: probabilities that say nothing, then the worst first.
         normalisations: the usual normalisations, with the accuracy of each.
     """
 
@@ -149,7 +150,8 @@ def check_model(
     explained = any(one.severity == "wrong" for one in findings)
     findings += about_confidence(found, labels, looks, explained=explained)
     rank = list(MARKS)
-    ordered = tuple(sorted(findings, key=lambda one: rank.index(one.severity)))
+    # Probabilities that say nothing come first: they cast doubt on whatever else was found.
+    ordered = (*about_softmax(found, labels), *sorted(findings, key=lambda one: rank.index(one.severity)))
     return ModelCheck(classifier.name, len(images), own.accuracy, own.confidence, looks, ordered, tuple(found))
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from secondguess.errors import UserError
 from secondguess.model.agreement import relabelled
 from secondguess.model.classifier import Classifier
+from secondguess.model.degenerate import CERTAIN, find_degenerate
 from secondguess.model.normalisations import CLEARLY, Candidate, assigned, best_of, fits_better
 from secondguess.model.outputs import TOLERANCE
 
@@ -28,9 +29,9 @@ __all__ = [
     "about_normalisation",
     "about_output_kind",
     "about_outputs",
+    "about_softmax",
 ]
 
-ONE = 1 - 2.0**-24  # confidences above it are 1 in float32
 SHOWN = 6  # names in a sentence
 
 
@@ -40,7 +41,8 @@ class Finding:
 
     Attributes:
         severity: `wrong` should be corrected, `doubtful` should be inspected, a `note` needs no action.
-        about: what it concerns: `accuracy`, `normalisation`, `classes`, `outputs`, `output_kind` or `confidence`.
+        about: what it concerns: `accuracy`, `normalisation`, `classes`, `outputs`, `output_kind`, `softmax` or
+            `confidence`.
         text: what was found, and what to do about it, in a sentence.
         numbers: what was measured.
         change: fields of the description that would put it right, as `Classifier.open` takes them.
@@ -185,11 +187,26 @@ def _is_out_of_order(best: Candidate) -> bool:
     return best.fitting > best.accuracy.value + CLEARLY
 
 
+def about_softmax(found: list[Candidate], labels: NDArray[np.int64]) -> list[Finding]:
+    """Whether the probabilities say anything at all, and which normalisation would make them."""
+    own, best = found[0], best_of(found)
+    degenerate = find_degenerate(own.probabilities, labels)
+    if degenerate is None:
+        return []
+    text, change = degenerate.text, {}
+    if best is not own and find_degenerate(best.probabilities, labels) is None:
+        text += f" Normalised by {best.name}, {best.fitting:.1%} are right with a mean confidence of "
+        text += f"{best.confidence:.1%}."
+        change = {"mean": best.mean, "std": best.std}
+    severity: Literal["wrong", "doubtful"] = "doubtful" if degenerate.name == "saturated" else "wrong"
+    return [Finding(severity, "softmax", text, {degenerate.name: degenerate.share}, change)]
+
+
 def about_confidence(
     found: list[Candidate], labels: NDArray[np.int64], looks: str, *, explained: bool
 ) -> list[Finding]:
     """Whether the answers are better than guessing, and the confidences informative."""
-    own, best = found[0], best_of(found)
+    own = found[0]
     accuracy, outputs = own.accuracy, own.probabilities.shape[1]
     findings = []
     most = float(np.bincount(labels).max() / len(labels))
@@ -204,21 +221,13 @@ def about_confidence(
     elif accuracy.value <= most:
         text = f"{accuracy.value:.1%} of the images are right; always giving the most frequent class is as good."
         findings.append(Finding("doubtful", "accuracy", text, {"accuracy": accuracy.value, "most_frequent": most}))
-    confidences = own.probabilities.max(axis=1)
-    saturated = float((confidences >= ONE).mean())
+    saturated = float((own.probabilities.max(axis=1) >= CERTAIN).mean())
     if looks == "probabilities" and saturated >= 0.05:
         text = (
             f"{saturated:.1%} of the confidences are exactly 1, so that these images cannot be ranked; let the "
             "model return its logits."
         )
         findings.append(Finding("doubtful", "confidence", text, {"saturated": saturated}))
-    elif looks != "probabilities" and saturated >= 0.5:
-        text = f"The softmax is saturated: {saturated:.1%} of the confidences are 1; are the images scaled wrongly"
-        change = {}
-        if best is not own:
-            text += f" (normalised by {best.name}: {best.fitting:.1%} right, mean confidence {best.confidence:.1%})"
-            change = {"mean": best.mean, "std": best.std}
-        findings.append(Finding("doubtful", "confidence", f"{text}?", {"saturated": saturated}, change))
     gap = own.confidence - accuracy.high
     if gap > 0.15 and not explained:
         text = f"The model is overconfident: mean confidence {own.confidence:.1%}, but {accuracy.value:.1%} are right."

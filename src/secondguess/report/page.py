@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 from jinja2 import ChoiceLoader, Environment, FileSystemLoader, StrictUndefined, select_autoescape
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from secondguess._text import visible
 
 __all__ = ["render"]
 
 TEMPLATES = Path(__file__).parent / "templates"
+_JOINTS = re.compile(r"([_/.])")
 
 
 def render(template: str, folders: list[Path], /, **values: Any) -> str:
@@ -38,6 +40,8 @@ def render(template: str, folders: list[Path], /, **values: Any) -> str:
         "count": count,
         "short": short,
         "heat": heat,
+        "name": breakable,
+        "brief": brief,
     }
     environment.globals["style"] = Markup((TEMPLATES / "style.css").read_text("utf-8"))
     return environment.get_template(template).render(**values)
@@ -67,6 +71,19 @@ def count(value: int) -> str:
 def short(digest: str | None) -> str:
     """The first digits of a fingerprint, enough to compare by eye."""
     return digest[:12] if digest else "none"
+
+
+def breakable(text: str) -> Markup:
+    """A name such as `relative_mahalanobis`, which may be broken behind an underscore, a slash or a dot."""
+    return Markup("").join(escape(part) + Markup("<wbr>" if part in "_/." else "") for part in _JOINTS.split(str(text)))
+
+
+def brief(text: str, most: int = 28) -> str:
+    """A name that fits below a picture: cut at a space where there is one, with an ellipsis."""
+    if len(text) <= most:
+        return text
+    head = text[: most - 1]
+    return (head.rpartition(" ")[0] or head).rstrip(" ,;") + "…"
 
 
 def heat(value: float, low: float = 0.5, high: float = 1.0) -> str:

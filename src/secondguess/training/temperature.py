@@ -6,7 +6,7 @@ on held-out data. With b = 1 / T the loss
     L(b) = mean_i [ logsumexp(b z_i) − b q_i·z_i ],      L'(b) = mean_i [ softmax(b z_i)·z_i − q_i·z_i ]
 
 is convex, so the root of L' is the only minimum and is found by bracketing it: no step size, no starting
-value.
+value. The bracket is one of log b, because a softmax that is saturated needs a T of hundreds or thousands.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from secondguess.training._examples import check_labels
 
 __all__ = ["apply_temperature", "fit_temperature"]
 
-LOWEST, HIGHEST = 0.05, 20.0
+LOWEST, HIGHEST = 0.01, 10_000.0
 
 
 def fit_temperature(logits: NDArray[Any], labels: NDArray[Any]) -> float:
@@ -32,8 +32,8 @@ def fit_temperature(logits: NDArray[Any], labels: NDArray[Any]) -> float:
         labels: int (n,), or soft (n, K).
 
     Returns:
-        T in [0.05, 20]. A bound is returned where the likelihood keeps improving beyond it: 0.05 for logits
-        that are never wrong (any smaller T is better still), 20 for logits that are worse than equal ones. Where
+        T in [0.01, 10,000]. A bound is returned where the likelihood keeps improving beyond it: 0.01 for logits
+        that are never wrong (any smaller T is better still), 10,000 for logits that are worse than equal ones. Where
         all logits of every row are equal, T does not matter and is 1.
 
     Raises:
@@ -46,18 +46,18 @@ def fit_temperature(logits: NDArray[Any], labels: NDArray[Any]) -> float:
     centred = logits - logits.max(axis=1, keepdims=True)  # softmax(b z) with no overflow, whatever b
     target = float(np.mean(target_logits - logits.max(axis=1)))
 
-    def slope(inverse: float) -> float:
-        weights = np.exp(inverse * centred)
+    def slope(log_inverse: float) -> float:
+        weights = np.exp(np.exp(log_inverse) * centred)
         return float(np.mean((weights * centred).sum(axis=1) / weights.sum(axis=1))) - target
 
-    coldest, hottest = slope(1 / LOWEST), slope(1 / HIGHEST)
+    hottest, coldest = -np.log(HIGHEST), -np.log(LOWEST)
     if np.ptp(logits, axis=1).max() == 0:
         return 1.0
-    if coldest <= 0:
+    if slope(coldest) <= 0:
         return LOWEST
-    if hottest >= 0:
+    if slope(hottest) >= 0:
         return HIGHEST
-    return float(1 / brentq(slope, 1 / HIGHEST, 1 / LOWEST, xtol=1e-12))
+    return float(np.exp(-brentq(slope, hottest, coldest, xtol=1e-12)))
 
 
 def apply_temperature(logits: NDArray[Any], temperature: float) -> NDArray[np.float64]:

@@ -14,6 +14,8 @@ from secondguess.audits.sections.registry import Section, register
 from secondguess.metrics import accuracy_interval, confusion, most_confused, wilson
 
 SHOWN_CLASSES = 20  # a larger confusion matrix is unreadable; the table of pairs is clearer
+WEAKEST, LISTED = 8, 200  # classes in the open part, and below the fold
+SHORT = 3  # letters of a class name that fit above a column of the matrix
 
 
 @register
@@ -41,11 +43,15 @@ class Accuracy(Section):
             {"true": names[true], "predicted": names[predicted], "count": count}
             for true, predicted, count in most_confused(table, top=8)
         ]
+        ordered = sorted(rows, key=lambda row: row["recall"].value if row["recall"] else 2.0)
         findings.view = {
             "accuracy": overall,
             "classes": rows,
+            "weakest": ordered[:WEAKEST],
+            "listed": rows if len(rows) <= LISTED else ordered[:LISTED],
             "pairs": pairs,
             "names": names,
+            "slanted": max(map(len, names)) > SHORT,
             "confusion": _matrix(table) if len(names) <= SHOWN_CLASSES else None,
         }
         findings.summary = _summary(findings.view, int(known.sum()))

@@ -30,6 +30,7 @@ from secondguess.report import data_uri, figures
 from secondguess.stress.ambiguous import AmbiguousGenerator
 
 PAIRS, SHOWN = 8, 8
+SURE = 0.95
 
 
 @register
@@ -62,15 +63,20 @@ class Ambiguity(Section):
                     "card": last.card if last else {},
                     "gallery": _gallery(images, observation),
                     "latent": _latent(last),
+                    "words": _words(findings, name, images, observation),
                 }
             )
         findings.view = {"nominal": nominal, "sets": sets, "reason": ""}
-        name, (images, observation) = next(iter(found.items()))
-        pair = findings.numbers.get(f"ambiguity.{name}.top_pair")
-        sure = float((observation.confidences >= 0.95).mean())
-        words = f"both right classes on top in {pair.value:.0%} of {len(images)} images; " if pair else ""
-        findings.summary = [("Ambiguous images", f"{words}in {sure:.0%} it is 95% sure or more, and must not be")]
+        findings.summary = [("Ambiguous images", sets[0]["words"])]
         return findings
+
+
+def _words(findings: Findings, name: str, images: ImageSet, observation: Observation) -> str:
+    """How often the model names both classes, and how often it is sure of one."""
+    pair = findings.numbers.get(f"ambiguity.{name}.top_pair")
+    sure = float((observation.confidences >= SURE).mean())
+    words = f"both right classes on top in {pair.value:.0%} of {len(images)} images; " if pair else ""
+    return f"{words}in {sure:.0%} it is {SURE:.0%} sure or more, and must not be"
 
 
 def _measure(

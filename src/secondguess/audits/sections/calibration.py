@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from secondguess.audits.context import Context
 from secondguess.audits.findings import Findings
@@ -13,6 +14,7 @@ from secondguess.report import figures
 from secondguess.training.temperature import apply_temperature, fit_temperature
 
 BINS = 15
+CERTAINLY = 0.995  # what rounds to 100%
 
 
 @register
@@ -38,7 +40,7 @@ class Calibration(Section):
         findings.numbers["calibration.overconfidence"] = context.number(diagram.overconfidence)
         temperature = after = None
         try:
-            temperature, after = _with_temperature(probabilities, labels, context.seed)
+            temperature, after = _with_temperature(_logits(context)[known], labels, context.seed)
             findings.numbers["calibration.temperature"] = context.number(temperature)
             findings.numbers["calibration.ece_after_temperature"] = context.number(after)
         except UserError as error:
@@ -53,30 +55,38 @@ class Calibration(Section):
             "bins": BINS,
             "diagram": figures.reliability(diagram.edges, diagram.confidence, diagram.accuracy, diagram.count),
         }
-        value = measures["ece"].value
-        words = (
-            "may be read as a probability"
-            if value < 0.02
-            else "is off"
-            if value < 0.05
-            else "cannot be read as a probability"
-        )
-        leaning = "overconfident" if lean > 0 else "underconfident"
-        findings.summary = [
-            (
-                "Confidence",
-                f"{words}: expected calibration error {value:.1%}, {leaning} by {abs(lean):.1%} on average",
-            )
-        ]
+        words = _words(context, measures["ece"].value, lean, temperature)
+        findings.view |= {"words": words, "softmax": context.softmax.text if context.softmax else ""}
+        findings.summary = [("Confidence", words)]
         return findings
 
 
-def _with_temperature(probabilities: np.ndarray, labels: np.ndarray, seed: int) -> tuple[float, float]:
+def _words(context: Context, error: float, lean: float, temperature: float | None) -> str:
+    """What the confidence is good for; nobody may read it as a probability where mistakes are made with 100%."""
+    seen, wrong = context.nominal, (context.nominal.predictions != context.labels) & (context.labels >= 0)
+    mistakes, certain = int(wrong.sum()), int((seen.confidences[wrong] >= CERTAINLY).sum())
+    measured = f"expected calibration error {error:.1%}, {'over' if lean > 0 else 'under'}confident by {abs(lean):.1%}"
+    if context.softmax is not None:
+        advice = "" if temperature is None else f"; a temperature of {temperature:.3g} would mend the most"
+        return f"says nothing ({context.softmax.name}): {measured} on average{advice}"
+    if 2 * certain > mistakes:
+        return f"says nothing about mistakes: {certain} of {mistakes} were made with 100%; {measured} on average"
+    known = "may be read" if error < 0.02 else "is off" if error < 0.05 else "cannot be read"
+    return f"{known}{'' if known == 'is off' else ' as a probability'}: {measured} on average"
+
+
+def _logits(context: Context) -> NDArray[np.float64]:
+    """The logits (n, K), or the logarithms of the probabilities, which may be 0, in their place."""
+    if context.nominal.logits is not None:
+        return context.nominal.logits.astype(np.float64)
+    return np.log(np.maximum(context.nominal.probabilities, np.finfo(np.float64).tiny))
+
+
+def _with_temperature(logits: NDArray[np.float64], labels: NDArray[np.int64], seed: int) -> tuple[float, float]:
     """The mean temperature of two halves, and the calibration error when each half uses the other's.
 
     Fitting and measuring on the same images would be too optimistic.
     """
-    logits = np.log(np.maximum(probabilities, np.finfo(np.float64).tiny))
     order = np.random.default_rng(seed).permutation(len(labels))
     halves = order[: len(order) // 2], order[len(order) // 2 :]
     scaled = np.empty_like(logits)

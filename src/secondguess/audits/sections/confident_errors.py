@@ -77,6 +77,7 @@ class ConfidentErrors(Section):
         whole = simulate(pool, labels, replications=1, subset=len(rows), **options)
         table = [_row(study, method) for method in study.outcomes]
         table.sort(key=lambda row: -float(row["matched_lift"]["pooled"]))
+        by_finds = sorted(table, key=lambda row: -float(row["errors"][BUDGET]["mean"]))
         return Findings(
             numbers=_numbers(context, study, table),
             summary=[("Confidently wrong", _words(table, len(rows), mistakes))],
@@ -90,10 +91,13 @@ class ConfidentErrors(Section):
                 "questions": float(distances.queries.mean()),
                 "supervisors": len(pool.scores),
                 "table": table,
+                "by_finds": by_finds,
                 "reliable": [row["title"] for row in table if row["matched_lift"]["low"] > 1],
                 "best": {name: max(_pooled(row, name) for row in table) for name in ("lift", "matched_lift")},
                 "charts": [(study.titles[row["name"]], search_chart(study, row["name"])) for row in table],
-                "found": [(study.titles[row["name"]], list(_found(pool, labels, whole, row["name"]))) for row in table],
+                "found": [
+                    (study.titles[row["name"]], list(_found(pool, labels, whole, row["name"]))) for row in by_finds
+                ],
                 "explained": _explained(context, pool, labels, whole, table),
                 "can_explain": find_spec("captum") is not None,
             },

@@ -24,12 +24,16 @@ from secondguess.guard.panel import fit_panel
 from secondguess.guard.recommended import recommended
 from secondguess.guard.report import Seen, summarise
 from secondguess.guard.verdicts import OF_STRESS, Kind, decide
+from secondguess.images import ImageSet
+from secondguess.metrics import Interval, wilson
+from secondguess.model.observation import Observation
 from secondguess.stress import StressSet
 
 SURE = 0.7  # as in a guard: the probability from which one kind is enough for a verdict
 MOST = 2000  # images of a sort that the panel learns from; more would take long and teach little
 FEWEST = 10  # images of a stress set to learn from, and to be tested on
 SHOWN = 12  # sorts of anomaly that will be missed
+HARDLY = 0.1  # probability of a class in a soft label below which it is a wrong answer
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
@@ -66,12 +70,13 @@ class Deploy(Section):
         names = _names(context)
         sets = _sets(context)
         nominal = _scores(context, names, "nominal")
-        report, kinds = _report(context, names, nominal[learn[:MOST]], nominal[calibrate], sets)
+        report, kinds, unnoticed = _report(context, names, nominal[learn[:MOST]], nominal[calibrate], sets)
         alarms = 1000 * report.false_alarms.value
         findings = Findings(
             view={
                 "supervisors": names,
                 "report": report,
+                "unnoticed": unnoticed,
                 "kinds": {kind: Actions()(Verdict((kind,))) for kind in kinds},
                 "missed": report.missed[:SHOWN],
                 "more": max(0, len(report.missed) - SHOWN),
@@ -85,9 +90,10 @@ class Deploy(Section):
             findings.numbers[f"deploy.{name}.detection"] = context.number(one.detected, images)
             findings.numbers[f"deploy.{name}.verdict_right"] = context.number(one.right, images)
             findings.numbers[f"deploy.{name}.auroc"] = context.number(one.auroc, images)
+            findings.numbers[f"deploy.{name}.unnoticed"] = context.number(unnoticed[name], images)
         seen = ", ".join(f"{one.detected.value:.0%} of {name}" for name, one in report.seen.items())
         findings.summary = [
-            (self.title, f"{alarms:.0f} false alarms in a thousand; the guard sees {seen or 'what is unusual'}")
+            (self.title, f"a guard with {alarms:.0f} false alarms in a thousand sees {seen or 'what is unusual'}")
         ]
         if report.missed:
             findings.summary.append(("It will miss", ", ".join(report.missed[:3])))
@@ -129,8 +135,13 @@ def _halves(rows: Rows, sorts: NDArray[Any] | None) -> tuple[Rows, Rows]:
 
 def _report(
     context: Context, names: Sequence[str], learn: Floats, calibrate: Floats, sets: Sequence[Tried]
-) -> tuple[GuardReport, tuple[Kind, ...]]:
-    """What a guard that learnt from some rows does about the others, and the kinds of anomaly that it tells apart."""
+) -> tuple[GuardReport, tuple[Kind, ...], dict[str, Interval]]:
+    """What a guard that learnt from some rows does about the others.
+
+    Returns:
+        The report, the kinds of anomaly that it tells apart, and for each stress set the share of images that are
+        answered wrongly without an alarm.
+    """
     scores = {one.stress.name: _scores(context, names, one.stress.name) for one in sets}
     anomalies: dict[Kind, Floats] = {}
     for one in sets:
@@ -142,14 +153,24 @@ def _report(
     statistics, _ = panel.combine(calibrate)
     calibration = Calibration.of(statistics)
     seen: dict[str, Seen] = {}
+    unnoticed: dict[str, Interval] = {}
     for one in sets:
         found, chances = panel.combine(scores[one.stress.name][one.test])
         alarms = calibration.p_values(found) <= context.false_alarms
         codes = decide(alarms, chances, panel.anomalies, SURE)
         sorts = None if one.sorts is None else one.sorts[one.test]
         seen[one.stress.name] = summarise(one.stress.kind, statistics, found, codes, sorts)
+        silent = ~alarms & _wrong(*context.stressed[one.stress.name])[one.test]
+        unnoticed[one.stress.name] = wilson(int(silent.sum()), len(silent))
     rate = context.false_alarms
-    return GuardReport(rate, calibration.realised(rate), len(calibrate), seen), panel.anomalies
+    return GuardReport(rate, calibration.realised(rate), len(calibrate), seen), panel.anomalies, unnoticed
+
+
+def _wrong(images: ImageSet, seen: Observation) -> NDArray[np.bool_]:
+    """Which predictions (n,) are wrong: where no class is right, all; where several are, one that hardly any is."""
+    if images.soft_labels is not None:
+        return np.asarray(images.soft_labels[np.arange(len(seen)), seen.predictions] < HARDLY)
+    return np.asarray(seen.predictions != images.labels)
 
 
 def _scores(context: Context, names: Sequence[str], which: str) -> Floats:

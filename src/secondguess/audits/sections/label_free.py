@@ -73,6 +73,7 @@ class LabelFree(Section):
                 "rows": rows,
                 "closest": {name: min(abs(row["off"][name]) for row in rows) for name in sets},
                 "best": best["name"],
+                "chosen": (best, baseline),
                 "baselines": BASELINES,
                 "rules": len(oracle.pixel_rules),
                 "contributions": {name: _contributions(oracle, one) for name, one in sets.items()},

@@ -24,6 +24,7 @@ from secondguess.stress.ambiguous import AmbiguousGenerator
 
 SHOWN = 24
 OF_PAIRS = 4  # at least, if there are that many
+HELPS = 0.1  # part of the hubris that a temperature has to take away to be worth it
 RESAMPLES = 200  # of each interval; more would make the section too expensive
 
 
@@ -53,6 +54,7 @@ class Overconfidence(Section):
                 {
                     "name": name,
                     "row": row,
+                    "plain": _plain(row),
                     "chart": _chart(row),
                     "gallery": _gallery(companion, row, observation),
                 }
@@ -118,6 +120,19 @@ def _gallery(companion: CompanionSet, row: ModelRow, observation: Observation) -
             }
         )
     return cards
+
+
+def _plain(row: ModelRow) -> str:
+    """The same for somebody who does not know the measure: where the model stands between doubt and certainty."""
+    now, after = row.ambiguous.absolute, row.ambiguous_scaled.absolute.value.value
+    share = now.value.value / now.ceiling
+    how = (
+        "nearly as sure as can be" if share > 0.9 else "far too sure" if share > 0.5 else "too sure, though not always"
+    )
+    text = f"Asked to choose between the two right classes of an ambiguous image, the model is {how}."
+    if now.value.value - after > HELPS * now.value.value:
+        return f"{text} A temperature of {row.temperature:.2f}, fitted on clear images, mends part of it."
+    return f"{text} A temperature, which mends calibration, does not help here."
 
 
 def _words(row: ModelRow) -> str:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from secondguess.audits.context import Context
 from secondguess.audits.findings import Findings
 from secondguess.audits.sections.registry import Section, register
+from secondguess.audits.verdict import FAIR, GOOD
 from secondguess.metrics import (
     Interval,
     accuracy_interval,
@@ -30,6 +31,7 @@ from secondguess.supervisors.registry import family
 MISTAKES = "mistakes"
 HISTOGRAMS = 6
 MOST_KINDS = 40
+BLIND = 6  # kinds of images in the open part
 
 
 @register
@@ -52,6 +54,7 @@ class Supervisors(Section):
         findings.view = {
             "columns": columns,
             "families": _families(context, rows),
+            "cells": {column: row["cells"][column] for column, row in best.items()},
             "best": {column: row["name"] for column, row in best.items()},
             "near": {column: _near(rows, row, column) for column, row in best.items()},
             "details": _details(context, findings, best, columns),
@@ -63,6 +66,8 @@ class Supervisors(Section):
             "wrong": int(wrong.sum()) if wrong is not None else 0,
             "accuracies": _accuracies(context, findings),
         }
+        findings.view["blind_spots"] = sorted(findings.view["details"], key=lambda one: one["detection"].value)[:BLIND]
+        findings.view["answer"] = _answer(findings.view["cells"], findings.view["wrong"])
         findings.summary = _summary(context, findings.view, best, columns)
         return findings
 
@@ -70,20 +75,40 @@ class Supervisors(Section):
 def _summary(
     context: Context, view: dict[str, Any], best: dict[str, dict[str, Any]], columns: list[str]
 ) -> list[tuple[str, str]]:
-    """What is detected, by which supervisor, and what is detected least."""
-    lines = [("Left out", f"{name}: {reason}") for name, reason in context.failed_stress.items()]
-    lines += [
-        ("Right under stress", f"{value.value:.1%} of {name} images") for name, value in view["accuracies"].items()
-    ]
+    """Whether it knows what it does not know, what is detected least, by which supervisors, and what was left out."""
+    lines = []
     if columns:
         caught = [f"{best[column]['cells'][column]['detection'].value:.0%} of {column}" for column in columns]
-        lines.append((f"Caught, {context.false_alarms:.0%} false alarms", ", ".join(caught)))
-        lines.append(("Best supervisors", ", ".join(f"{best[column]['name']} for {column}" for column in columns)))
+        answer = f"at {context.false_alarms:.0%} false alarms the best supervisors catch {', '.join(caught)}"
+        lines.append(("Knows its limits?", answer))
     if view["details"]:
         worst = min(view["details"], key=lambda one: one["detection"].value)
         share = f"{worst['detection'].value:.0%} of {worst['n']} {worst['kind']} images caught, the fewest of any kind"
         lines.append(("Blind spot", share))
+    lines += [
+        ("Right under stress", f"{value.value:.1%} of {name} images") for name, value in view["accuracies"].items()
+    ]
+    lines += [("Left out", f"{name}: {reason}") for name, reason in context.failed_stress.items()]
+    if columns:
+        lines.append(("Best supervisors", ", ".join(f"{best[column]['name']} for {column}" for column in columns)))
     return lines
+
+
+def _answer(cells: dict[str, dict[str, Interval]], wrong: int) -> str:
+    """The answer to the title of the section, in a sentence or two."""
+    if not cells:
+        return "Nobody can say: there are neither stress images nor enough mistakes to try supervisors on."
+    words = ""
+    if MISTAKES in cells:
+        caught, apart = cells[MISTAKES]["detection"].value, cells[MISTAKES]["auroc"].value
+        degree = "Mostly" if apart >= GOOD else "Partly" if apart >= FAIR else "Hardly"
+        words = f"{degree}: of its {wrong} own mistakes the best score of suspicion notices {caught:.0%}. "
+    others = {name: cell["detection"].value for name, cell in cells.items() if name != MISTAKES}
+    if not others:
+        return words.rstrip()
+    least, most = min(others, key=lambda name: others[name]), max(others, key=lambda name: others[name])
+    words += f"Of {least} images {others[least]:.0%} are noticed"
+    return f"{words}, of {most} ones {others[most]:.0%}." if most != least else f"{words}."
 
 
 def _families(context: Context, rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:

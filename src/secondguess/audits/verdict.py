@@ -1,0 +1,208 @@
+"""The overall verdict of an audit, in plain words, with the three reasons that carry it.
+
+It is derived from the numbers of the sections by these rules. Each topic gives one reason: good, a caution, or
+a blocker.
+
+    softmax     blocker   the probabilities say nothing (`model.degenerate`)
+    gates       blocker   a gate of the user's does not hold, or its number does not exist
+    accuracy    blocker   the lower end of the interval does not exceed the share of the most frequent class
+                caution   a class of which, by the upper end of its interval, less than half is found
+    knowing     blocker   the best supervisor ranks a mistake above a right answer in less than 70% of cases (AUROC)
+                caution   in less than 80%
+    guard       blocker   more than half of the images of some kind of stress are answered wrongly without an alarm
+                caution   more than a fifth of them
+
+One blocker, and the model is not ready: the first one says before what. Without blockers it is ready to be deployed
+with a guard, if accuracy, knowing and guard were all measured; else there is no verdict. Reasons: blockers
+first, then accuracy, knowing and guard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from secondguess.audits.findings import Number
+
+if TYPE_CHECKING:
+    from secondguess.audits.result import AuditResult
+
+__all__ = ["FAIR", "GOOD", "READY", "Reason", "Verdict", "decide_verdict"]
+
+READY = "Ready to deploy with a guard"
+REASONS = 3
+FAIR, GOOD = 0.7, 0.8  # AUROC of mistakes against right answers
+HARMFUL, NOTABLE = 0.5, 0.2  # share of stress images that are answered wrongly without an alarm
+RARELY_FOUND = 0.5  # recall of a class
+MEASURES = {"accuracy": "its accuracy", "knowing": "whether its mistakes can be noticed", "guard": "what a guard sees"}
+
+Weight = Literal["blocker", "caution", "good", "unknown"]
+
+
+@dataclass(frozen=True)
+class Reason:
+    """What one topic contributes to the verdict.
+
+    Attributes:
+        topic: `softmax`, `gates`, `accuracy`, `knowing` or `guard`.
+        weight: `blocker`, `caution`, `good`, or `unknown` where it was not measured.
+        title: the topic in a word or two.
+        text: the reason in a sentence.
+        before: of a blocker: what has to happen before the model is deployed.
+        section: where the audit says more; "" for the audit as a whole.
+    """
+
+    topic: str
+    weight: Weight
+    title: str
+    text: str
+    before: str = ""
+    section: str = ""
+
+    def to_dict(self) -> dict[str, str]:
+        """The attributes that say something."""
+        return {name: value for name, value in vars(self).items() if value}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether the model may be deployed.
+
+    Attributes:
+        ready: None where too little was measured to say so.
+        headline: the verdict in plain words.
+        reasons: the three that carry it, the gravest first.
+    """
+
+    ready: bool | None
+    headline: str
+    reasons: tuple[Reason, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The attributes, as JSON can hold them."""
+        return {"ready": self.ready, "headline": self.headline, "reasons": [one.to_dict() for one in self.reasons]}
+
+
+def decide_verdict(audit: AuditResult) -> Verdict:
+    """The verdict that follows from what an audit found."""
+    essential = (_accuracy(audit), _knowing(audit), _guard(audit))
+    reasons = [*_softmax(audit), *_gates(audit), *essential]
+    blockers = [one for one in reasons if one.weight == "blocker"]
+    shown = tuple([*blockers, *(one for one in essential if one.weight != "blocker")][:REASONS])
+    if blockers:
+        return Verdict(False, f"Not before {blockers[0].before}", shown)
+    missing = [one for one in essential if one.weight == "unknown"]
+    if missing:
+        what = " and ".join(MEASURES[one.topic] for one in missing)
+        return Verdict(None, f"No verdict: {what} was not measured", shown)
+    return Verdict(True, READY, shown)
+
+
+def _softmax(audit: AuditResult) -> Iterator[Reason]:
+    found = audit.softmax
+    if found is not None:
+        yield Reason("softmax", "blocker", "Softmax", found.text, "its confidence means something", "calibration")
+
+
+def _gates(audit: AuditResult) -> Iterator[Reason]:
+    broken = [one for one in audit.gates if one.outcome != "passed"]
+    if broken:
+        text = f"{len(broken)} of {len(audit.gates)} gates do not hold. {broken[0].reason}"
+        yield Reason("gates", "blocker", "Gates", text, "every gate holds", "summary")
+
+
+def _accuracy(audit: AuditResult) -> Reason:
+    number = audit.numbers.get("accuracy.test")
+    about: dict[str, Any] = {"topic": "accuracy", "title": "Accuracy", "section": "accuracy"}
+    if number is None or number.interval is None:
+        return Reason(weight="unknown", text=_why(audit, "accuracy", "The accuracy was not measured."), **about)
+    found = number.interval
+    text = f"It is right on {found.value:.1%} of {found.n:,} test images ({found.low:.1%} to {found.high:.1%})"
+    frequent = _most_frequent(audit.about)
+    if found.low <= frequent:
+        text += f"; always giving the most frequent class would be right on {frequent:.1%}."
+        return Reason(weight="blocker", text=text, before="it beats always giving the most frequent class", **about)
+    rare = _rarely_found(audit.numbers)
+    if rare:
+        name, share = rare[0]
+        others = f", and less than half of {len(rare) - 1} other classes" if len(rare) > 1 else ""
+        return Reason(weight="caution", text=f"{text}, but finds only {share:.0%} of {name}{others}.", **about)
+    return Reason(weight="good", text=f"{text}.", **about)
+
+
+def _knowing(audit: AuditResult) -> Reason:
+    about: dict[str, Any] = {"topic": "knowing", "title": "Knowing its limits", "section": "supervisors"}
+    found = _best(audit.numbers, "mistakes")
+    if found is not None:
+        name, value = found
+        what = f"the best score of suspicion ({name}) ranks a mistake above a right answer in {value:.0%} of cases"
+    else:
+        kinds = [one for kind in audit.about.get("stress", ()) if (one := _best(audit.numbers, kind)) is not None]
+        if not kinds:
+            return Reason(weight="unknown", text=_why(audit, "supervisors", "No supervisor was tried."), **about)
+        name, value = min(kinds, key=lambda one: one[1])
+        what = f"it makes too few mistakes to tell, but {name} ranks stress images above ordinary ones in {value:.0%} "
+        what += "of cases or more"
+    if value < FAIR:
+        text = f"It does not know what it does not know: {what}; a coin would give 50%."
+        return Reason(weight="blocker", text=text, before="something notices its mistakes", **about)
+    if value < GOOD:
+        return Reason(weight="caution", text=f"It hardly knows what it does not know: {what}.", **about)
+    return Reason(weight="good", text=f"It knows what it does not know: {what}.", **about)
+
+
+def _guard(audit: AuditResult) -> Reason:
+    about: dict[str, Any] = {"topic": "guard", "title": "With a guard", "section": "deploy"}
+    harm = {
+        name.removeprefix("deploy.").removesuffix(".unnoticed"): number.value
+        for name, number in audit.numbers.items()
+        if name.startswith("deploy.") and name.endswith(".unnoticed")
+    }
+    alarms = audit.numbers.get("deploy.false_alarms")
+    if not harm or alarms is None:
+        return Reason(
+            weight="unknown", text=_why(audit, "deploy", "No guard was tried against stress images."), **about
+        )
+    worst = max(harm, key=lambda name: harm[name])
+    text = (
+        f"A guard with {1000 * alarms.value:.0f} false alarms in a thousand leaves {harm[worst]:.0%} of {worst} images "
+        "answered wrongly without a warning"
+    )
+    text += ", the most of any kind that was tried." if len(harm) > 1 else "."
+    if harm[worst] > HARMFUL:
+        return Reason(weight="blocker", text=text, before=f"a guard sees more of what is {worst}", **about)
+    return Reason(weight="caution" if harm[worst] > NOTABLE else "good", text=text, **about)
+
+
+def _best(numbers: Mapping[str, Number], column: str) -> tuple[str, float] | None:
+    """The supervisor with the largest AUROC in a column of their table, and that."""
+    start, end = "supervisor.", f".{column}.auroc"
+    found = {
+        name[len(start) : -len(end)]: number.value
+        for name, number in numbers.items()
+        if name.startswith(start) and name.endswith(end) and len(name) > len(start) + len(end)
+    }
+    return max(found.items(), key=lambda one: one[1]) if found else None
+
+
+def _rarely_found(numbers: Mapping[str, Number]) -> Sequence[tuple[str, float]]:
+    """The classes of which surely less than half is found, the worst first."""
+    start, end = "accuracy.class.", ".recall"
+    found = [
+        (name.removeprefix(start).removesuffix(end), number.value)
+        for name, number in numbers.items()
+        if name.startswith(start) and name.endswith(end) and number.interval and number.interval.high < RARELY_FOUND
+    ]
+    return sorted(found, key=lambda one: one[1])
+
+
+def _most_frequent(about: Mapping[str, Any]) -> float:
+    """The share of the most frequent class among the labelled test images; 0 where they are of one class only."""
+    counts = [count for count in about["data"]["test"]["classes"].values() if count]
+    return max(counts) / sum(counts) if len(counts) > 1 else 0.0
+
+
+def _why(audit: AuditResult, section: str, otherwise: str) -> str:
+    """Why a section has no numbers."""
+    return next((one.reason for one in audit.sections if one.name == section and one.reason), otherwise)

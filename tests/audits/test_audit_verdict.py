@@ -1,0 +1,147 @@
+"""The rules behind the verdict, each at its edge."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from secondguess import AuditResult
+from secondguess.audits import Gate, GateOutcome
+from secondguess.audits.findings import Findings, Number, SectionResult
+from secondguess.audits.verdict import READY
+from secondguess.metrics import Interval
+from secondguess.model.degenerate import Degenerate
+
+GOOD = {
+    "accuracy.test": (0.9, 0.88, 0.92),
+    "accuracy.class.cat.recall": (0.9, 0.8, 0.95),
+    "supervisor.entropy.mistakes.auroc": 0.9,
+    "supervisor.dsa.mistakes.auroc": 0.6,
+    "deploy.false_alarms": 0.05,
+    "deploy.corrupted.unnoticed": 0.1,
+    "deploy.invalid.unnoticed": 0.02,
+}
+
+
+def audited(changes: dict[str, Any] | None = None, **rest: Any) -> AuditResult:
+    """An audit with these numbers; None takes one away."""
+    numbers = {}
+    for name, value in (GOOD | (changes or {})).items():
+        if isinstance(value, tuple):
+            interval = Interval(value[0], value[1], value[2], n=500)
+            numbers[name] = Number(value[0], "data", 0, interval)
+        elif value is not None:
+            numbers[name] = Number(value, "data", 0)
+    about = {"data": {"test": {"classes": {"cat": 300, "dog": 200}}}, "stress": ["corrupted", "invalid"]}
+    section = SectionResult("all", "All", "done", findings=Findings(numbers=numbers))
+    return AuditResult(about, [section, *rest.pop("sections", [])], **rest)
+
+
+def weights(result: AuditResult) -> dict[str, str]:
+    return {one.topic: one.weight for one in result.verdict.reasons}
+
+
+def test_a_good_model_is_ready_for_three_reasons() -> None:
+    verdict = audited().verdict
+    assert verdict.ready and verdict.headline == READY == "Ready to deploy with a guard"
+    assert [one.topic for one in verdict.reasons] == ["accuracy", "knowing", "guard"]
+    assert {one.weight for one in verdict.reasons} == {"good"}
+    accuracy, knowing, guard = verdict.reasons
+    assert accuracy.text == "It is right on 90.0% of 500 test images (88.0% to 92.0%)."
+    assert knowing.text.startswith("It knows what it does not know: the best score of suspicion (entropy)")
+    assert "leaves 10% of corrupted images answered wrongly without a warning" in guard.text
+
+
+@pytest.mark.parametrize(
+    ("changes", "before", "topic"),
+    [
+        ({"accuracy.test": (0.62, 0.60, 0.64)}, "it beats always giving the most frequent class", "accuracy"),
+        ({"supervisor.entropy.mistakes.auroc": 0.69}, "something notices its mistakes", "knowing"),
+        ({"deploy.corrupted.unnoticed": 0.51}, "a guard sees more of what is corrupted", "guard"),
+    ],
+)
+def test_one_blocker_is_enough_and_says_before_what(changes: dict[str, Any], before: str, topic: str) -> None:
+    verdict = audited(changes).verdict
+    assert verdict.ready is False and verdict.headline == f"Not before {before}"
+    assert verdict.reasons[0].topic == topic and verdict.reasons[0].weight == "blocker"
+    assert len(verdict.reasons) == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "topic"),
+    [
+        ({"accuracy.class.cat.recall": (0.3, 0.2, 0.49)}, "accuracy"),
+        ({"supervisor.entropy.mistakes.auroc": 0.79}, "knowing"),
+        ({"deploy.corrupted.unnoticed": 0.21}, "guard"),
+    ],
+)
+def test_a_caution_does_not_stop_it(changes: dict[str, Any], topic: str) -> None:
+    result = audited(changes)
+    assert result.verdict.ready and weights(result)[topic] == "caution"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"accuracy.test": (0.62, 0.601, 0.64)},
+        {"accuracy.class.cat.recall": (0.3, 0.2, 0.5)},
+        {"supervisor.entropy.mistakes.auroc": 0.8},
+        {"deploy.corrupted.unnoticed": 0.2},
+    ],
+)
+def test_the_edges_are_on_the_good_side(changes: dict[str, Any]) -> None:
+    assert set(weights(audited(changes)).values()) == {"good"}
+
+
+def test_a_softmax_that_says_nothing_comes_first_and_gates_second() -> None:
+    gate = GateOutcome(Gate.parse("accuracy.test>=0.99"), "failed", 0.9, "accuracy.test is 0.9, not >= 0.99.")
+    result = audited(softmax=Degenerate("saturated", 1.0, "The softmax is saturated."), gates=[gate])
+    assert result.verdict.headline == "Not before its confidence means something"
+    assert [one.topic for one in result.verdict.reasons] == ["softmax", "gates", "accuracy"]
+    assert audited(gates=[gate]).verdict.headline == "Not before every gate holds"
+    assert "not >= 0.99" in audited(gates=[gate]).verdict.reasons[0].text
+
+
+def test_without_enough_mistakes_stress_images_speak() -> None:
+    changes = {
+        "supervisor.entropy.mistakes.auroc": None,
+        "supervisor.dsa.mistakes.auroc": None,
+        "supervisor.dsa.corrupted.auroc": 0.85,
+        "supervisor.dsa.corrupted.fog.auroc": 0.2,
+        "supervisor.entropy.invalid.auroc": 0.95,
+    }
+    knowing = audited(changes).verdict.reasons[1]
+    assert knowing.weight == "good" and "too few mistakes" in knowing.text and "dsa" in knowing.text
+
+
+def test_what_was_not_measured_leaves_it_open() -> None:
+    without = {name: None for name in GOOD if name.startswith("deploy")}
+    skipped = SectionResult("deploy", "If you deploy this", "skipped", reason="Too few images.")
+    verdict = audited(without, sections=[skipped]).verdict
+    assert verdict.ready is None and verdict.headline == "No verdict: what a guard sees was not measured"
+    assert verdict.reasons[2].text == "Too few images."
+
+
+def test_images_of_one_class_cannot_be_guessed_better() -> None:
+    result = audited({"accuracy.test": (0.6, 0.5, 0.7)})
+    result.about["data"]["test"]["classes"] = {"cat": 500, "dog": 0}
+    assert result.verdict.ready
+
+
+def test_the_verdict_is_in_the_summary_and_in_the_record(audited: AuditResult) -> None:
+    verdict = audited.verdict
+    assert verdict.ready is False and verdict.headline == "Not before every gate holds"  # two of its three do not
+    assert audited.summary().splitlines()[0].split(maxsplit=1) == ["Verdict", verdict.headline]
+    assert audited.to_dict()["verdict"] == verdict.to_dict()
+    assert [one["topic"] for one in verdict.to_dict()["reasons"]] == ["gates", "guard", "accuracy"]
+
+
+def test_the_answer_to_the_question_is_never_cut(audited: AuditResult) -> None:
+    talkative = [
+        SectionResult(f"s{k}", "S", "done", findings=Findings(summary=[(f"s{k}", "x")] * 3)) for k in range(20)
+    ]
+    own = next(one for one in audited.sections if one.name == "supervisors")
+    result = AuditResult(audited.about, [*talkative, own])
+    assert own.findings.summary[0][0] == "Knows its limits?"
+    assert own.findings.summary[0] in result.highlights and len(result.highlights) == 10
