@@ -115,12 +115,12 @@ def test_the_gallery_shows_each_pair_with_its_shares(page: str, made: ImageSet, 
     assert made.soft_labels is not None
     share = made.soft_labels[first, 1]
     card = page[page.index("<h3>1 or 7") :]
-    truth = re.search(r'<span class="truth">1 ([\d.]+)%, 7 ([\d.]+)%</span>', card)
+    truth = re.search(r'truth">1 ([\d.]+)%</span><span class="line truth">7 ([\d.]+)%</span>', card)
     assert truth is not None
     assert float(truth[1]) == pytest.approx(100 * share, abs=0.51)
     assert float(truth[2]) == pytest.approx(100 - 100 * share, abs=0.51)
     p = probabilities(net, made.take([first]))[0]
-    guess = re.search(r"model: <span(?: class=\"wrong\")?>(\d) (\d+)%", card)
+    guess = re.search(r"says (\d) (\d+)%", card)
     assert guess is not None
     assert int(guess[1]) == p.argmax()
     assert float(guess[2]) == pytest.approx(100 * p.max(), abs=0.51)
@@ -134,7 +134,7 @@ def test_a_guess_outside_the_pair_is_marked(page: str, made: ImageSet, net: nn.M
         for row in np.flatnonzero(made.columns["class_1"] == first)[: ambiguity.SHOWN]
         if guesses[row] not in (made.columns["class_1"][row], made.columns["class_2"][row])
     ]
-    assert page.count('<span class="wrong">') == len(shown)
+    assert page.count('<span class="line wrong">') == len(shown)
 
 
 def test_the_summary_says_how_sure_the_model_is(result: AuditResult, net: nn.Module, made: ImageSet) -> None:

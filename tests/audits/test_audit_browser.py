@@ -25,8 +25,10 @@ STRONGEST = """() => {
 # Boxes that scroll sideways and neither say so nor, where the browser cannot tell, show a shadow.
 UNANNOUNCED = """() => [...document.querySelectorAll('.scroll')]
   .filter(box => box.scrollWidth > box.clientWidth + 1)
-  .filter(box => { const hint = getComputedStyle(box, '::before');
-                   return !(hint.visibility === 'visible' && parseFloat(hint.height) > 10 && /Scroll/.test(hint.content)); })
+  .filter(box => {
+    const hint = getComputedStyle(box, '::before');
+    return !(hint.visibility === 'visible' && parseFloat(hint.height) > 10 && /Scroll/.test(hint.content));
+  })
   .map(box => box.getAttribute('aria-label'))"""
 
 # Text that its own box cuts off, and text that sticks out of the page, except where a box scrolls.

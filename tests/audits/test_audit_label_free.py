@@ -115,6 +115,7 @@ def test_what_the_oracle_finds_is_counted(
 
 
 def test_the_table_shows_the_numbers(result: AuditResult, page: str) -> None:
+    page = page.replace("<wbr>", "")
     for method in METHODS:
         row = re.search(rf'<tr><th scope="row">{method}[<\n].*?</tr>', page, re.DOTALL)
         assert row is not None, method

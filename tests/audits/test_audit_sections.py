@@ -86,7 +86,7 @@ def test_parts_are_shown_without_a_template(classifier: Classifier, few: ImageSe
     result = quick(classifier, few, sections=["overview", Brightness()], folder=tmp_path)
     shown = str(result.sections[1].html)
     assert "<p>Images &lt;b&gt;differ&lt;/b&gt; in brightness.</p>" in shown
-    cells = re.findall(r"<t[dh]\b[^>]*>(.*?)</t[dh]>", shown)
+    cells = re.findall(r"<t[dh]\b[^>]*>(.*?)</t[dh]>", shown.replace("<wbr>", ""))
     assert cells[:5] == ["level", "images", "share", "accuracy", "note"]
     assert cells[5:10] == ["dark", "3", "0.25", '.500<span class="range">.250 to .750</span>', "–"]
     assert cells[10:] == ["&lt;i&gt;light&lt;/i&gt;", "12,345", "yes", "as is", "1e-09"]
@@ -109,7 +109,7 @@ def test_numbers_alone_are_shown_as_a_table(classifier: Classifier, few: ImageSe
             return Findings({name: context.number(value) for name, value in self.numbers.items()})
 
     (section,) = quick(classifier, few, sections=[Bare()]).sections
-    cells = re.findall(r"<t[dh]\b[^>]*>(.*?)</t[dh]>", str(section.html))
+    cells = re.findall(r"<t[dh]\b[^>]*>(.*?)</t[dh]>", str(section.html).replace("<wbr>", ""))
     assert cells == ["number", "value", "bare.mean", "0.5", "bare.share", '.500<span class="range">.250 to .750</span>']
 
 
