@@ -144,6 +144,12 @@ class Anonymous(Supervisor):
         return -observation.confidences
 
 
+class DividesByDoubt(Sound):
+    def _score(self, observation: Observation) -> NDArray[np.float64]:
+        doubt = 1 - observation.confidences
+        return doubt * doubt / doubt
+
+
 class AcceptsAnything(Sound):
     def _check(self, observation: Observation) -> None:
         pass
@@ -238,6 +244,7 @@ BROKEN = [
     (UnsaveableArray(), "check_save_and_load", "cannot be saved"),
     (Forgetful(), "check_save_and_load", "the loaded one scores differently"),
     (TuplesBecomeLists(), "check_save_and_load", "a parameter changed on the way"),
+    (DividesByDoubt(), "check_degenerate", "probabilities that are saturated cannot be scored: .* returned NaN"),
     (AcceptsAnything(), "check_bad_input", "an empty observation was accepted"),
 ]
 

@@ -21,6 +21,7 @@ from secondguess.accuracy.base import Estimate, Estimator
 from secondguess.accuracy.oracles.checks import labelled_observation
 from secondguess.contracts.kit import Kit, check_name, check_parameters, refuses, require, run_checks
 from secondguess.model.observation import Observation
+from secondguess.supervisors.checks import degenerate_observations
 
 __all__ = ["check_estimator"]
 
@@ -110,6 +111,14 @@ def check_saving(kit: _Kit) -> None:
     require(loaded.estimate(kit.operation) == kit.found, "the loaded one gives another estimate")
 
 
+def check_degenerate(kit: _Kit) -> None:
+    """A softmax that says nothing has an estimate, too: by one that knew better, and by one that was fitted on it."""
+    for name, seen in degenerate_observations(kit.validation).items():
+        for judge in (kit.fitted, kit.given.clone().fit(seen, kit.training)):
+            found = judge.estimate(seen)
+            require(0 <= found.low <= found.value <= found.high <= 1, f"where probabilities are {name}: {found}")
+
+
 def check_refusals(kit: _Kit) -> None:
     """Bad input is a `UserError`, not a wrong answer."""
     refuses(lambda: kit.given.clone().estimate(kit.operation), "estimating before fitting")
@@ -130,5 +139,6 @@ CHECKS: tuple[Callable[[_Kit], None], ...] = (
     check_order,
     check_refit,
     check_saving,
+    check_degenerate,
     check_refusals,
 )

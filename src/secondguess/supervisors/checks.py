@@ -11,7 +11,9 @@ every class, dropout samples that disagree, images of noise).
 from __future__ import annotations
 
 import tempfile
+import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +26,7 @@ from secondguess.model.needs import Needs
 from secondguess.model.observation import Observation
 from secondguess.supervisors.base import Supervisor
 
-__all__ = ["check_supervisor", "example_observation"]
+__all__ = ["check_supervisor", "degenerate_observations", "example_observation"]
 
 CLASSES = 4
 Scores = NDArray[np.float64]
@@ -102,6 +104,32 @@ def example_observation(needs: Needs, images: int, *, seed: int = 0, suspicious:
         if array is not None:
             array.setflags(write=False)
     return observation
+
+
+def degenerate_observations(seen: Observation) -> dict[str, Observation]:
+    """The same images seen by a model whose softmax says nothing: saturated, all zeros and ones, tied, constant."""
+    truth = _classes(len(seen))
+    noise = np.random.default_rng(2).normal(0, 100, (len(seen), CLASSES))
+    sure = 300 * np.eye(CLASSES)[truth] + noise
+    kinds = {
+        "saturated": sure,
+        "exact": 1e4 * np.eye(CLASSES)[sure.argmax(axis=1)],
+        "tied": np.where(np.eye(CLASSES)[truth] + np.eye(CLASSES)[(truth + 1) % CLASSES] > 0, 2.0, 0.0),
+        "constant": np.tile(np.linspace(0.0, 2.0, CLASSES), (len(seen), 1)),
+    }
+    found = {}
+    for name, values in kinds.items():
+        logits = values.astype(np.float32)
+        probabilities = _softmax(logits.astype(np.float64))
+        changes: dict[str, object] = {"probabilities": probabilities}
+        if seen.logits is not None:
+            changes["logits"] = logits
+        if seen.samples is not None:
+            changes["samples"] = np.repeat(probabilities[:, None].astype(np.float32), seen.samples.shape[1], axis=1)
+        if name == "constant":
+            changes["traces"] = {trace: np.ones_like(values) for trace, values in seen.traces.items()}
+        found[name] = seen.replace(**changes)
+    return found
 
 
 @dataclass
@@ -246,6 +274,24 @@ def check_save_and_load(kit: _Kit) -> None:
     require(same, "the loaded one scores differently")
 
 
+def check_degenerate(kit: _Kit) -> None:
+    """A softmax that says nothing is scored without NaN, by one that knew better and by one that was fitted on it."""
+    needs = kit.given.needs
+    if needs.images and not (needs.logits or needs.traces or needs.samples):
+        return  # it looks at the images alone
+    for name, seen in degenerate_observations(kit.nominal).items():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # empty classes and divisions by zero may well be met on the way
+            judges = [kit.fitted]
+            with suppress(UserError):  # it says that nothing can be learnt from this
+                judges.append(kit.given.clone().fit(seen, kit.labels))
+            for judge in judges:
+                try:
+                    judge.score(seen)
+                except (UserError, ValueError) as error:
+                    raise AssertionError(f"probabilities that are {name} cannot be scored: {error}") from error
+
+
 def check_bad_input(kit: _Kit) -> None:
     """Missing parts, empty sets, too early calls and wrong label counts are `UserError`s, not crashes."""
     supervisor = kit.fitted
@@ -271,6 +317,7 @@ CHECKS: tuple[Callable[[_Kit], None], ...] = (
     check_graph,
     check_refit,
     check_save_and_load,
+    check_degenerate,
     check_bad_input,
 )
 
