@@ -105,7 +105,8 @@ def test_guard_estimate_and_check_say_it_first(net: nn.Module, digits: Dataset, 
     assert digits.train is not None
     model, train, validation = classifier(net, kind), *digits.train.head(700, seed=0).split(0.6, seed=0)
     supervisors = ["max_softmax", "entropy", "mdsa"]
-    guard = sg.Guard(supervisors, false_alarms=0.05, rule="bonferroni", protect="novelty").fit(model, train, validation, stress=None)
+    guard = sg.Guard(supervisors, false_alarms=0.05, rule="bonferroni", protect="novelty")
+    guard.fit(model, train, validation, stress=None)
     assert str(guard.report).splitlines()[0] == guard.report.softmax != ""
     guard.save(tmp_path / "guard")
     assert sg.Guard.load(tmp_path / "guard", model).report.softmax == guard.report.softmax

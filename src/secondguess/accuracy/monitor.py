@@ -55,6 +55,7 @@ class AccuracyMonitor:
         held_out: whether the validation images were taken from the training images.
         seed: of everything random.
         loading: how images given by a path are loaded.
+        softmax: what is wrong with the probabilities of the validation images as a whole, if anything.
     """
 
     classifier: Classifier
@@ -67,6 +68,7 @@ class AccuracyMonitor:
     held_out: bool
     seed: int
     loading: Mapping[str, Any]
+    softmax: str = ""
 
     @classmethod
     def fit(
@@ -124,7 +126,9 @@ class AccuracyMonitor:
             advance(3, 3)
         notes = (*data.notes, *(str(one.message) for one in heard))
         sets = LearntFrom.of(data.training), LearntFrom.of(data.validation)
-        return cls(classifier, *sets, oracle, fitted, trust, notes, data.held_out, seed, how)
+        degenerate = find_degenerate(validated.probabilities, validated.labels)
+        softmax = degenerate.text if degenerate else ""
+        return cls(classifier, *sets, oracle, fitted, trust, notes, data.held_out, seed, how, softmax)
 
     def save(self, folder: str | Path) -> Path:
         """Write everything that was learnt into a folder, with the model where it is a file; an older one is replaced.
@@ -226,9 +230,8 @@ class AccuracyMonitor:
 
     def _softmax(self, operation: Observation) -> str:
         """What is wrong with the probabilities as a whole, of the validation images or of these."""
-        found = find_degenerate(self.validation.probabilities, self.validation.labels)
-        found = found or find_degenerate(operation.probabilities)
-        return found.text if found else ""
+        found = None if self.softmax else find_degenerate(operation.probabilities)
+        return found.text if found else self.softmax
 
     def _remarks(self, images: ImageSet) -> Iterator[str]:
         if images.content_fingerprint == self.validation.content_fingerprint:

@@ -51,6 +51,7 @@ def write_monitor(monitor: AccuracyMonitor, folder: str | Path) -> Path:
         "held_out": monitor.held_out,
         "seed": monitor.seed,
         "loading": dict(monitor.loading),
+        "softmax": monitor.softmax,
     }
     write_json_sealed(folder / CARD, card)
     return folder
@@ -92,6 +93,7 @@ def read_monitor(folder: str | Path, model: Any = None, **changes: Any) -> Accur
         bool(card["held_out"]),
         int(card["seed"]),
         card["loading"] | {"size": tuple(training.shape[1:])},
+        card.get("softmax", ""),
     )
 
 
