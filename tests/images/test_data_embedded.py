@@ -25,7 +25,7 @@ def test_mnist5k_is_mlxtends_file_split_by_class() -> None:
     assert np.bincount(dataset.train.labels).tolist() == [400] * 10
     assert np.bincount(dataset.test.labels).tolist() == [100] * 10
     assert len(set(dataset.test.labels[:50].tolist())) > 5, "the order is shuffled"
-    table = np.genfromtxt(referee.DATA_PATH, delimiter=",")
+    table = np.loadtxt(referee.DATA_PATH, delimiter=",")
     both = np.concatenate([dataset.train.materialise(), dataset.test.materialise()])
     labels = np.concatenate([dataset.train.labels, dataset.test.labels])
     for digit in range(10):
