@@ -65,6 +65,12 @@ def test_labels_come_with_the_images() -> None:
         seen.replace(labels=[0, 0, 0, 0])
 
 
+def test_labels_count_as_classes_where_only_predictions_are_known() -> None:
+    seen = Observation(predictions=[0, 1, 1], labels=[0, 1, 4])
+    assert seen.num_classes == 5
+    assert Observation(predictions=[0, 1, 1], labels=[0, 1, 4]).correct.tolist() == [True, True, False]
+
+
 def test_bare_arrays_of_any_library() -> None:
     seen = Observation(torch.tensor(P), labels=torch.tensor([0, 1, 2, 0]), traces={"fc": torch.ones(4, 2)})
     assert seen.predictions.tolist() == [0, 1, 2, 0] and seen.correct.all()

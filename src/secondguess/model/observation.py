@@ -256,8 +256,11 @@ class Observation:
 
     def check_classes(self) -> None:
         """Raise a `UserError` unless the classifier and the image set agree on the classes and their order."""
-        ours, theirs = self._names or _numbers(self.num_classes), _names_of(self._images)
-        if theirs and theirs != ours and (len(theirs) != len(ours) or not are_numbers(ours)):
+        theirs = _names_of(self._images)
+        if not theirs:  # nothing to agree with; `num_classes` may have to look at the labels
+            return
+        ours = self._names or _numbers(self.num_classes)
+        if theirs != ours and (len(theirs) != len(ours) or not are_numbers(ours)):
             raise UserError(
                 f"The classifier knows the classes {shown_classes(ours)}, but the set {self.name!r} has "
                 f"{shown_classes(theirs)}; the model and the data must agree on the classes and their order."
