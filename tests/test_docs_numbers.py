@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -51,3 +53,9 @@ def test_numbers_without_a_claim_are_listed():
     text = "First .5 and `code 0.1`.\nThen .6."
     assert maker.uncovered(text, [says("First {:.1f}", 0.5)]) == ["2: Then .6."]
     assert maker.uncovered(text, []) == ["1: First .5 and `code #.#`.", "2: Then .6."]
+
+
+def test_building_the_pages_can_be_asked_what_it_does():
+    words = [sys.executable, "docs/build.py", "--help"]
+    shown = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert "--no-screenshot" in shown

@@ -14,6 +14,14 @@ def test_version(run):
     assert (outcome.code, outcome.out) == (0, f"secondguess {__version__}\n")
 
 
+def test_arguments_in_messages_are_spelt_as_options():
+    from secondguess.cli.wording import in_options
+
+    assert in_options("Lower `min_confidence`, or `use` another `model`.") == (
+        "Lower --min-confidence, or `use` another --model."
+    )
+
+
 @pytest.mark.parametrize(
     ("words", "example"),
     [

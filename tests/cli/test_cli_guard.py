@@ -220,6 +220,14 @@ def test_what_cannot_be_used_is_one_sentence(
     assert refused.code == 2 and "is another one; fit a guard on it" in refused.err
     cases = {
         "There is no guard in nowhere": ("guard", "show", "nowhere"),
+        "weights.safetensors is a file, not the folder of a guard": ("guard", "show", house / "weights.safetensors"),
+        "model.toml is a model, not the folder of a guard; fit one": ("guard", "show", tmp_path / "guard/model.toml"),
+        "is a folder, not a model; give guard/model.toml": ("guard", "fit", "--model", "guard", "--train", "digits",
+                                                            "--out", "g"),
+        "did you mean 'entropy'?": ("guard", "fit", "--model", "nowhere.onnx", "--train", "nowhere", "--supervisors",
+                                    "entropi", "--out", "g"),
+        "model.toml is a model, but images are expected": ("data", tmp_path / "guard/model.toml"),
+        "model.toml is a model, not a file of predictions": ("hubris", tmp_path / "guard/model.toml"),
         "There is no image nope.png": ("guard", "judge", "guard", "nope.png", *model),
         "cannot be promised": ("guard", "fit", *model, "--train", house / "train.npz", "--validation",
                                house / "fresh.npz", "--supervisors", "entropy", "--rule", "bonferroni", "--size", "8",

@@ -106,7 +106,7 @@ def test_twenty_images_through_undo_reload_and_kill(
     label(9)
 
     person.press("a")
-    assert page.get_by_role("button", name="Say so").is_disabled()
+    assert page.get_by_role("button", name="Confirm").is_disabled()
     image = person.image()
     person.press("3", "8", "5", "5")
     assert person.text("#notice") == "Chosen: 3 or 8."

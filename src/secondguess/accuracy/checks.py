@@ -10,7 +10,7 @@ with less confidence; they are those on which oracles are checked (`secondguess.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,8 +18,8 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from secondguess.accuracy.base import Estimate, Estimator
-from secondguess.accuracy.oracles.checks import labelled_observation
-from secondguess.contracts.kit import Kit, check_name, check_parameters, refuses, require, run_checks
+from secondguess.accuracy.oracles.checks import ThreeSets, labelled_observation
+from secondguess.contracts.kit import check_name, check_parameters, refuses, require, run_checks
 from secondguess.model.observation import Observation
 from secondguess.supervisors.checks import degenerate_observations
 
@@ -51,12 +51,7 @@ def check_estimator(estimator: Estimator | type[Estimator], *, images: int = 200
     return run_checks(_Kit(given.clone(resamples=10), training, validation, operation), CHECKS)
 
 
-@dataclass
-class _Kit(Kit[Estimator]):
-    training: Observation
-    validation: Observation
-    operation: Observation
-
+class _Kit(ThreeSets[Estimator]):
     @cached_property
     def found(self) -> Estimate:
         return self.fitted.estimate(self.operation)

@@ -35,7 +35,7 @@ from secondguess.devices import pick_device
 from secondguess.errors import UserError
 from secondguess.images import ImageSet
 from secondguess.progress import Progress, Silent, Titled
-from secondguess.stress.ambiguous.base import AmbiguousGenerator, AmbiguousImages
+from secondguess.stress.ambiguous.base import AmbiguousGenerator, AmbiguousImages, ambiguous_set
 from secondguess.stress.ambiguous.comparison import figures, likeliest_pair
 from secondguess.training import Fleet, train_fleet
 from secondguess_lab.rivals.latent_mixture_pool import MixturePool, Opinion, even_in_entropy, judge
@@ -225,16 +225,7 @@ class LatentMixture(AmbiguousGenerator):
         columns |= {f"source_{n + 1}": chosen.sources[:, n] for n in range(SIZES[-1])}
         columns |= {f"weight_{n + 1}": chosen.weights[:, n] for n in range(SIZES[-1])}
         columns |= {name: getattr(chosen.opinion, name) for name in ("entropy", "mutual_information")}
-        return ImageSet.from_arrays(
-            chosen.images,
-            hard,
-            class_names=train.class_names,
-            soft_labels=soft,
-            name=f"{self.name} between classes of {train.name}",
-            layout="NCHW",
-            is_ambiguous=np.ones(len(chosen), dtype=bool),
-            columns=columns,
-        )
+        return ambiguous_set(train, chosen.images, hard, soft, columns, self.name)
 
     def _card(
         self,

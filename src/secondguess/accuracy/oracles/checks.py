@@ -16,20 +16,23 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.accuracy.oracles.base import UNDECIDED, Oracle, Verdicts
 from secondguess.contracts.kit import Kit, check_name, check_parameters, refuses, require, run_checks
+from secondguess.contracts.parameters import Parametrised
 from secondguess.errors import UserError
 from secondguess.images.image_set import ImageSet
 from secondguess.model.needs import Needs
 from secondguess.model.observation import Observation
 from secondguess.supervisors.checks import example_observation
 
-__all__ = ["check_oracle", "labelled_observation"]
+__all__ = ["ThreeSets", "check_oracle", "labelled_observation"]
+
+L = TypeVar("L", bound=Parametrised)
 
 CLASSES = 4
 FAILING = 0.2
@@ -97,11 +100,15 @@ def labelled_observation(needs: Needs, images: int, *, seed: int = 0) -> Observa
 
 
 @dataclass
-class _Kit(Kit[Oracle]):
+class ThreeSets(Kit[L]):
+    """A learner with the observations it is fitted on and applied to."""
+
     training: Observation
     validation: Observation
     operation: Observation
 
+
+class _Kit(ThreeSets[Oracle]):
     @cached_property
     def verdicts(self) -> Verdicts:
         return self.fitted.judge(self.operation)

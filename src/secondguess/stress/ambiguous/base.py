@@ -18,7 +18,15 @@ from secondguess.progress import Progress
 from secondguess.stress.base import Given, StressSet
 from secondguess.stress.saving import save_stress_set
 
-__all__ = ["AmbiguousGenerator", "AmbiguousImages", "Candidates", "LatentPicture", "assemble", "water_fill"]
+__all__ = [
+    "AmbiguousGenerator",
+    "AmbiguousImages",
+    "Candidates",
+    "LatentPicture",
+    "ambiguous_set",
+    "assemble",
+    "water_fill",
+]
 
 
 @dataclass(frozen=True)
@@ -137,15 +145,36 @@ def assemble(train: ImageSet, chosen: Candidates, *, name: str, seed: int) -> Im
     soft[rows, chosen.pair[:, 1]] = 1.0 - chosen.p1
     hard = np.where(rng.random(len(chosen)) < chosen.p1, chosen.pair[:, 0], chosen.pair[:, 1])
     columns = {"class_1": chosen.pair[:, 0], "class_2": chosen.pair[:, 1], **chosen.origin}
+    return ambiguous_set(train, chosen.images, hard, soft, columns, name)
+
+
+def ambiguous_set(
+    train: ImageSet,
+    images: NDArray[Any],
+    hard: NDArray[np.int64],
+    soft: NDArray[np.float64],
+    columns: Mapping[str, NDArray[Any]],
+    name: str,
+) -> ImageSet:
+    """Ambiguous images as a set.
+
+    Args:
+        train: the images whose classes they lie between.
+        images: (n, C, H, W).
+        hard: (n,) labels drawn from the soft ones.
+        soft: (n, K) labels.
+        columns: where each image comes from.
+        name: of the generator.
+    """
     return ImageSet.from_arrays(
-        chosen.images,
+        images,
         hard,
         class_names=train.class_names,
         soft_labels=soft,
         name=f"{name} between classes of {train.name}",
         layout="NCHW",
-        is_ambiguous=np.ones(len(chosen), dtype=bool),
-        columns=columns,
+        is_ambiguous=np.ones(len(images), dtype=bool),
+        columns=dict(columns),
     )
 
 

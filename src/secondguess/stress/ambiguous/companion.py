@@ -35,6 +35,7 @@ from numpy.typing import NDArray
 from secondguess.errors import UserError
 from secondguess.images import ImageSet
 from secondguess.progress import Progress, Silent
+from secondguess.stress.ambiguous.base import ambiguous_set
 from secondguess.stress.ambiguous.estimator import Agreement, AmbiguityEstimator
 from secondguess.stress.ambiguous.gan_losses import Target, target_distance
 from secondguess.stress.ambiguous.gan_networks import Gan
@@ -209,23 +210,15 @@ def assemble_companion(train: ImageSet, classes: tuple[int, ...], made: Companio
     likeliest = np.argsort(-mean, axis=1, kind="stable")[:, :2]
     order = np.tile([0, 1], (len(made), 1)) if len(classes) == 2 else likeliest
     rows = np.arange(len(made))
-    return ImageSet.from_arrays(
-        made.images,
-        hard,
-        class_names=train.class_names,
-        soft_labels=soft,
-        name=f"{name} between classes of {train.name}",
-        layout="NCHW",
-        is_ambiguous=np.ones(len(made), dtype=bool),
-        columns={
-            "class_1": np.asarray(classes)[order[:, 0]],
-            "class_2": np.asarray(classes)[order[:, 1]],
-            "mean_probability": mean[rows, order[:, 0]],
-            "variance": made.agreement.variance,
-            "mutual_information": made.agreement.mutual_information,
-            "target_r": made.target[rows, order[:, 0]],
-        },
-    )
+    columns = {
+        "class_1": np.asarray(classes)[order[:, 0]],
+        "class_2": np.asarray(classes)[order[:, 1]],
+        "mean_probability": mean[rows, order[:, 0]],
+        "variance": made.agreement.variance,
+        "mutual_information": made.agreement.mutual_information,
+        "target_r": made.target[rows, order[:, 0]],
+    }
+    return ambiguous_set(train, made.images, hard, soft, columns, name)
 
 
 def companion_card(

@@ -50,7 +50,7 @@ async function look() {
     } else {
       text = (await response.json()).detail || text;
     }
-  } catch { /* nobody there: the banner says so */ }
+  } catch { /* no answer: the banner says so */ }
   $("offline").hidden = !text;
   $("offline").textContent = text;
 }
@@ -93,7 +93,7 @@ function say(mood, title, text) {
 
 function showStatus() {
   const change = state.change;
-  const sure = `With nothing changed, this would ever be announced with a chance of at most ${percent(change.alpha)}.`;
+  const sure = `If nothing changes, the probability that a change is ever announced is at most ${percent(change.alpha)}.`;
   if (change.since) {
     const now = state.recent.high < change.rate ? "The latest images are back below it. " : "";
     say("changed", `Something changed, around ${moment(change.since)}`,
@@ -209,7 +209,7 @@ function showMix() {
 function showMissed() {
   const missed = state.missed || [];
   $("missed").hidden = !missed.length;
-  $("missed").textContent = `No alarm does not mean no trouble. Seen less than half of the time: ${missed.join(", ")}.`;
+  $("missed").textContent = `An image without an alarm may still be anomalous. Detected less than half of the time: ${missed.join(", ")}.`;
 }
 
 function showAlarms() {
