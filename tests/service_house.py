@@ -44,11 +44,11 @@ if int(sys.argv[5]):
     import resource
     resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[5]), int(sys.argv[5])))
 judge = subject(float(sys.argv[3]), hangs=sys.argv[4] == "True")
-service = Service(judge, Records(sys.argv[2]), TOKEN, limits=Limits(seconds=2), thumbnails=True)
+service = Service(judge, Records(sys.argv[2]), TOKEN, limits=Limits(seconds=float(sys.argv[7])), thumbnails=True)
 def announce(address):
     print_json({"address": address})
     sys.stdout.flush()
-run(service, bind("127.0.0.1", 0), announce=announce)
+run(service, bind("127.0.0.1", 0), announce=announce, hosts=sys.argv[6].split(","))
 """
 
 
@@ -108,12 +108,24 @@ class Server:
         seconds: that a batch takes.
         hangs: whether one that is not black takes for ever.
         files: that the process may have open; 0 for as many as usual.
+        hosts: names under which it may be called, separated by commas.
+        patience: seconds that a body may take to arrive.
     """
 
-    def __init__(self, records: str, seconds: float = 0.0, *, hangs: bool = False, files: int = 0) -> None:
+    def __init__(
+        self,
+        records: str,
+        seconds: float = 0.0,
+        *,
+        hangs: bool = False,
+        files: int = 0,
+        hosts: str = "",
+        patience: float = 2.0,
+    ) -> None:
         here = str(Path(__file__).parent)
+        words = [here, records, str(seconds), str(hangs), str(files), hosts, str(patience)]
         self.process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, here, records, str(seconds), str(hangs), str(files)],
+            [sys.executable, "-c", PROGRAM, *words],
             env=os.environ | {"OMP_NUM_THREADS": "1"},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

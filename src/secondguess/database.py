@@ -16,17 +16,20 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from secondguess.errors import UserError, require
-from secondguess.files import make_folder
+from secondguess.files import make_folder, sync_folder
 
 __all__ = ["Database", "DatabaseFailed", "Postgres", "Sqlite", "open_database", "public_name", "storable"]
 
 URLS = ("postgresql://", "postgres://")
 PATIENCE = 4.0  # seconds that a writer waits for another one
+BRIEFLY = 500  # milliseconds that a file which is to be renamed is waited for
 SILENCE = 2.5  # seconds that a PostgreSQL server may take over a transaction; with `CONNECTING` less than five
 CONNECTING = 2  # seconds for a connection, the fewest that libpq knows
 DURABLE = ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON")  # a killed process loses nothing
@@ -102,6 +105,15 @@ class Database(ABC):
         with self._turn:
             self._connection.close()
 
+    def put_aside(self) -> Path:
+        """Rename the file and begin an empty one under its name; return the other name."""
+        raise UserError(f"{self.name} is no file; how long rows are kept there is for its own tools.")
+
+    @property
+    def identity(self) -> object:
+        """Something that differs once another file has come to this name."""
+        return None
+
     @abstractmethod
     def _connect(self) -> Any:
         """A connection of the library's, each statement a transaction of its own unless one was begun."""
@@ -152,15 +164,66 @@ class Sqlite(Database):
     def __init__(self, path: Path | None, *, read_only: bool = False, holds: str = "records") -> None:
         self._path, self._read_only, self._holds = path, read_only, holds
         self.name = f"The file of {holds} {path}"
+        self._closed = False
         super().__init__()
+
+    def rows(self, query: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """Return the rows of a query; who only reads holds the file no longer than that, so that it can be renamed."""
+        with self._turn:
+            try:
+                return super().rows(query, values)
+            finally:
+                if self._read_only:
+                    self._connection.close()
+                    self._closed = True
+
+    @property
+    def identity(self) -> object:
+        """The number of the file on its disk."""
+        try:
+            status = self._path.stat() if self._path is not None else None
+        except OSError:  # it is just being replaced
+            return None
+        return status and (status.st_dev, status.st_ino)
+
+    def put_aside(self) -> Path:
+        """Rename the file, for example to `records-20260131T235959Z.sqlite`, and begin an empty one under its name.
+
+        Nobody else may have it open: what another process writes would go into a log without a file.
+
+        Raises:
+            DatabaseFailed: somebody has; nothing has changed.
+        """
+        if self._path is None or self._read_only:
+            raise UserError(f"{self.name} cannot be put aside: it is open for reading, or kept in memory.")
+        with self._turn, self._failing():
+            self._revive()
+            try:
+                self._connection.execute(f"PRAGMA busy_timeout = {BRIEFLY}")
+                self._connection.execute("PRAGMA journal_mode = DELETE")  # refused where others have the file open
+            finally:
+                self._connection.close()
+                self._closed = True  # the next call opens it anew
+            aside = _free_name(self._path)
+            try:
+                self._path.rename(aside)
+                sync_folder(self._path.parent)
+            except OSError as error:
+                raise DatabaseFailed(f"{self._path} cannot be renamed ({error.strerror or error}).") from error
+        return aside
+
+    @property
+    def _is_lost(self) -> bool:
+        return self._closed
 
     def _connect(self) -> sqlite3.Connection:
         if self._path is not None and not self._read_only:
             make_folder(self._path.parent)
             self._make_private(self._path)
-        where = ":memory:" if self._path is None else self._path
+        # Never made here: for its owner only by `_make_private`, and not at all by who reads.
+        where = ":memory:" if self._path is None else f"{self._path.absolute().as_uri()}?mode=rw"
         try:
-            base = sqlite3.connect(where, isolation_level=None, check_same_thread=False, timeout=PATIENCE)
+            base = sqlite3.connect(where, isolation_level=None, check_same_thread=False, timeout=PATIENCE, uri=True)
             try:
                 for pragma in ("query_only = ON",) if self._read_only else DURABLE:
                     base.execute(f"PRAGMA {pragma}")
@@ -172,6 +235,7 @@ class Sqlite(Database):
             raise UserError(f"{self._path} is not a file of {self._holds} ({error}); name another one.") from error
         if self._path is not None and not self._read_only:
             _shut_out(self._path)
+        self._closed = False
         return base
 
     def _make_private(self, path: Path) -> None:
@@ -181,6 +245,13 @@ class Sqlite(Database):
         except OSError as error:
             reason = error.strerror or error
             raise UserError(f"The file of {self._holds} {path} cannot be written ({reason}); name another.") from error
+
+
+def _free_name(path: Path) -> Path:
+    """The name of a file with the time of now in it, and a number where that is taken."""
+    stem = f"{path.stem}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+    endings = chain([""], (f"-{number}" for number in count(1)))
+    return next(name for ending in endings if not (name := path.with_name(f"{stem}{ending}{path.suffix}")).exists())
 
 
 def _shut_out(path: Path) -> None:

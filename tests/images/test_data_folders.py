@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from secondguess.errors import UserError
-from secondguess.images import conform, load, load_images
+from secondguess.images import as_batch, conform, load, load_images
 
 Write = Callable[..., np.ndarray]
 
@@ -270,3 +270,11 @@ def test_a_folder_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr("secondguess.images.loading.has_idx", refuse)
     with pytest.raises(UserError, match="may not be read; change its permissions"):
         load(tmp_path)
+
+
+@pytest.mark.parametrize(("largest", "scale"), [(1.0, 1), (0.2, 1), (255.0, 255), (17.5, 255)])
+def test_grey_floats_are_from_0_to_1_or_to_255(tmp_path: Path, largest: float, scale: int) -> None:
+    pixels = np.linspace(0, largest, 48, dtype=np.float32).reshape(6, 8)
+    Image.fromarray(pixels).save(tmp_path / "float.tiff")
+    read = as_batch(tmp_path / "float.tiff")
+    np.testing.assert_allclose(read, pixels[None, None] / scale, rtol=1e-6)

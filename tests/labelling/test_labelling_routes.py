@@ -261,3 +261,13 @@ def test_names_that_are_not_utf_8_can_be_shown(
     answer = client.get("/api/session")
     assert answer.status_code == 200
     assert answer.json()["annotator"] == os.fsdecode(b"Andr\xe9")
+
+
+def test_a_name_that_turns_the_text_around_is_written_out(
+    open_session: Callable[..., LabellingSession], store: Store, keys: Keys
+) -> None:
+    session = open_session()
+    page = LabelPage(session, store, keys, Album(session.search.pool.images.images), "Ada\u202e")
+    client = TestClient(CheckedApp(label_app(page), keys, PORT), base_url=HOME)
+    client.get("/", params={"token": keys.token})
+    assert client.get("/api/session").json()["annotator"] == r"Ada\u202e"

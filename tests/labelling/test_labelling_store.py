@@ -199,3 +199,18 @@ def test_several_events_are_stored_together_or_not_at_all(store: Store) -> None:
     with pytest.raises(DatabaseFailed):
         store.append_all([Event("undone", 3, "Ada"), Event("answered", 99, "Ada", (2,))])
     assert [event.kind for event in store.events()] == ["answered"]
+
+
+def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for image in range(300):
+        store.append(Event("asked", image, "Ada", key=f"key-{image}-{'x' * 40}"), Seen(f"{image}.png", 1, 0.9))
+    store.close()
+    file = tmp_path / "labels.sqlite"
+    content = bytearray(file.read_bytes())
+    middle = len(content) // 2 // 4096 * 4096
+    content[middle : middle + 4096] = bytes(4096)
+    file.write_bytes(content)
+    for read_only in (False, True):
+        with pytest.raises(UserError, match=r"labels.sqlite is damaged \(.*\); put a copy in its place"):
+            Store(tmp_path, read_only=read_only)

@@ -111,8 +111,11 @@ def test_logits_of_a_model_that_gives_probabilities() -> None:
 @pytest.mark.parametrize(
     ("output", "message"),
     [
-        (np.full((5, 3), np.nan), "NaN or infinity for 5 of 5 images; check its weights and normalisation"),
-        (np.array([[0, 1], [1, 0], [np.inf, 0], [0, 1], [0, 1]]), "NaN or infinity for 1 of 5 images"),
+        (
+            np.full((5, 3), np.nan),
+            r"NaN or infinity for 5 of 5 images \(image 0, .*; check its weights and normalisation",
+        ),
+        (np.array([[0, 1], [1, 0], [np.inf, 0], [0, 1], [0, 1]]), r"NaN or infinity for 1 of 5 images \(image 2\); "),
         (LOGITS[:4], r"shape \(4, 3\) for 5 images; \(5, K\) with one score per class was expected"),
         (np.zeros((5, 3, 2, 2)), r"shape \(5, 3, 2, 2\) for 5 images"),
         (np.zeros((5, 0)), r"shape \(5, 0\) for 5 images"),

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from secondguess import Classifier, Guard, load
+from secondguess import Classifier, Guard, audit, load
 from secondguess.model.determinism import warn_if_random
 
 DIGITS = load("digits")
@@ -42,3 +44,18 @@ def test_rounding_is_no_randomness() -> None:
     classifier = Classifier(Wavering(1e-6))
     warn_if_random(classifier, DIGITS.test.head(40))
     assert classifier.is_repeatable is True
+
+
+def test_a_cache_and_an_audit_say_it_too(tmp_path: Path) -> None:
+    classifier = Classifier(Wavering(1), version="1", cache=tmp_path)
+    with pytest.warns(UserWarning, match=TWICE):
+        classifier.observe(DIGITS.test.head(40))
+    with pytest.warns(UserWarning, match=TWICE):
+        result = audit(
+            Wavering(1), test=DIGITS.test.head(60), sections=["accuracy"], supervisors=["entropy"], stress=()
+        )
+    assert result.to_dict()["model"]["repeatable"] is False
+    result.save(tmp_path / "audit")
+    assert "gives other answers when it is asked about the same images again" in (
+        tmp_path / "audit" / "report.html"
+    ).read_text("utf-8")

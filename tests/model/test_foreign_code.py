@@ -105,3 +105,26 @@ def test_a_command_ends_with_its_own_exit_code(factory: str, tmp_path: Path) -> 
     assert "Traceback" not in done.stderr
     told = subprocess.run([*command, "--debug"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert "Traceback" in told.stderr and told.returncode != 7
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_images_with_an_answer_of_nan_are_named(tmp_path: Path, cached: bool) -> None:
+    def model(images: np.ndarray) -> np.ndarray:
+        out = images.reshape(len(images), -1)[:, :3].copy()
+        out[images[:, 0, 0, 0] == 1] = np.nan
+        return out
+
+    pixels = np.random.default_rng(0).random((70, 1, 4, 4)).astype(np.float32) * 0.9
+    bad = [33, 41] if not cached else [3, 41]
+    pixels[bad, 0, 0, 0] = 1
+    images = ImageSet.from_arrays(pixels, ids=[f"{row}.png" for row in range(70)], layout="NCHW")
+    options = {"version": "1", "cache": tmp_path} if cached else {}
+    classifier = Classifier(model, output_kind="logits", batch_size=32, **options)
+    names = "3.png" if cached else "33.png, 41.png"
+    with pytest.raises(
+        UserError, match=rf"returned NaN or infinity for \d of 32 images \({names}\); check its weights"
+    ):
+        classifier.observe(images)
+    if not cached:
+        with pytest.raises(UserError, match=r"for 2 of 32 images \(image 33, image 41\)"):
+            classifier.observe(pixels)

@@ -188,3 +188,28 @@ def test_a_model_that_answers_nothing_but_nan_is_reported(kind: str) -> None:
     model = Nothing()
     with pytest.raises(UserError, match="returned NaN or infinity for"):
         measure_distances(model.opened(kind), model.images)
+
+
+def test_a_damaged_counterexample_is_said_and_its_image_attacked_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoint, "SECONDS", 0.0)
+    model = Linear()
+    classifier = Classifier(model, output_kind="logits", version="1")
+    options = {"budget": 200, "batch_size": 64, "checkpoint": tmp_path / "run"}
+    whole = measure_distances(classifier, model.images, **options)
+    kept = {name: np.array(getattr(whole, name)) for name in NAMES}
+    file = tmp_path / "run" / "counterexamples.npy"
+    content = bytearray(file.read_bytes())
+    content[-5] ^= 64
+    content[-3 * 256 - 5] ^= 64  # of another image
+    file.write_bytes(content)
+    model.asked = 0
+    with pytest.warns(UserWarning, match="2 of 17 counterexamples in the checkpoint .* are not those that were"):
+        again = measure_distances(classifier, model.images, **options)
+    for name in NAMES:
+        np.testing.assert_array_equal(getattr(again, name), kept[name], err_msg=name)
+    assert 17 < model.asked < 2 * 200 + 100
+    model.asked = 0
+    measure_distances(classifier, model.images, **options)
+    assert model.asked <= 17

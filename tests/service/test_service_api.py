@@ -431,3 +431,31 @@ def test_what_cannot_record_is_not_served(where: Path) -> None:
     with bind("127.0.0.1", 0) as listening, pytest.raises(UserError, match="cannot be read or written now"):
         run(Service(subject(), records, TOKEN), listening, announce=lambda address: None)
     records.close()
+
+
+def test_a_disk_that_does_not_answer_holds_up_nobody(
+    make_client: Callable[..., TestClient], monkeypatch: pytest.MonkeyPatch, where: Path
+) -> None:
+    """As an fsync on a network folder may."""
+    client = make_client()
+    stalls, goes_on = threading.Event(), threading.Event()
+    append = Records.append
+
+    def stalled(self: Records, records: Any) -> None:
+        stalls.set()
+        goes_on.wait(60)
+        append(self, records)
+
+    monkeypatch.setattr(Records, "append", stalled)
+    began = time.monotonic()
+    first = client.post("/predict", content=picture(), headers=PNG)
+    assert time.monotonic() - began < 5.5  # the promise, and what a busy machine adds
+    second = client.post("/predict", content=picture(), headers=PNG)
+    assert time.monotonic() - began < 6.5  # at once
+    assert [first.status_code, second.status_code] == [503, 503]
+    assert stalls.is_set() and client.get("/readyz").status_code == 503
+    assert client.get("/healthz").status_code == 200
+    goes_on.set()
+    while client.post("/predict", content=picture(), headers=PNG).status_code == 503:
+        time.sleep(0.05)
+    assert len(rows(where)) == 2  # what was given up came through, and nothing twice

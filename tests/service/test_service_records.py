@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import numpy as np
@@ -382,3 +382,86 @@ def test_a_frozen_postgresql_is_a_503_in_time_and_does_not_hold_up_the_end(postg
         for name in ("records", "guards", "format"):
             base.execute(f"DROP TABLE secondguess_{name}")
     assert set(acknowledged) <= kept and len(acknowledged) == 2
+
+
+def requests_in(file: Path) -> list[str]:
+    with closing(sqlite3.connect(file)) as base:
+        return [one for (one,) in base.execute("SELECT request FROM secondguess_records")]
+
+
+def test_records_are_rotated_and_nothing_is_lost(tmp_path: Path) -> None:
+    where = tmp_path / "records.sqlite"
+    records = Records(str(where))
+    records.begin(CARD)
+    records.append([record(k) for k in range(5)])
+    reader = Records(str(where), read_only=True)
+    assert reader.count() == 5
+    before = reader.identity
+    aside = [records.rotate(), records.rotate()]  # within one second
+    records.append([record(9)])
+    assert reader.count() == 1 and reader.identity not in (before, None)
+    assert [one.card for one in reader.periods()] == [CARD]
+    records.close()
+    assert [len(requests_in(one)) for one in aside] == [5, 0]
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["records.sqlite", *(one.name for one in aside)])
+    assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o600}
+
+
+def test_a_file_that_another_process_has_open_is_not_renamed(tmp_path: Path) -> None:
+    where = tmp_path / "records.sqlite"
+    records, other = Records(str(where)), Records(str(where))
+    records.begin(CARD)
+    other.begin(CARD)
+    with pytest.raises(DatabaseFailed, match="locked"):
+        records.rotate()
+    for one in (records, other):
+        one.append([record(1)])
+    assert other.count() == 2
+    other.close()
+    assert len(requests_in(records.rotate())) == 2
+    records.close()
+
+
+def test_a_full_disk_after_a_rotation_is_got_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    where = tmp_path / "records.sqlite"
+    records = Records(str(where))
+    records.begin(CARD)
+
+    def full(self: Records) -> None:
+        raise UserError("Records cannot be kept.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Records, "_make", full)
+        with pytest.raises(DatabaseFailed, match="cannot be kept"):
+            records.rotate()
+        with pytest.raises(DatabaseFailed, match="cannot be kept"):
+            records.append([record(1)])
+    records.append([record(1)])
+    assert records.count() == 1
+    records.close()
+
+
+def test_a_database_of_a_server_is_not_rotated(postgres: str) -> None:
+    records = Records(postgres)
+    with pytest.raises(UserError, match="is no file"):
+        records.rotate()
+    records.close()
+
+
+def test_a_hang_up_signal_rotates_while_requests_are_answered(tmp_path: Path) -> None:
+    server = Server(str(tmp_path / "records.sqlite"))
+    answered: set[str] = set()
+    with client_of(server) as client:
+        for turn in range(40):
+            answer = client.post("/predict", content=picture(), headers={"content-type": "image/png"})
+            assert answer.status_code == 200
+            answered.add(answer.json()["request"])
+            if turn in (10, 20):
+                server.process.send_signal(signal.SIGHUP)
+    code, said = server.end()
+    assert code == -signal.SIGTERM
+    assert said.count("Records until now are in") == 2
+    files = list(tmp_path.glob("*.sqlite"))
+    assert len(files) == 3
+    kept = [one for file in files for one in requests_in(file)]
+    assert set(kept) == answered and len(kept) == 40

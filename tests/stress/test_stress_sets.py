@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import io
-import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,6 +13,7 @@ from PIL import Image
 
 from secondguess import ImageSet, StressSet, UserError
 from secondguess.contracts import registry as contracts_registry
+from secondguess.contracts.sealed import read_json
 from secondguess.images import load_images
 from secondguess.stress import Corrupted, Given, Invalid, corrupt, corrupted, make, make_all, names, registry, saving
 from secondguess.stress.adversarial import stress_set
@@ -361,7 +361,7 @@ def test_a_stress_set_on_disk_is_the_same_set(tmp_path: Path) -> None:
         np.testing.assert_array_equal(loaded.labels, made.labels)
         np.testing.assert_allclose(loaded.materialise(), made.materialise(), atol=0.5 / 255)
         np.testing.assert_array_equal(loaded.columns["corruption"], made.columns["corruption"])
-    assert json.loads((tmp_path / "a" / "b" / "card.json").read_text("utf-8")) == card
+    assert read_json(tmp_path / "a" / "b" / "card.json") == card
 
 
 def test_a_card_counts_every_sort_of_image() -> None:

@@ -145,3 +145,27 @@ def test_the_page_is_for_who_has_the_link(client: TestClient, keys: Keys) -> Non
     assert "https://" not in client.get("/watch.js").text
     assert client.get("/watch.css").headers["content-type"].startswith("text/css")
     assert client.post("/api/watch").status_code == 403
+
+
+def test_a_name_that_turns_the_text_around_is_written_out(tmp_path: Path, keys: Keys) -> None:
+    records = Records(str(tmp_path / "records.sqlite"))
+    records.begin(CARD | {"model": "a\u202eb\x1b[2J", "class_names": ["\u2066c", "d", "e"]})
+    app = CheckedApp(watch_app(Watch(records)), keys, PORT)
+    client = TestClient(app, base_url=f"http://127.0.0.1:{PORT}")
+    client.get("/", params={"token": keys.token})
+    guard = client.get("/api/watch").json()["guard"]
+    records.close()
+    assert guard["model"] == r"a\u202eb\x1b[2J"
+    assert guard["class_names"] == [r"\u2066c", "d", "e"]
+
+
+def test_it_goes_on_with_the_new_file_after_a_rotation(where: Path) -> None:
+    watch = Watch(Records(str(where), read_only=True))
+    assert watch.state()["images"] > 2
+    writer = Records(str(where))
+    writer.begin(CARD)
+    writer.rotate()
+    assert watch.state()["images"] == 0
+    writer.close()
+    fill(where, 2, 0)
+    assert watch.state()["images"] == 2

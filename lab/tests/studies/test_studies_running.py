@@ -251,3 +251,13 @@ def test_every_study_runs_quickly(study, out, name):
     made = study("run", name, "--quick", "--out", out / "quick", "--quiet", "--json").json()
     assert made["scale"] == "quick"
     assert made["cells"]
+
+
+def test_a_plan_that_was_changed_is_not_believed(study, tiny, tmp_path):
+    words = ["run", "surprise-table1", "--quick", "--data", tiny, *settings_of("surprise-table1"), "--out", tmp_path]
+    assert study(*words, "-q").code == 0
+    path = tmp_path / "surprise-table1.plan.json"
+    path.write_text(path.read_text().replace('"quick"', '"paper"'))
+    done = study("status", "surprise-table1", "--out", tmp_path)
+    assert done.code == 2
+    assert "does not hold what was written" in done.err

@@ -2,7 +2,8 @@
 
 These images are not sorted into classes, so folders below are not classes: an image's id is its path within the
 folder, which rules can refer to. A file that is still being written cannot be read; it is tried again the next time.
-Links to folders are not followed, and nothing outside the folder is read. What is named like an image but is no plain
+Links to folders are not followed, nothing outside the folder is read, and a link to an image of the folder is not
+counted beside it. What is named like an image but is no plain
 file within the folder (a pipe, a link that leads out or nowhere) counts as unreadable.
 """
 
@@ -133,21 +134,21 @@ def holds_images(folder: Path) -> bool:
 
 def _files(folder: Path) -> tuple[list[File], tuple[str, ...]]:
     """The files within a folder that are named like images, and the names of what cannot be one."""
-    found: list[File] = []
+    found: dict[Path, File] = {}  # by its real path
     odd: list[str] = []
     home = folder.resolve()
     for where, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        for name in names:
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(names):
             if name.lower().endswith(EXTENSIONS) and not name.startswith("."):
                 path = Path(where, name)
                 try:
-                    status, within = path.stat(), path.resolve(strict=True).is_relative_to(home)
+                    status, real = path.stat(), path.resolve(strict=True)
                 except OSError:  # a link to nothing or to itself, unless it was moved away since it was listed
                     odd += [str(path)] * os.path.lexists(path)
                     continue
-                if within and stat.S_ISREG(status.st_mode):
-                    found.append((path, status.st_mtime_ns, status.st_size))
-                else:
+                if not (real.is_relative_to(home) and stat.S_ISREG(status.st_mode)):
                     odd.append(str(path))
-    return sorted(found), tuple(sorted(odd))
+                elif real not in found or not path.is_symlink():  # of two links, the one that was listed first
+                    found[real] = (path, status.st_mtime_ns, status.st_size)
+    return sorted(found.values()), tuple(sorted(odd))

@@ -29,6 +29,7 @@ from secondguess.files import make_folder
 from secondguess.images import check_loading
 from secondguess.model.agreement import agree
 from secondguess.model.cache import Cache
+from secondguess.model.determinism import warn_if_random
 from secondguess.progress import Progress, Silent
 from secondguess.report import render
 from secondguess.stress import StressSet
@@ -148,6 +149,8 @@ def _audited(context: Context, sections: Sequence[Section], command: str) -> Aud
     try:
         # A model that cannot take these images is the user's mistake, not a failed section.
         result.softmax = context.softmax
+        warn_if_random(context.classifier, context.test)
+        result.about["model"]["repeatable"] = context.classifier.is_repeatable
     except KeyboardInterrupt:
         result.interrupted = True
     for section in sections:
@@ -206,6 +209,7 @@ def _about(context: Context, command: str) -> dict[str, Any]:
             "name": context.classifier.name,
             "kind": context.classifier.backend.kind,
             "fingerprint": context.classifier.fingerprint,
+            "repeatable": None,  # not tried yet
         },
         "supervisors": [supervisor.name for supervisor in context.supervisors],
         "stress": [one.name for one in context.stress],

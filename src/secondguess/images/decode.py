@@ -1,9 +1,9 @@
 """Decoding one image file with Pillow, carefully.
 
-Rotation in the EXIF header is applied, 16-bit grey is scaled by 65535, palettes are resolved, and
-transparent pixels are composited on black. An image larger than Pillow's decompression-bomb limit is refused
-before a pixel is decoded, and only plain raster formats are tried, so that no file makes Pillow start another
-program.
+Rotation in the EXIF header is applied, 16-bit grey is scaled by 65535, floats by 255 unless all are at most 1 (as
+arrays of floats are), palettes are resolved, and transparent pixels are composited on black. An image larger than
+Pillow's decompression-bomb limit is refused before a pixel is decoded, and only plain raster formats are tried, so that
+no file makes Pillow start another program.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["EXTENSIONS", "BadImage", "Header", "decode", "from_picture", "is_pic
 
 EXTENSIONS = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
-GREY_MODES = frozenset({"1", "L", "LA", "La", "I", "I;16", "I;16L", "I;16B", "I;16N"})
+GREY_MODES = frozenset({"1", "L", "LA", "La", "F", "I", "I;16", "I;16L", "I;16B", "I;16N"})
 SIDEWAYS = frozenset({5, 6, 7, 8})  # EXIF orientations that swap height and width
 
 
@@ -150,7 +150,8 @@ def _to_floats(image: Image.Image) -> Floats:
     if image.mode == "F":
         values = np.asarray(image)
         if not (np.isfinite(values).all() and values.min() >= 0 and values.max() <= 255):
-            raise ValueError("pixel values that are no numbers from 0 to 255")
+            raise ValueError("pixel values that are no numbers from 0 to 1, or to 255")
+        return unit(values[None], 1 if values.max() <= 1 else 255)
     grey = image.mode in GREY_MODES
     if image.has_transparency_data:
         rgba = np.asarray(image.convert("RGBA")).transpose(2, 0, 1) / np.float32(255)

@@ -26,7 +26,7 @@ from secondguess.labelling.export import FORMATS, exported
 from secondguess.labelling.session import LabellingSession, NotAsked
 from secondguess.labelling.store import Store
 from secondguess.web.access import Keys
-from secondguess.web.answers import SafeJSON
+from secondguess.web.answers import PageJSON
 from secondguess.web.logs import Outage
 from secondguess.web.pictures import Album, png
 
@@ -92,7 +92,7 @@ class LabelPage:
 def label_app(page: LabelPage) -> FastAPI:
     """The application behind the labelling page; serve it through `server.serve`, which guards it."""
     app = FastAPI(
-        docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False, default_response_class=SafeJSON
+        docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False, default_response_class=PageJSON
     )
     app.state.outage = Outage(logging.getLogger(__name__), "Answers cannot be saved", "Answers are saved again")
     app.add_exception_handler(UserError, _refused)
@@ -103,21 +103,21 @@ def label_app(page: LabelPage) -> FastAPI:
     return app
 
 
-def _refused(request: Request, error: Exception) -> SafeJSON:
+def _refused(request: Request, error: Exception) -> PageJSON:
     """A sentence instead of a traceback: 409 where the page is behind the session, 503 where the page may try again."""
     if isinstance(error, DatabaseFailed):
         request.app.state.outage.failed(error)
-        return SafeJSON({"detail": f"Nothing can be saved at the moment: {error}"}, 503)
-    return SafeJSON({"detail": str(error)}, 409 if isinstance(error, NotAsked) else 400)
+        return PageJSON({"detail": f"Nothing can be saved at the moment: {error}"}, 503)
+    return PageJSON({"detail": str(error)}, 409 if isinstance(error, NotAsked) else 400)
 
 
-def _misunderstood(request: Request, error: Exception) -> SafeJSON:
+def _misunderstood(request: Request, error: Exception) -> PageJSON:
     """A sentence about a request of another shape, which repeats nothing of it: it may hold what cannot be encoded."""
     assert isinstance(error, RequestValidationError)
     fields = {str(one["loc"][-1]) for one in error.errors()}
     if any(one["type"] == "string_unicode" for one in error.errors()):
-        return SafeJSON({"detail": f"The {', '.join(sorted(fields))} holds half a character; write it anew."}, 400)
-    return SafeJSON({"detail": f"The request is not understood: look at {', '.join(sorted(fields))}."}, 422)
+        return PageJSON({"detail": f"The {', '.join(sorted(fields))} holds half a character; write it anew."}, 400)
+    return PageJSON({"detail": f"The request is not understood: look at {', '.join(sorted(fields))}."}, 422)
 
 
 def _add_page(app: FastAPI, page: LabelPage) -> None:

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from secondguess.database import Sqlite, storable
+from secondguess.database import DatabaseFailed, Sqlite, storable
 from secondguess.errors import UserError
 from secondguess.files import make_folder
 
@@ -193,6 +193,7 @@ class Store:
 
     def _check_format(self, read_only: bool) -> None:
         try:
+            self._check_sound()
             ((version,),) = self._base.rows("PRAGMA user_version")
             if version == 0 and not read_only:
                 with self._base.transaction():
@@ -206,6 +207,18 @@ class Store:
         except BaseException:
             self._base.close()
             raise
+
+    def _check_sound(self) -> None:
+        """Raise a `UserError` if the file is damaged: answers would be missing, or others than were given."""
+        try:
+            found = [row[0] for row in self._base.rows("PRAGMA integrity_check(1)")]
+        except DatabaseFailed as error:
+            found = [str(error)]
+        if found != ["ok"]:
+            raise UserError(
+                f"{self.path} is damaged ({found[0].splitlines()[0]}); put a copy in its place, or take out what can "
+                "be read with `sqlite3 FILE .recover`."
+            )
 
     def _release(self) -> None:
         if self._lock is not None:

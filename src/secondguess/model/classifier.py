@@ -233,7 +233,8 @@ class Classifier:
         self.check(needs)
         source = self.source(images)
         label = f"Observing {images.name if isinstance(images, ImageSet) else 'images'}"
-        seen = Pass(self, source, needs, seed).run(label, progress or Silent())
+        ids = images.ids if isinstance(images, ImageSet) else None
+        seen = Pass(self, source, needs, seed, ids).run(label, progress or Silent())
         self._seen_shape = (source.shape[0], source.shape[1], source.shape[2])
         return self._observation(in_order(images, self.class_names) if isinstance(images, ImageSet) else source, seen)
 

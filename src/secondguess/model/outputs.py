@@ -7,6 +7,8 @@ thousands of images tie; the logits still distinguish them.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import numpy as np
@@ -14,11 +16,46 @@ from numpy.typing import NDArray
 
 from secondguess.errors import UserError
 
-__all__ = ["TOLERANCE", "Convention", "as_matrix", "detect", "softmax", "to_probabilities"]
+__all__ = ["TOLERANCE", "Convention", "NotFinite", "as_matrix", "detect", "naming", "softmax", "to_probabilities"]
 
 Convention = Literal["logits", "probabilities"]
 FEW = 64  # numbers
 TOLERANCE = 5e-3  # bfloat16 models sum to one only about this well
+NAMED = 5  # images
+
+
+class NotFinite(UserError):
+    """The model returned NaN or infinity.
+
+    Args:
+        rows: positions of the images, ascending.
+        count: how many images it was asked about.
+        names: of the images at `rows`, where these are known.
+    """
+
+    def __init__(self, rows: NDArray[np.int64], count: int, names: Sequence[str] = ()) -> None:
+        self.rows, self.count = rows, count
+        some = ", ".join(names[:NAMED]) + (", ..." if len(names) > NAMED else "")
+        super().__init__(
+            f"The model returned NaN or infinity for {len(rows)} of {count} images{some and f' ({some})'}; check its "
+            "weights and normalisation."
+        )
+
+
+@contextmanager
+def naming(ids: Sequence[str] | None, first: int) -> Iterator[None]:
+    """Name the images for which the model returns NaN or infinity in the block.
+
+    Args:
+        ids: of all images, or None where they have only their positions.
+        first: the position of the first image that the model is asked about; before 0 there is noise.
+    """
+    try:
+        yield
+    except NotFinite as error:
+        rows = [first + int(row) for row in error.rows]
+        names = ["noise" if row < 0 else ids[row] if ids else f"image {row}" for row in rows]
+        raise NotFinite(error.rows, error.count, list(dict.fromkeys(names))) from None
 
 
 def softmax(logits: NDArray[Any]) -> NDArray[np.float64]:
@@ -48,10 +85,7 @@ def as_matrix(raw: NDArray[Any], count: int) -> NDArray[Any]:
             f"({count}, K) with one score per class was expected."
         )
     if not np.isfinite(raw).all():
-        bad = np.flatnonzero(~np.isfinite(raw).all(axis=1))
-        raise UserError(
-            f"The model returned NaN or infinity for {len(bad)} of {count} images; check its weights and normalisation."
-        )
+        raise NotFinite(np.flatnonzero(~np.isfinite(raw).all(axis=1)), count)
     return raw
 
 

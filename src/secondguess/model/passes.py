@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from secondguess.errors import UserError
 from secondguess.model.backends.base import digest
+from secondguess.model.determinism import compare
 from secondguess.model.needs import Needs
-from secondguess.model.outputs import as_matrix
+from secondguess.model.outputs import as_matrix, naming
 from secondguess.model.recording import Item, Sinks, sample_chunk
 from secondguess.progress import Advance, Progress
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Pass"]
 
-CANARIES = 30  # real images whose answer is part of what a cached array depends on
+NOISE, CANARIES = 2, 30  # images whose answers are part of what a cached array depends on
 
 
 class Pass:
@@ -33,10 +34,14 @@ class Pass:
         source: the n images.
         needs: what to record.
         seed: of the dropout samples.
+        ids: what the images are called, or None where they have only their positions.
     """
 
-    def __init__(self, classifier: Classifier, source: ImageSource, needs: Needs, seed: int) -> None:
-        self._classifier, self._source = classifier, source
+    def __init__(
+        self, classifier: Classifier, source: ImageSource, needs: Needs, seed: int, ids: Sequence[str] | None = None
+    ) -> None:
+        self._classifier, self._source, self._ids = classifier, source, ids
+        self._first: NDArray[np.float64] | None = None  # the answer to the first images, where it was asked for before
         located = classifier.locate(needs.traces, tuple(source.shape))
         self._items = [
             Item("probabilities"),
@@ -60,6 +65,8 @@ class Pass:
         with progress.task(label, steps) as advance:
             if missing:
                 seen |= self._record(missing, advance)
+                if self._first is not None and self._items[0] in missing:
+                    compare(self._classifier, self._first, seen[self._items[0]][: len(self._first)])
             else:
                 advance(steps, steps)
         return seen
@@ -74,7 +81,9 @@ class Pass:
         try:
             for start in range(0, len(source) if plain else 0, classifier.batch_size):
                 rows = slice(start, min(start + classifier.batch_size, len(source)))
-                for item, values in self._observe_batch(source[rows], plain).items():
+                with naming(self._ids, start):
+                    values_of = self._observe_batch(source[rows], plain)
+                for item, values in values_of.items():
                     sinks.write(item, rows, values)
                 done += rows.stop - rows.start
                 advance(done, steps)
@@ -128,7 +137,8 @@ class Pass:
                 "A callable cannot be recognised again, so its answers cannot be cached; "
                 "give it a version (Classifier(..., version='v3')) or leave the cache out."
             )
-        canary, convention = self._canary()
+        with naming(self._ids, -NOISE):
+            canary, convention = self._canary()
         base = {
             "model": fingerprint,
             "canary": canary,
@@ -146,10 +156,12 @@ class Pass:
         key is made, whether the model returns logits or probabilities, so that what is cached says how it was read.
         """
         classifier, source = self._classifier, self._source
-        noise = np.random.default_rng(0).random((2, *source.shape), dtype=np.float32)
+        noise = np.random.default_rng(0).random((NOISE, *source.shape), dtype=np.float32)
         images = np.concatenate([noise, source[: min(CANARIES, len(source))]])
         raw = as_matrix(classifier.backend.forward(classifier.normalised(images))[0], len(images))
-        return digest(np.round(raw.astype(np.float64), 3).tobytes()), classifier.convention(raw[2:])
+        convention = classifier.convention(raw[NOISE:])
+        self._first, _ = classifier.read(raw[NOISE:], len(raw) - NOISE)
+        return digest(np.round(raw.astype(np.float64), 3).tobytes()), convention
 
 
 def _passes(items: Sequence[Item]) -> int:

@@ -93,9 +93,9 @@ class Service:
         self.metrics.add_counts(
             "secondguess_dropped_log_lines", "Log lines left out.", "log", lambda: {"server": self.throttle.dropped}
         )
-        worker = JudgeWorker(subject, records, thumbnails=thumbnails, recorded=self.metrics.judged)
+        self._worker = JudgeWorker(subject, records, thumbnails=thumbnails, recorded=self.metrics.judged)
         self.batcher: Batcher[Job, list[dict[str, Any]]] = Batcher(
-            worker,
+            self._worker,
             size=max(64, self.limits.images),
             wait=wait,
             capacity=self.limits.waiting,
@@ -111,6 +111,11 @@ class Service:
         self.subject.judge(np.zeros((1, *self.subject.shape), np.float32))
         self.batcher.start()
 
+    async def rotate(self) -> None:
+        """Put the file of records aside and go on in an empty one; the log says under which name, or why not."""
+        self._worker.rotates = True
+        await self._try()
+
     async def close(self) -> None:
         """Finish the accepted requests, then close the records; what hangs in a model or a disk is left behind."""
         try:
@@ -120,7 +125,10 @@ class Service:
             logging.getLogger(__name__).error("The last images were not judged and recorded in time, nor answered.")
             return
         self._decoders.shutdown()
-        self.records.close()
+        self._worker.writer.close()
+        self.hangs = self._worker.writer.hangs
+        if not self.hangs:
+            self.records.close()
 
     async def predict(self, request: Request) -> dict[str, Any]:
         """The answer to a request."""

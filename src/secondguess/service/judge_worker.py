@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from secondguess.database import DatabaseFailed, storable
+from secondguess.errors import UserError
 from secondguess.images.fitting import fit_image
 from secondguess.images.sources import Floats, Shape
 from secondguess.service.records import Record, Records
+from secondguess.service.writer import Writer
 from secondguess.web.logs import Outage
 from secondguess.web.pictures import png
 
@@ -89,6 +91,8 @@ class JudgeWorker:
         recorded: Callable[[Sequence[Record]], None] = lambda records: None,
     ) -> None:
         self._subject, self._records, self._thumbnails, self._recorded = subject, records, thumbnails, recorded
+        self.writer = Writer()
+        self.rotates = False  # whether the records are to be rotated before the next one is written
         self._outage = Outage(
             logging.getLogger(__name__),
             "Records cannot be written, nothing is answered",
@@ -112,13 +116,29 @@ class JudgeWorker:
     def _write(self, records: Sequence[Record]) -> None:
         """Record judgements; without any, see whether that could be done."""
         try:
-            self._records.append(records) if records else self._records.try_to_write()
+            self.writer.do(lambda: self._write_now(records))
         except DatabaseFailed as error:
             self._outage.failed(error)
             raise
         self._outage.worked()
         if records:
             self._recorded(records)
+
+    def _write_now(self, records: Sequence[Record]) -> None:
+        if self.rotates:
+            self.rotates = False
+            self._rotate()
+        if records:
+            self._records.append(records)
+        else:
+            self._records.try_to_write()
+
+    def _rotate(self) -> None:
+        log = logging.getLogger(__name__)
+        try:
+            log.warning("Records until now are in %s.", self._records.rotate())
+        except UserError as error:  # somebody else has the file open, say: it stays in use
+            log.error("Records were not rotated: %s", error)
 
     def _judged(self, jobs: Sequence[Job]) -> Iterator[list[Judgement] | Exception]:
         """All in one pass; should that fail, job by job, so that only the one at fault fails."""

@@ -11,6 +11,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -124,6 +125,8 @@ class Records:
         self.where = where
         self._base = open_database(where, read_only=read_only)
         self._period: int | None = None
+        self._card: Mapping[str, Any] = {}
+        self._is_empty = False  # a file that was just begun, until it has its tables
         try:
             self._check_format(read_only)
         except BaseException:
@@ -132,6 +135,7 @@ class Records:
 
     def begin(self, card: Mapping[str, Any]) -> int:
         """Begin a period for a guard, or continue the last one if it has the same card; return its id."""
+        self._card = card
         text = storable(json.dumps(dict(card), sort_keys=True, ensure_ascii=False))
         with self._base.transaction():
             last = self._base.rows("SELECT id, card FROM secondguess_guards ORDER BY id DESC LIMIT 1")
@@ -146,13 +150,27 @@ class Records:
         """Add rows; they are on disk when this returns, all of them, or none if it raises `DatabaseFailed`."""
         if self._period is None:
             raise ValueError("call begin first: every record belongs to a guard")
+        self._prepare()
         with self._base.transaction():
             self._base.run_many(INSERT, [(self._period, *astuple(one)) for one in records])
 
     def try_to_write(self) -> None:
         """Write what is there already; raises `DatabaseFailed` where records could not be written either."""
+        self._prepare()
         with self._base.transaction():
             self._base.run("UPDATE secondguess_format SET version = version")
+
+    def rotate(self) -> Path:
+        """Put the file aside under a name with the time, go on in an empty one, and return that name."""
+        aside = self._base.put_aside()
+        self._is_empty = True
+        self._prepare()
+        return aside
+
+    @property
+    def identity(self) -> object:
+        """Something that differs once the records have been rotated."""
+        return self._base.identity
 
     def close(self) -> None:
         """Close the database."""
@@ -214,6 +232,17 @@ class Records:
         """The picture of a row, where there is one."""
         rows = self._base.rows("SELECT thumbnail FROM secondguess_records WHERE number = ?", (number,))
         return bytes(rows[0][0]) if rows and rows[0][0] is not None else None
+
+    def _prepare(self) -> None:
+        """Make the tables of a file that was begun by a rotation, unless that is done."""
+        if not self._is_empty:
+            return
+        try:
+            self._check_format(read_only=False)
+            self.begin(self._card)
+        except UserError as error:
+            raise DatabaseFailed(str(error)) from error
+        self._is_empty = False
 
     def _check_format(self, read_only: bool) -> None:
         try:

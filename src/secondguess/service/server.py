@@ -1,14 +1,16 @@
 """Running the service: bind, announce the address, and shut down cleanly.
 
 A termination signal or Ctrl-C ends the listening at once; requests under way are answered, what was taken in is judged
-and recorded, then the process ends.
+and recorded, then the process ends. SIGHUP puts the file of records aside.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import secrets
+import signal
 import socket
 import sys
 from collections.abc import Callable, Sequence
@@ -187,10 +189,21 @@ def run(
     service.records.begin(service.subject.card)  # where that fails, it is said before anything is served
     host, port = listening.getsockname()[:2]
     address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    rotations: set[asyncio.Task[None]] = set()  # a task that nobody holds may vanish
+
+    def rotate() -> None:
+        rotations.add(task := asyncio.get_running_loop().create_task(service.rotate()))
+        task.add_done_callback(rotations.discard)
+
+    def ready() -> None:
+        if hasattr(signal, "SIGHUP"):  # what a tool that rotates logs sends
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, rotate)
+        announce(address)
+
     run_app(
         KnownHosts(service_app(service), hosts),
         listening,
-        ready=lambda: announce(address),
+        ready=ready,
         patience=PATIENCE,
         lifespan="on",
         limits=service.connections,

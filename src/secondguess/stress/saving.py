@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from secondguess.contracts.sealed import write_json_sealed
 from secondguess.errors import MissingExtra
-from secondguess.files import make_folder, write_bytes, write_json
+from secondguess.files import make_folder, write_bytes
 from secondguess.images import ImageSet, save_npz, save_parquet
 
 __all__ = ["card_of", "save_stress_set", "sheet_png"]
@@ -36,7 +37,7 @@ def save_stress_set(images: ImageSet, card: dict[str, Any], folder: str | Path, 
     except MissingExtra as error:
         card["notes"] = [*card.get("notes", []), f"No Parquet file was written. {error}"]
     write_bytes(folder / "sheet.png", sheet_png(images, by))
-    write_json(folder / "card.json", card)
+    write_json_sealed(folder / "card.json", card)
     return folder
 
 

@@ -12,7 +12,7 @@ from fastapi.responses import HTMLResponse, Response
 from secondguess.database import DatabaseFailed
 from secondguess.errors import UserError
 from secondguess.watch.stream import Watch
-from secondguess.web.answers import SafeJSON
+from secondguess.web.answers import PageJSON
 from secondguess.web.logs import Outage
 
 __all__ = ["watch_app"]
@@ -23,7 +23,7 @@ FOR_EVER = "private, max-age=31536000, immutable"  # a record never changes
 def watch_app(watch: Watch) -> FastAPI:
     """The application behind the watch page; serve it through `server.serve`, which guards it."""
     app = FastAPI(
-        docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False, default_response_class=SafeJSON
+        docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False, default_response_class=PageJSON
     )
     static, shared = files("secondguess.watch") / "static", files("secondguess.web") / "static"
     html = (static / "watch.html").read_text("utf-8")
@@ -32,13 +32,13 @@ def watch_app(watch: Watch) -> FastAPI:
     style = (shared / "page.css").read_bytes() + (static / "watch.css").read_bytes()
 
     @app.exception_handler(UserError)
-    async def refused(request: Request, error: UserError) -> SafeJSON:
-        return SafeJSON({"detail": str(error)}, 400)
+    async def refused(request: Request, error: UserError) -> PageJSON:
+        return PageJSON({"detail": str(error)}, 400)
 
     @app.exception_handler(DatabaseFailed)
-    async def failed(request: Request, error: DatabaseFailed) -> SafeJSON:
+    async def failed(request: Request, error: DatabaseFailed) -> PageJSON:
         outage.failed(error)
-        return SafeJSON({"detail": "The records cannot be read now; the terminal says why."}, 503)
+        return PageJSON({"detail": "The records cannot be read now; the terminal says why."}, 503)
 
     @app.get("/")
     def front() -> HTMLResponse:

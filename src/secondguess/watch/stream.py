@@ -48,6 +48,7 @@ class Watch:
         self._records, self._estimate, self._missed, self._alpha = records, estimate, missed, alpha
         self._turn = threading.Lock()
         self._reading: _Reading | None = None
+        self._identity: object = None
 
     def state(self, span: str = "all") -> dict[str, Any]:
         """Everything on the page, over one of the `SPANS`, which end with the latest image."""
@@ -80,12 +81,12 @@ class Watch:
         return self._records.thumbnail(number)
 
     def _catch_up(self) -> _Reading | None:
-        """Read new records; where another guard has started, begin with that one."""
-        periods = self._records.periods()
+        """Read new records; where another guard or another file of records has begun, begin with that one."""
+        identity, periods = self._records.identity, self._records.periods()
         if not periods:
             return None
-        if self._reading is None or self._reading.period.id != periods[-1].id:
-            self._reading = _Reading(periods[-1], self._alpha)
+        if self._reading is None or (self._identity, self._reading.period.id) != (identity, periods[-1].id):
+            self._identity, self._reading = identity, _Reading(periods[-1], self._alpha)
         while len(new := self._records.alarms_after(periods[-1].id, self._reading.number)):
             self._reading.take(new)
         return self._reading

@@ -23,15 +23,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.environment import versions
-from secondguess.errors import MissingExtra, UserError, require
+from secondguess.errors import MissingExtra, require
 from secondguess.progress import Progress, Silent
+from secondguess_lab.bench.serving import SERVE, Serving
 
 if TYPE_CHECKING:
     from torch import nn
 
     from secondguess.guard.guard import Guard
 
-__all__ = ["lines", "run"]
+__all__ = ["lines", "prepared", "run"]
 
 Images = NDArray[np.float32]
 Judge = Callable[[Images], Any]
@@ -40,7 +41,6 @@ ARCHITECTURE, DATA = "simple_cnn", "mnist5k"
 SUPERVISORS = ("max_softmax", "mdsa")
 OVERHEADS = {1: 0.20, 256: 0.15}  # targets by batch size
 LATENCY = 100.0  # milliseconds, the target of the 99th percentile
-SERVE = (sys.executable, "-m", "secondguess", "guard", "serve")
 EPOCHS, STRESSED, SENT = 2, 300, 256
 
 
@@ -68,7 +68,7 @@ def run(
     progress = progress or Silent()
     with tempfile.TemporaryDirectory(prefix="secondguess-bench-") as name:
         folder = Path(name)
-        guard, model, images = _prepared(folder, progress)
+        guard, model, images = prepared(folder, progress)
         rows = [_overhead(guard.judge, model, images, batch, repeats, progress) for batch in OVERHEADS]
         exported = _exported(guard, folder / "exported")
         others = exported and [_overhead(exported, model, images, batch, repeats, progress) for batch in OVERHEADS]
@@ -101,7 +101,7 @@ def lines(result: dict[str, Any]) -> Iterator[str]:
         )
 
 
-def _prepared(folder: Path, progress: Progress) -> tuple[Guard, nn.Module, Images]:
+def prepared(folder: Path, progress: Progress) -> tuple[Guard, nn.Module, Images]:
     """A guard, its model once more without the guard's hooks, and images; guard, weights and images are also files."""
     from safetensors.torch import save_file
 
@@ -191,33 +191,16 @@ def _overhead(
 def _service(folder: Path, requests: float, seconds: float, progress: Progress) -> dict[str, Any]:
     """Start the service, call it, stop it."""
     require("fastapi", "app")
-    token, words = (
-        folder / "token",
-        ["--model", f"zoo:{ARCHITECTURE}", "--weights", str(folder / "weights.safetensors")],
-    )
-    command = [
-        *SERVE,
-        str(folder / "guard"),
-        *words,
-        "--device",
-        "cpu",
-        "--port",
-        "0",
-        "--token-file",
-        str(token),
-        "--json",
-    ]
-    environment = {"OMP_NUM_THREADS": "1", **os.environ}  # batches are small: a second thread would only add waiting
-    server = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    token, log = folder / "token", folder / "log"
+    model = ["--model", f"zoo:{ARCHITECTURE}", "--weights", str(folder / "weights.safetensors"), "--device", "cpu"]
+    service = Serving([*SERVE, str(folder / "guard"), *model, "--port", "0", "--token-file", str(token), "--json"], log)
     try:
-        address = _address(server)
         with progress.task("Calling the service", 1) as advance:
-            _load(address, token, folder, requests, min(2.0, seconds))  # the first requests find everything cold
-            found = _load(address, token, folder, requests, seconds)
+            _load(service.address, token, folder, requests, min(2.0, seconds))  # the first requests find all cold
+            found = _load(service.address, token, folder, requests, seconds)
             advance(1, 1)
     finally:
-        server.terminate()
-        server.communicate()
+        service.end()
     return found | {
         "rate": requests,
         "target_p99": LATENCY,
@@ -229,15 +212,3 @@ def _load(address: str, token: Path, folder: Path, requests: float, seconds: flo
     words: Sequence[str] = (address, str(token), str(folder / "images"), str(requests), str(seconds))
     command = [sys.executable, "-m", "secondguess_lab.bench.http_load", *words]
     return dict(json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
-
-
-def _address(server: subprocess.Popen[str]) -> str:
-    """What the service announces: one JSON object over several lines."""
-    assert server.stdout is not None
-    told = ""
-    for line in server.stdout:
-        told += line
-        if line.startswith("}"):
-            return str(json.loads(told)["address"])
-    _, said = server.communicate()
-    raise UserError(f"The service could not be started: {said.strip().splitlines()[-1] if said.strip() else told}")

@@ -168,6 +168,20 @@ def guard(
     _measure("guard", common, requests=requests, seconds=seconds, repeats=repeats, service=service)
 
 
+@app.command("soak")
+@grouped
+def soak(
+    *,
+    minutes: Annotated[float, typer.Option(min=0.1, help="How long the service is called.")] = 30,
+    requests: Annotated[float, typer.Option(min=1, help="Good requests per second.")] = 20,
+    bad_requests: Annotated[float, typer.Option(min=0.1, help="Bad requests per second.")] = 5,
+    seed: Annotated[int, typer.Option(help="Of what is called, and of the moments of kills.")] = 0,
+    common: Common,
+) -> None:
+    """Call a service with good and bad clients, rotate its records, kill it: what is lost, what fails, what grows."""
+    _measure("soak", common, minutes=minutes, requests=requests, bad_requests=bad_requests, seed=seed)
+
+
 def _whole_numbers(text: str) -> tuple[int, ...]:
     try:
         numbers = tuple(int(part) for part in text.split(","))

@@ -8,13 +8,13 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from secondguess.contracts.sealed import read_json, write_json_sealed
 from secondguess.engine import Engine, Entry, Ledger, Task, TaskData, run
 from secondguess.errors import UserError
 from secondguess.files import write_json, write_text
@@ -108,7 +108,7 @@ def read_plan(study: Study, out: Path) -> StudyPlan:
     """The plan of an earlier run in the folder `out`."""
     path = _plan_path(study, out)
     try:
-        kept = json.loads(path.read_text("utf-8"))
+        kept = read_json(path, sealed=False)
         sources = {role: TaskData(**source) for role, source in kept["sources"].items()}
         return StudyPlan(kept["study"], kept["scale"], kept["settings"], sources, kept["gpu"])
     except FileNotFoundError as error:
@@ -153,7 +153,7 @@ def run_study(
                 f"{len(entries)} of {len(tasks)} tasks of {study.name} have ended, and {wanted}; run the rest."
             )
     else:
-        write_json(_plan_path(study, out), asdict(plan))
+        write_json_sealed(_plan_path(study, out), asdict(plan))
         entries, missing = run(tasks, ledger, engine, progress=progress, label=study.name), []
     table = study.tabulate([entry.result for entry in entries], plan.settings)
     made = _record(study, plan, tasks, entries, table) | {

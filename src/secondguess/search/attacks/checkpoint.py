@@ -3,17 +3,20 @@
     settings.json        everything that determines the result
     start.npz            what the model says of the images, and of the starts
     counterexamples.npy  (n, C, H, W), rows filled in as images are finished
-    results.npz          the other results, and which images are finished
+    results.npz          the other results, which images are finished, and the digests of their counterexamples
     walk.safetensors     the images under way, between two rounds
 
 Counterexamples are on disk before `results.npz` says that they are, and an image leaves `walk.safetensors` after that:
-if the process is killed, only the rounds since the last save are lost. Without a folder everything is in memory.
+if the process is killed, only the rounds since the last save are lost. An image whose counterexample is not the one
+that was written is attacked anew. Without a folder everything is in memory.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -35,6 +38,7 @@ from secondguess.search.attacks.walk import Walk
 __all__ = ["Results"]
 
 SECONDS = 10.0  # between two saves of the images under way
+SEAL = 16  # bytes of a digest
 
 Shape = tuple[int, int, int]
 
@@ -59,6 +63,8 @@ class Results:
     ) -> None:
         self.wanted, self._folder, self._saved = wanted, folder, time.monotonic()
         count = len(wanted)
+        self._seals = np.zeros((count, SEAL), dtype=np.uint8)  # of counterexamples; zeros where there is none yet
+        self._damaged = False
         self.arrays: dict[str, NDArray[Any]] = {
             **{name: np.full(count, np.inf) for name in ("mae", "l2", "linf")},
             **{name: np.zeros(count, dtype=np.int64) for name in ("queries", "unusable")},
@@ -74,7 +80,9 @@ class Results:
         self._shape = (count, *shape)
         self.counterexamples = self._map()
         if (kept := self._read("results")) is not None:
+            self._seals = kept.pop("seals", self._seals)
             self.arrays = kept
+            self._forget_damaged()
 
     def known(self) -> dict[str, NDArray[Any]] | None:
         """The kept answers of the model to the images, or None."""
@@ -86,8 +94,8 @@ class Results:
 
     def under_way(self, decide: Decisions) -> Walk | None:
         """The saved walk, if its images are not finished; its queries are put back into the ledger."""
-        if self._folder is None or not (path := self._folder / "walk.safetensors").exists():
-            return None
+        if self._folder is None or not (path := self._folder / "walk.safetensors").exists() or self._damaged:
+            return None  # what is attacked anew is not in the walk: its block begins again
         try:
             tensors = {name: tensor.to(decide.device) for name, tensor in load(read_tensors(path)).items()}
             spent, unusable = tensors.pop("spent"), tensors.pop("unusable")
@@ -106,11 +114,32 @@ class Results:
         if isinstance(self.counterexamples, np.memmap):
             self.counterexamples.flush()
             self.counterexamples = self._map()  # what the old map held in memory goes with it
-        self._write("results", self.arrays)
+        for row in self._finished()[~self._seals[self._finished()].any(axis=1)]:
+            self._seals[row] = _seal(self.counterexamples[row])
+        self._write("results", self.arrays | {"seals": self._seals})
         tensors = walk.tensors() | {"spent": decide.spent[walk.rows], "unusable": decide.unusable[walk.rows]}
         content = save({name: _plain(one) for name, one in tensors.items()})
         write_bytes(self._folder / "walk.safetensors", seal_tensors(content))
         self._saved = time.monotonic()
+
+    def _finished(self) -> NDArray[np.int64]:
+        """The rows of images that have been measured."""
+        return np.flatnonzero(self.arrays["done"] & self.wanted)
+
+    def _forget_damaged(self) -> None:
+        """Take images back whose counterexamples in the file are not those that were written."""
+        finished = self._finished()
+        damaged = [row for row in finished if (_seal(self.counterexamples[row]) != self._seals[row]).any()]
+        if not damaged:
+            return
+        self._damaged = True
+        self.arrays["done"][damaged] = False
+        self._seals[damaged] = 0
+        warnings.warn(
+            f"{len(damaged)} of {len(finished)} counterexamples in the checkpoint {self._folder} are not those that "
+            "were written; these images are attacked anew.",
+            stacklevel=2,
+        )
 
     def _compare(self, settings: Mapping[str, Any]) -> None:
         assert self._folder is not None
@@ -168,3 +197,7 @@ class Results:
 
 def _plain(tensor: Tensor) -> Tensor:
     return tensor.detach().to("cpu", memory_format=torch.contiguous_format)
+
+
+def _seal(pixels: NDArray[np.float32]) -> NDArray[np.uint8]:
+    return np.frombuffer(hashlib.blake2b(np.ascontiguousarray(pixels).tobytes(), digest_size=SEAL).digest(), np.uint8)

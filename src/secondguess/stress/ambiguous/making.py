@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -12,9 +11,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from secondguess.contracts.sealed import read_json, write_json_sealed
 from secondguess.devices import pick_device
 from secondguess.errors import UserError
-from secondguess.files import write_bytes, write_json
+from secondguess.files import write_bytes
 from secondguess.images import Dataset, ImageSet, load, load_images
 from secondguess.progress import Progress, Silent
 from secondguess.stress.ambiguous.ambigan import AmbiGAN, estimator_for
@@ -180,8 +180,8 @@ def _with_realism(folder: Path, real: RealismReference, seed: int, device: str, 
     """Measure the images as they were saved, write that into their card, and return it."""
     images, path = load_images(folder / "images.npz"), folder / "card.json"
     measured = real.measure(images, seed=seed, device=device, progress=progress)
-    card: dict[str, Any] = json.loads(path.read_text("utf-8")) | {"realism": measured}
-    write_json(path, card)
+    card: dict[str, Any] = read_json(path) | {"realism": measured}
+    write_json_sealed(path, card)
     return card
 
 
