@@ -12,8 +12,9 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 audit: $(VENV)/.installed  ## set up, audit a small classifier on 5,000 digits, write out/audit/report.html
 	$(BIN)/secondguess audit --out $(OUT)
 
+# A worker that keeps to its half of the tests makes what a module shares once; what is left at the end is shared out.
 test: $(VENV)/.installed-dev lint  ## set up with the development extras; lint, types, tests, coverage
-	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 --cov --cov-report=term
+	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term
 
 test-slow: $(VENV)/.installed-dev  ## the checks that take minutes
 	$(BIN)/python -m pytest -m slow

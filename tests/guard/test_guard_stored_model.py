@@ -15,11 +15,11 @@ from secondguess import Classifier, Dataset, UserError
 from secondguess.guard import Guard, stored_model
 
 
-@pytest.fixture
-def onnx_file(classifier: Classifier, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def exported(classifier: Classifier, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The classifier as an ONNX file, which takes seconds to make."""
     pytest.importorskip("onnxscript")
-    path = tmp_path / "home" / "m.onnx"
-    path.parent.mkdir()
+    path = tmp_path_factory.mktemp("exported") / "m.onnx"
     shapes = ({0: torch.export.Dim("n")},)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -28,6 +28,12 @@ def onnx_file(classifier: Classifier, tmp_path: Path) -> Path:
             external_data=False, verbose=False,
         )  # fmt: skip
     return path
+
+
+@pytest.fixture
+def onnx_file(exported: Path, tmp_path: Path) -> Path:
+    (tmp_path / "home").mkdir()
+    return Path(shutil.copy(exported, tmp_path / "home"))
 
 
 def fitted(model: Classifier, digits: Dataset) -> Guard:
