@@ -54,7 +54,7 @@ def audit(
     loading: LoadingOptions,
     invalid: Annotated[str, typer.Option(help="Images that belong to no class.", rich_help_panel="Stress")] = "mixed",
     stress: Annotated[
-        str, typer.Option(help="Stress sets, separated by commas.", rich_help_panel="Stress")
+        str, typer.Option(help="Stress sets, separated by commas; none: no stress sets.", rich_help_panel="Stress")
     ] = "ambiguous,corrupted,adversarial,invalid",
     supervisors: Annotated[
         str,
