@@ -94,6 +94,14 @@ def test_the_edges_are_on_the_good_side(changes: dict[str, Any]) -> None:
     assert set(weights(audited(changes)).values()) == {"good"}
 
 
+def test_attacks_alone_are_no_blocker() -> None:
+    result = audited({"deploy.adversarial.unnoticed": 0.9})
+    assert result.verdict.ready and weights(result)["guard"] == "caution"
+    assert "90% of adversarial" in result.verdict.reasons[2].text
+    both = audited({"deploy.adversarial.unnoticed": 0.9, "deploy.invalid.unnoticed": 0.6})
+    assert both.verdict.headline == "Not before a guard sees more of what is invalid"
+
+
 def test_a_softmax_that_says_nothing_comes_first_and_gates_second() -> None:
     gate = GateOutcome(Gate.parse("accuracy.test>=0.99"), "failed", 0.9, "accuracy.test is 0.9, not >= 0.99.")
     result = audited(softmax=Degenerate("saturated", 1.0, "The softmax is saturated."), gates=[gate])

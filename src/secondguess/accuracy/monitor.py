@@ -208,7 +208,7 @@ class AccuracyMonitor:
             arriving.scan(progress)
             return arriving.observation()
         opened = as_image_set(images, self.training.shape, **self.loading)
-        images = relabelled(opened, self.classifier.class_names)
+        images = relabelled(opened, self.classifier.class_names, self.classifier.description.names)
         return self.classifier.observe(images, progress=progress)
 
     def _arriving(self, folder: Path, *, skip_bad: bool) -> WatchedFolder:

@@ -10,7 +10,7 @@ a blocker.
     knowing     blocker   the best supervisor ranks a mistake above a right answer in less than 70% of cases (AUROC)
                 caution   in less than 80%
     guard       blocker   more than half of the images of some kind of stress are answered wrongly without an alarm
-                caution   more than a fifth of them
+                caution   more than a fifth of them; or more than half of attacked ones, which not everybody has to fear
 
 One blocker, and the model is not ready: the first one says before what. Without blockers it is ready to be deployed
 with a guard, if accuracy, knowing and guard were all measured; else there is no verdict. Reasons: blockers
@@ -34,6 +34,7 @@ READY = "Ready to deploy with a guard"
 REASONS = 3
 FAIR, GOOD = 0.7, 0.8  # AUROC of mistakes against right answers
 HARMFUL, NOTABLE = 0.5, 0.2  # share of stress images that are answered wrongly without an alarm
+ATTACKED = "adversarial"  # how the names of stress sets of attacks begin
 RARELY_FOUND = 0.5  # recall of a class
 MEASURES = {"accuracy": "its accuracy", "knowing": "whether its mistakes can be noticed", "guard": "what a guard sees"}
 
@@ -164,13 +165,14 @@ def _guard(audit: AuditResult) -> Reason:
         return Reason(
             weight="unknown", text=_why(audit, "deploy", "No guard was tried against stress images."), **about
         )
-    worst = max(harm, key=lambda name: harm[name])
+    blocking = [name for name, share in harm.items() if share > HARMFUL and not name.startswith(ATTACKED)]
+    worst = max(blocking or harm, key=lambda name: harm[name])
     text = (
         f"A guard with {1000 * alarms.value:.0f} false alarms in a thousand leaves {harm[worst]:.0%} of {worst} images "
         "answered wrongly without a warning"
     )
-    text += ", the most of any kind that was tried." if len(harm) > 1 else "."
-    if harm[worst] > HARMFUL:
+    text += ", the most of any kind that was tried." if len(harm) > 1 and harm[worst] == max(harm.values()) else "."
+    if blocking:
         return Reason(weight="blocker", text=text, before=f"a guard sees more of what is {worst}", **about)
     return Reason(weight="caution" if harm[worst] > NOTABLE else "good", text=text, **about)
 

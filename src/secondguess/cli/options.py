@@ -102,6 +102,12 @@ class ReadingOptions:
     classes: Annotated[
         str | None, _model("--classes", help="Names of the model's classes in its order, separated by commas.")
     ] = None
+    keep: Annotated[
+        str | None,
+        _model(
+            "--keep", help="Restrict the softmax to these classes, or to those `present` in the data. [default: all]"
+        ),
+    ] = None
     mean: Annotated[
         str | None, _model("--mean", help="Subtracted from pixels in [0, 1]; one number, or one per channel.")
     ] = None
@@ -119,6 +125,7 @@ class ReadingOptions:
         given = {
             "weights": self.weights,
             "classes": None if self.classes is None else listed(self.classes),
+            "keep": None if self.keep is None else listed(self.keep),
             "mean": None if self.mean is None else numbers(self.mean),
             "std": None if self.std is None else numbers(self.std),
             "output_kind": self.output_kind,

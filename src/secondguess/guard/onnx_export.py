@@ -56,6 +56,11 @@ def export_onnx(guard: Guard, folder: str | Path) -> Path:
     from secondguess.model.backends.torch_module import TorchBackend
 
     pipeline, classifier = guard.pipeline, guard.classifier
+    if classifier.description.keep:
+        raise UserError(
+            "The softmax of this guard's model is restricted to some of its classes, which an exported model cannot be "
+            "told; build that restriction into the model itself."
+        )
     located = classifier.locate(guard.needs.traces, guard.shape)
     layers = list(dict.fromkeys(located.values()))
     logits = "logits" in classifier.gives

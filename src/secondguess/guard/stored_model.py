@@ -46,7 +46,7 @@ def store_model(classifier: Classifier, shape: tuple[int, int, int], folder: Pat
         if sum(file.stat().st_size for file in files) <= COPIED:
             copies[field] = _copied(files, folder, "model" if field == "path" else field)
     kept = {path.relative_to(folder).parts[0] for path in copies.values()}
-    described = {"classes": classifier.class_names, "size": shape[1:], "channels": shape[0], "name": classifier.name}
+    described = {"classes": known.classes, "size": shape[1:], "channels": shape[0], "name": classifier.name}
     known.changed(**described, **copies).write(folder / MODEL)
     return kept
 

@@ -70,7 +70,7 @@ def find_errors(
     asked = find.scoring_supervisors(classifier, kind.name, advice, train)
     training = find.fitting_images(asked, train, found.shape, options)
     classifier = with_names_of(classifier, found, training)
-    training = None if training is None else relabelled(training, classifier.class_names)
+    training = None if training is None else relabelled(training, classifier.class_names, classifier.description.names)
     store = Store(None if folder is None else Path(folder))
     try:
         pool = find.make_pool(classifier, found, critical, min_confidence, seed, progress)

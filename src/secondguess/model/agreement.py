@@ -6,12 +6,14 @@ mean the same by a number.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from secondguess.errors import UserError
+from secondguess.model.description_fields import PRESENT
 
 if TYPE_CHECKING:
     from secondguess.images import ImageSet
@@ -34,8 +36,31 @@ def agree(
         The classifier, a copy if it was given names, and the sets with labels in the model's order.
     """
     classifier = with_names_of(classifier, images, more)
-    names = classifier.class_names
-    return classifier, relabelled(images, names), None if more is None else relabelled(more, names)
+    if classifier.description.keep == PRESENT:
+        classifier = classifier.keeping(_present(classifier, images))
+    names, mapping = classifier.class_names, classifier.description.names
+    test = relabelled(_of_kept(classifier, images), names, mapping)
+    return classifier, test, None if more is None else relabelled(_of_kept(classifier, more), names, mapping)
+
+
+def _present(classifier: Classifier, images: ImageSet) -> tuple[str, ...]:
+    """The model's classes that some of the images belong to, in the model's order."""
+    known = relabelled(images, classifier.description.classes, classifier.description.names)
+    return tuple(known.class_names[k] for k in np.unique(known.labels[known.labels >= 0]))
+
+
+def _of_kept(classifier: Classifier, images: ImageSet) -> ImageSet:
+    """The images without those of classes that the model has, but is not to choose from."""
+    dropped = set(classifier.description.classes) - set(classifier.class_names)
+    own = [classifier.description.names.get(name, name) for name in images.class_names]
+    left = np.array([name not in dropped for name in own], dtype=bool)
+    if left.all():
+        return images
+    some = images.take(np.flatnonzero((images.labels < 0) | left[images.labels]))
+    labels = np.where(some.labels < 0, -1, (np.cumsum(left) - 1)[some.labels])
+    soft = None if some.soft_labels is None else some.soft_labels[:, left]
+    names = tuple(name for name, stays in zip(images.class_names, left, strict=True) if stays)
+    return replace(some, labels=labels, soft_labels=soft, class_names=names)
 
 
 def with_names_of(classifier: Classifier, *sets: ImageSet | None) -> Classifier:
@@ -63,25 +88,32 @@ def _numbers(count: int) -> tuple[str, ...]:
     return tuple(map(str, range(count)))
 
 
-def in_order(images: ImageSet, names: tuple[str, ...]) -> ImageSet:
+def in_order(images: ImageSet, names: tuple[str, ...], mapping: Mapping[str, str] | None = None) -> ImageSet:
     """The same images relabelled in the order of `names`, where they have these classes; else as they are.
 
     Images of other classes can be observed, for example to see how suspicious they are; `Observation.labels` refuses
     to give their labels.
     """
     try:
-        return relabelled(images, names) if names else images
+        return relabelled(images, names, mapping) if names else images
     except UserError:
         return images
 
 
-def relabelled(images: ImageSet, names: tuple[str, ...]) -> ImageSet:
+def relabelled(images: ImageSet, names: tuple[str, ...], mapping: Mapping[str, str] | None = None) -> ImageSet:
     """The same images with labels that count in the order of `names`.
 
     Classes that are called "0", "1", ... have no names of their own: their numbers are taken for the model's.
+
+    Args:
+        images: with some of these classes.
+        names: of the model's classes, in its order.
+        mapping: what the model calls classes of the images, where that differs; several may become one.
     """
-    own = images.class_names
-    if not own or own == names:
+    if images.class_names == names:
+        return images
+    own = tuple((mapping or {}).get(name, name) for name in images.class_names)
+    if not own:
         return images
     if own == _numbers(len(own)) and len(own) <= len(names) and not set(own) <= set(names):
         places = np.arange(len(own))
@@ -92,11 +124,11 @@ def relabelled(images: ImageSet, names: tuple[str, ...]) -> ImageSet:
         raise UserError(
             f"{images.name} has the class {strange[0]!r}, which the model has not; its classes are "
             f"{', '.join(names[:10])}{' ...' if len(names) > 10 else ''}: name them as in the data, with --classes or "
-            "in its model.toml."
+            f"in its model.toml, or say there which one it is ([names] {strange[0]} = ...)."
         )
     soft = None
     if images.soft_labels is not None:
         soft = np.zeros((len(images), len(names)))
-        soft[:, places] = images.soft_labels
+        np.add.at(soft.T, places, images.soft_labels.T)
     labels = np.where(images.labels < 0, -1, places[images.labels])
     return replace(images, labels=labels, soft_labels=soft, class_names=names)

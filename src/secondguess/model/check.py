@@ -142,7 +142,7 @@ def check_model(
     classifier = Classifier.open(classifier, output_kind=kind)
     classes = max(raw.shape[1], 2)
     labels, names, named = about_names(classifier, images, classes)
-    classifier = classifier.with_classes(())  # names that do not fit would stop an observation
+    classifier = classifier.keeping(()).with_classes(())  # names that do not fit would stop an observation
     found = try_normalisations(classifier, images, labels, progress or Silent())
     own = found[0]
     findings += [*named, *about_outputs(classifier, images, labels, own), *about_normalisation(found)]

@@ -111,7 +111,7 @@ def about_names(
             findings.append(Finding("note", "classes", text))
         return images.labels, own, findings
     try:
-        return relabelled(images, names).labels, names, findings
+        return relabelled(images, names, classifier.description.names).labels, names, findings
     except UserError:
         strange, unused = [one for one in own if one not in names], [one for one in names if one not in own]
         text = f"The data have classes that the model has not ({_some(strange)})"

@@ -21,10 +21,10 @@ from secondguess.model.backends import Layer, open_backend
 from secondguess.model.backends.base import digest
 from secondguess.model.cache import Cache
 from secondguess.model.description import Description
-from secondguess.model.description_fields import OutputKind
+from secondguess.model.description_fields import PRESENT, OutputKind
 from secondguess.model.needs import PENULTIMATE, Needs, Trace
 from secondguess.model.observation import Observation
-from secondguess.model.outputs import Convention, as_matrix, detect, to_probabilities
+from secondguess.model.outputs import Convention, as_matrix, detect, restricted, to_probabilities
 from secondguess.model.passes import Pass
 from secondguess.model.recording import Item
 from secondguess.progress import Progress, Silent
@@ -147,8 +147,15 @@ class Classifier:
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """The names of the classes in the model's order; () where they are not known."""
-        return self.description.classes
+        """The names of the classes in the model's order, of those that are kept; () where they are not known."""
+        known = self.description
+        return tuple(name for name in known.classes if name in known.keep or known.keep in ((), PRESENT))
+
+    def keeping(self, names: Sequence[str]) -> Classifier:
+        """The same classifier, whose softmax is restricted to these classes; this one stays as it is."""
+        kept = copy.copy(self)
+        kept.description = self.description.changed(keep=tuple(names))
+        return kept
 
     @property
     def loading(self) -> dict[str, Any]:
@@ -177,6 +184,7 @@ class Classifier:
             return None
         known = self.description
         rest = [repr((known.output, sorted(known.layers.items())))] if known.output is not None or known.layers else []
+        rest += [repr(self._kept())] if self._kept() is not None else []
         return digest(identity, repr(self.mean.tolist()), repr(self.std.tolist()), *rest)
 
     def layers(self) -> list[Layer]:
@@ -207,7 +215,7 @@ class Classifier:
         self.check(Needs(gradients=True), "Following gradients")
         device = getattr(self.backend, "device", "cpu")
         run = self.backend.differentiable
-        return Differentiable(run, self.mean, self.std, self._convention, device).eval()
+        return Differentiable(run, self.mean, self.std, self._convention, device, self._kept()).eval()
 
     def observe(
         self,
@@ -236,7 +244,9 @@ class Classifier:
         ids = images.ids if isinstance(images, ImageSet) else None
         seen = Pass(self, source, needs, seed, ids).run(label, progress or Silent())
         self._seen_shape = (source.shape[0], source.shape[1], source.shape[2])
-        return self._observation(in_order(images, self.class_names) if isinstance(images, ImageSet) else source, seen)
+        return self._observation(
+            in_order(images, self.class_names, self.description.names) if isinstance(images, ImageSet) else source, seen
+        )
 
     def session(self, needs: Needs | None = None, shape: tuple[int, int, int] | None = None) -> Session:
         """Open a session that observes a few images at a time quickly.
@@ -268,7 +278,25 @@ class Classifier:
     def read(self, raw: NDArray[Any], count: int) -> tuple[NDArray[np.float64], NDArray[np.float32] | None]:
         """The model's output for `count` images as probabilities (n, K) and, if it gives such, logits (n, K)."""
         raw = as_matrix(raw, count)
-        return to_probabilities(raw, self.convention(raw))
+        probabilities, logits = to_probabilities(raw, self.convention(raw))
+        kept = self._kept()
+        if kept is None:
+            return probabilities, logits
+        if probabilities.shape[1] != len(self.description.classes):
+            raise UserError(
+                f"{self.name} gives {probabilities.shape[1]} classes, but {len(self.description.classes)} class names "
+                "were given, so that it is not known which are to be kept."
+            )
+        return restricted(probabilities, logits, kept)
+
+    def _kept(self) -> list[int] | None:
+        """The places of the classes that are kept; None where all are."""
+        known = self.description
+        if known.keep in ((), PRESENT):
+            return None
+        if not known.classes:
+            raise UserError(f"{self.name} is to keep the class {known.keep[0]!r}, but its classes have no names.")
+        return [place for place, name in enumerate(known.classes) if name in known.keep]
 
     def convention(self, raw: NDArray[Any]) -> Convention:
         """How the model's output is read; where that is not known yet, these values (n, K) decide it for good."""

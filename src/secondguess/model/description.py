@@ -14,6 +14,10 @@
     [output]
     kind = "logits"                          # auto, logits or probabilities
     use  = "scores"                          # name or number of the output, where there are several
+    keep = ["cat", "dog"]                    # the softmax is restricted to these classes, or to those "present"
+
+    [names]
+    kitten = "cat"                           # a class of the data, and what the model calls it
 
     [layers]
     penultimate = "avgpool"                  # what a trace of that name means
@@ -36,6 +40,8 @@ from secondguess.files import write_text
 from secondguess.model.description_fields import (
     FIELDS,
     FILES,
+    LISTS,
+    PRESENT,
     TABLES,
     OutputKind,
     check_names,
@@ -66,6 +72,8 @@ class Description:
         resize: how images of other proportions are resized: `stretch`, `crop` or `pad`.
         output_kind: `logits`, `probabilities`, or `auto`.
         output: name or number of the output with the class scores, where there are several.
+        keep: the classes that the softmax is restricted to, `"present"` for those of the data; all of them if empty.
+        names: classes of data, and what the model calls them, where that differs.
         layers: names of traces and the layers they mean, such as `penultimate`.
     """
 
@@ -82,6 +90,8 @@ class Description:
     resize: str = "stretch"
     output_kind: OutputKind = "auto"
     output: int | str | None = None
+    keep: tuple[str, ...] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
     layers: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -89,6 +99,9 @@ class Description:
             object.__setattr__(self, name, typed(name, getattr(self, name)))
         if self.path is not None and self.source is not None:
             raise UserError("The model has both a path and an import; give one of them.")
+        strange = [name for name in self.keep if self.keep != PRESENT and self.classes and name not in self.classes]
+        if strange:
+            raise UserError(f"The class {strange[0]!r} is to be kept, but the model has no such class; see `classes`.")
 
     @classmethod
     def of(cls, model: Any, **known: Any) -> Description:
@@ -159,8 +172,8 @@ class Description:
         tables: dict[str, list[str]] = {name: [] for name in ("", *TABLES)}
         for name, (table, key, *_) in FIELDS.items():
             value = getattr(self, name)
-            if name == "layers":
-                tables[table] += [f"{toml_key(own)} = {toml_value(layer)}" for own, layer in self.layers.items()]
+            if name in LISTS:
+                tables[table] += [f"{toml_key(own)} = {toml_value(theirs)}" for own, theirs in value.items()]
             elif value != getattr(plain, name) and not (name == "folder" and value.resolve() == folder):
                 shown = _relative(value, folder) if name in FILES else value
                 tables[table].append(f"{key} = {toml_value(shown)}")

@@ -18,6 +18,8 @@ from secondguess.errors import UserError
 __all__ = [
     "FIELDS",
     "FILES",
+    "LISTS",
+    "PRESENT",
     "TABLES",
     "OutputKind",
     "check_names",
@@ -30,6 +32,7 @@ __all__ = [
 
 OutputKind = Literal["auto", "logits", "probabilities"]
 RESIZE = ("stretch", "crop", "pad")
+PRESENT = ("present",)  # to keep the classes of the data, whichever these are
 
 
 class _Wrong(ValueError):
@@ -48,6 +51,13 @@ def _names(value: Any) -> tuple[str, ...]:
     names = _sequence(value, str)
     if twice := [name for name in names if names.count(name) > 1]:
         raise UserError(f"classes has {twice[0]!r} twice; every class needs a name of its own.")
+    return names
+
+
+def _kept(value: Any) -> tuple[str, ...]:
+    names = _names(PRESENT if value == PRESENT[0] else value)
+    if len(names) == 1 and names != PRESENT:
+        raise UserError(f"keep names only {names[0]!r}; a model needs two classes to choose from.")
     return names
 
 
@@ -106,10 +116,13 @@ FIELDS = {
     "resize": Field("input", "resize", f"one of {', '.join(RESIZE)}", _one_of(RESIZE)),
     "output_kind": Field("output", "kind", f"one of {', '.join(get_args(OutputKind))}", _one_of(get_args(OutputKind))),
     "output": Field("output", "use", "the name or the number of an output", _place),
+    "keep": Field("output", "keep", 'a list of some of the classes, or "present"', _kept),
+    "names": Field("names", "", 'a table of classes of data and of the model, such as kitten = "cat",', _aliases),
     "layers": Field("layers", "", 'a table of traces and layers, such as penultimate = "avgpool",', _aliases),
 }
 FILES = ("path", "folder", "weights")
-TABLES = ("input", "output", "layers")
+TABLES = ("input", "output", "names", "layers")
+LISTS = ("names", "layers")  # tables with keys of the user's
 
 
 def typed(name: str, value: Any) -> Any:
@@ -133,8 +146,8 @@ def from_tables(content: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in content.items():
         if key not in TABLES:
             known[names["", key]] = value
-        elif key == "layers":
-            known["layers"] = value
+        elif key in LISTS:
+            known[key] = value
         elif not isinstance(value, dict):
             raise UserError(f"{key} is {value!r}; a table [{key}] is expected.")
         else:

@@ -16,7 +16,17 @@ from numpy.typing import NDArray
 
 from secondguess.errors import UserError
 
-__all__ = ["TOLERANCE", "Convention", "NotFinite", "as_matrix", "detect", "naming", "softmax", "to_probabilities"]
+__all__ = [
+    "TOLERANCE",
+    "Convention",
+    "NotFinite",
+    "as_matrix",
+    "detect",
+    "restricted",
+    "naming",
+    "softmax",
+    "to_probabilities",
+]
 
 Convention = Literal["logits", "probabilities"]
 FEW = 64  # numbers
@@ -129,3 +139,14 @@ def to_probabilities(
         )
     values = values.clip(0, None)
     return values / values.sum(axis=1, keepdims=True), None
+
+
+def restricted(
+    probabilities: NDArray[np.float64], logits: NDArray[np.float32] | None, kept: list[int]
+) -> tuple[NDArray[np.float64], NDArray[np.float32] | None]:
+    """Probabilities and logits of some of the classes only, by their places; the probabilities sum to 1 again."""
+    if logits is not None:
+        return softmax(logits[:, kept]), logits[:, kept]
+    some = probabilities[:, kept]
+    sums = some.sum(axis=1, keepdims=True)
+    return np.divide(some, sums, out=np.full_like(some, 1 / len(kept)), where=sums > 0), None

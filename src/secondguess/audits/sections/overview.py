@@ -48,8 +48,21 @@ class Overview(Section):
                 },
                 "layers": layers,
                 "examples": _examples(context),
+                "absent": _absent(context),
             },
         )
+
+
+def _absent(context: Context) -> str:
+    """That the images are of some of the model's classes only, where it is so."""
+    counts = np.bincount(context.test.labels[context.test.labels >= 0], minlength=context.test.num_classes)
+    present = int((counts > 0).sum())
+    if not present or present == len(counts):
+        return ""
+    return (
+        f"The test images are of {present:,} of the model's {len(counts):,} classes. Its answers are judged among all of "
+        "them; --keep present (keep='present') restricts them to those that are present."
+    )
 
 
 def _examples(context: Context) -> list[dict[str, str]]:

@@ -33,6 +33,7 @@ class Differentiable(nn.Module):
         std: what the difference is divided by.
         convention: what the raw output is; None finds it out on the first batch.
         device: where the model is; the pixels must be there too.
+        kept: places of the classes that are kept; all if left out.
     """
 
     mean: torch.Tensor
@@ -45,16 +46,22 @@ class Differentiable(nn.Module):
         std: NDArray[np.float32],
         convention: Convention | None,
         device: torch.device | str,
+        kept: list[int] | None = None,
     ) -> None:
         super().__init__()
         self.device = torch.device(device)
         self._run = run
         self._convention = convention
+        self._kept = kept
         for name, numbers in (("mean", mean), ("std", std)):
             self.register_buffer(name, torch.from_numpy(numbers.reshape(-1, 1, 1)).to(device))
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Logits (n, K); a single score per image is that of the second of two classes."""
+        logits = self._logits(images)
+        return logits if self._kept is None else logits[:, self._kept]
+
+    def _logits(self, images: torch.Tensor) -> torch.Tensor:
         with _LastSquash() as last:
             raw = self._run((images - self.mean) / self.std)
         convention = self._convention
