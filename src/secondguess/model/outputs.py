@@ -22,8 +22,8 @@ __all__ = [
     "NotFinite",
     "as_matrix",
     "detect",
-    "restricted",
     "naming",
+    "restricted",
     "softmax",
     "to_probabilities",
 ]

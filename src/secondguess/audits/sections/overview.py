@@ -60,8 +60,8 @@ def _absent(context: Context) -> str:
     if not present or present == len(counts):
         return ""
     return (
-        f"The test images are of {present:,} of the model's {len(counts):,} classes. Its answers are judged among all of "
-        "them; --keep present (keep='present') restricts them to those that are present."
+        f"The test images are of {present:,} of the model's {len(counts):,} classes. Its answers are judged among all "
+        "of them; --keep present (keep='present') restricts them to those that are present."
     )
 
 
