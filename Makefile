@@ -7,14 +7,19 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # One thread a test worker: two workers that each want all cores wait for each other.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: audit test test-slow lint bench docs clean
+.PHONY: audit test coverage test-slow lint bench docs clean
 
 audit: $(VENV)/.installed  ## set up, audit a small classifier on 5,000 digits, write out/audit/report.html
 	$(BIN)/secondguess audit --out $(OUT)
 
 # A worker that keeps to its half of the tests makes what a module shares once; what is left at the end is shared out.
-test: $(VENV)/.installed-dev lint  ## set up with the development extras; lint, types, tests, coverage
-	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term
+TESTS := $(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist worksteal
+
+test: $(VENV)/.installed-dev lint  ## set up with the development extras; lint, types, tests
+	$(TESTS)
+
+coverage: $(VENV)/.installed-dev  ## the same tests, traced line by line, for which they take half as long again
+	$(TESTS) --cov --cov-report=term
 
 test-slow: $(VENV)/.installed-dev  ## the checks that take minutes
 	$(BIN)/python -m pytest -m slow

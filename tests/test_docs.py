@@ -57,6 +57,7 @@ def run_example(code: str, folder: Path) -> None:
         os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT), number)
     sys.stdout, sys.stderr = (os.fdopen(number, "w", buffering=1) for number in (1, 2))
     sys.meta_path.insert(0, Shorten())
+    sys.settrace(None)  # other tests count as coverage
     exec(compile(code, "example", "exec"), {"__name__": "__main__"})
 
 
@@ -94,7 +95,7 @@ def test_the_readme_begins_with_the_two_commands():
 
 def test_make_has_the_documented_targets():
     makefile = (ROOT / "Makefile").read_text("utf-8")
-    for target in ("audit", "test", "test-slow", "lint", "bench", "docs", "clean"):
+    for target in ("audit", "test", "coverage", "test-slow", "lint", "bench", "docs", "clean"):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE)
         assert f"`make {target}`" in (ROOT / "CONTRIBUTING.md").read_text("utf-8")
 
