@@ -10,6 +10,7 @@ from secondguess import UserError
 from secondguess.metrics import (
     aurc,
     aurc_interval,
+    detection_columns,
     excess_aurc,
     excess_aurc_interval,
     risk_at_coverage,
@@ -91,3 +92,18 @@ def test_what_orders_nothing_correlates_with_nothing():
 def test_bad_input_is_refused(call, message):
     with pytest.raises(UserError, match=message):
         call()
+
+
+def test_columns_compare_mistakes_stress_sets_and_mistakes_within_them():
+    nominal, corrupted, invalid = np.arange(6.0), np.arange(10.0, 15.0), np.arange(20.0, 22.0)
+    known = {
+        "nominal": (np.array([1, 1, 1, 0, 0, 0], bool), np.array([0, 0, 0, 1, 1, 0], bool)),
+        "corrupted": (np.array([1, 1, 0, 0, 0], bool), np.array([0, 0, 1, 1, 1], bool)),
+        "invalid": (np.zeros(2, bool), np.ones(2, bool)),
+    }
+    found = detection_columns(nominal, {"corrupted": corrupted, "invalid": invalid}, known)
+    assert list(found) == ["mistakes", "corrupted", "corrupted.mistakes", "invalid"]
+    assert [side.tolist() for side in found["mistakes"]] == [[0, 1, 2], [3, 4]]
+    assert [side.tolist() for side in found["corrupted"]] == [nominal.tolist(), corrupted.tolist()]
+    assert [side.tolist() for side in found["corrupted.mistakes"]] == [[10, 11], [12, 13, 14]]
+    assert list(detection_columns(nominal, {"invalid": invalid}, {})) == ["invalid"]

@@ -24,12 +24,12 @@ from secondguess.guard.cascade import Cascade, fit_cascade
 from secondguess.guard.panel import Panel, fit_panel
 from secondguess.guard.pipeline import DecisionPipeline, Settings
 from secondguess.guard.protect import Answers, examples
-from secondguess.guard.report import MISTAKES, GuardReport, Seen, summarise
+from secondguess.guard.report import GuardReport, Seen, summarise
 from secondguess.guard.risk import RiskControl
 from secondguess.guard.stress_split import StressSplit
 from secondguess.guard.thresholds import Threshold
 from secondguess.guard.verdicts import decide
-from secondguess.metrics import wilson
+from secondguess.metrics import MISTAKES, wilson
 from secondguess.model.degenerate import find_degenerate
 from secondguess.progress import Progress, Titled
 from secondguess.supervisors import SupervisorSet

@@ -12,14 +12,13 @@ from numpy.typing import NDArray
 from secondguess.guard.protect import Answers, Protect
 from secondguess.guard.risk import RiskPromise
 from secondguess.guard.verdicts import KINDS, MISTAKEN, OF_STRESS
-from secondguess.metrics import Interval, auroc, wilson
+from secondguess.metrics import MISTAKES, Interval, auroc, wilson
 
-__all__ = ["MISTAKES", "ByAnswer", "GuardReport", "Seen", "summarise"]
+__all__ = ["ByAnswer", "GuardReport", "Seen", "summarise"]
 
 Floats = NDArray[np.float64]
 MISSED = 0.5  # a sort of anomaly of which less is detected is listed as missed
 FEWEST = 5  # images of a sort, below which it is not reported
-MISTAKES = "mistakes"  # nominal images that are answered wrongly, as a kind of anomaly
 
 
 @dataclass(frozen=True)

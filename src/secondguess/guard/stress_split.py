@@ -17,11 +17,12 @@ is as nominal as any other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from secondguess.errors import MissingExtra, UserError
 from secondguess.guard.foreign_objects import foreign_objects
@@ -33,7 +34,14 @@ if TYPE_CHECKING:
     from secondguess.images import ImageSet
     from secondguess.model.classifier import Classifier
 
-__all__ = ["StressSplit", "held_out_corruptions", "invalid_images", "learnt_corruptions", "make_stress_split"]
+__all__ = [
+    "StressSplit",
+    "held_out_corruptions",
+    "invalid_images",
+    "learnt_corruptions",
+    "leave_one_sort_out",
+    "make_stress_split",
+]
 
 Ambiguity = Literal["ambiguess", "blend"]
 LEARNT_ATTACKS, HELD_OUT_ATTACKS = ("fgsm", "pgd"), ("bim", "deepfool")
@@ -64,6 +72,16 @@ def learnt_corruptions() -> tuple[str, ...]:
 def held_out_corruptions() -> tuple[str, ...]:
     """The corruptions that no guard learns from."""
     return tuple(name for name in CORRUPTIONS if name != "identity")[1::2]
+
+
+def leave_one_sort_out(sorts: NDArray[Any]) -> Iterator[tuple[str, NDArray[np.int64], NDArray[np.int64]]]:
+    """Every sort of a stress set in turn, the images of all others to learn from, and its own to be tested on.
+
+    Args:
+        sorts: (n,) of which sort each image is, such as the column `corruption`.
+    """
+    for sort in np.unique(sorts):
+        yield str(sort), np.flatnonzero(sorts != sort), np.flatnonzero(sorts == sort)
 
 
 def make_stress_split(

@@ -37,6 +37,7 @@ from secondguess.metrics.calibration import (
     nll_interval,
     reliability,
 )
+from secondguess.metrics.columns import MISTAKES, detection_columns
 from secondguess.metrics.confusion_distance import (
     SubsetAmbiguity,
     acd,
@@ -107,6 +108,7 @@ from secondguess.metrics.selective import (
 )
 
 __all__ = [
+    "MISTAKES",
     "Giqa",
     "Hubris",
     "HubrisComparison",
@@ -136,6 +138,7 @@ __all__ = [
     "confusion",
     "confusion_distance",
     "coverage_curve",
+    "detection_columns",
     "detection_rate",
     "detection_rate_interval",
     "discovery_curve",
