@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from secondguess.audits.cost import Cost, Stopwatch
 from secondguess.audits.findings import NotApplicable, Number
 from secondguess.errors import UserError
+from secondguess.guard.protect import Protect
 from secondguess.images import ImageSet
 from secondguess.metrics import Interval
 from secondguess.model.classifier import Classifier
@@ -69,6 +70,8 @@ class Context:
         folder: where the audit works; nothing is written anywhere else.
         seed: of everything random.
         false_alarms: the share of nominal images that an alarm threshold may hit.
+        protect: what an alarm is for.
+        votes: (n, K) of people on the test images; None where there are none.
         progress: where to report.
         unusable_supervisors: why some supervisors could not be used, by name.
         failed_stress: why some stress sets could not be made, by name.
@@ -83,6 +86,8 @@ class Context:
     folder: Path
     seed: int = 0
     false_alarms: float = 0.05
+    protect: Protect = "both"
+    votes: NDArray[np.float64] | None = None
     progress: Progress = field(default_factory=Silent)
     unusable_supervisors: dict[str, str] = field(default_factory=dict)
     failed_stress: dict[str, str] = field(default_factory=dict)

@@ -23,9 +23,11 @@ from secondguess.audits.gates import Gate, judge
 from secondguess.audits.result import TEMPLATES, AuditResult
 from secondguess.audits.sections import Section, make_all
 from secondguess.audits.subject import Images, Subject
+from secondguess.audits.votes import Votes, votes_in, with_votes
 from secondguess.environment import versions
 from secondguess.errors import UserError
 from secondguess.files import make_folder
+from secondguess.guard.protect import Protect, check_protect
 from secondguess.images import check_loading
 from secondguess.model.agreement import agree
 from secondguess.model.cache import Cache
@@ -37,6 +39,7 @@ from secondguess.supervisors import Supervisor
 
 __all__ = ["audit"]
 
+OF_VOTES = "human_doubt"  # the section that compares the model with votes of people
 DEFAULT = "section.html"  # shows the parts of a section that has no template of its own
 Named = TypeVar("Named", Supervisor, StressSet, Section)
 
@@ -54,6 +57,8 @@ def audit(
     architecture: str | None = None,
     epochs: int | None = None,
     max_test: int | None = None,
+    protect: Protect = "both",
+    votes: Votes | None = None,
     seed: int = 0,
     device: str = "auto",
     folder: str | Path | None = None,
@@ -79,6 +84,8 @@ def audit(
         architecture: what to train without a model; by default a small network that suits the size of the images.
         epochs: of that training, instead of the number in the recipe of its paper.
         max_test: the largest number of test images to use, drawn at random.
+        protect: what an alarm is for: `"errors"` of the model, `"novelty"` of the image, or `"both"`.
+        votes: of people on the test images, counts (n, K), or a file with them; see `secondguess.audits.votes`.
         seed: of everything random.
         device: where to compute, unless `model` is a `Classifier`, which has its own.
         folder: where to work and to write `report.html`, `audit.json` and `junit.xml`. Observations, trained models and
@@ -97,9 +104,12 @@ def audit(
     """
     loading = check_loading(loading, audit)
     parsed = [gate if isinstance(gate, Gate) else Gate.parse(gate) for gate in gates]
+    check_protect(protect)
     chosen = _distinct("section", make_all(sections))
     compared = _distinct("supervisor", supervisors_room.make_all(supervisors))
     stressing = _distinct("stress set", stress_room.make_all(stress))
+    if votes is None and sections == "all":
+        chosen = [one for one in chosen if one.name != OF_VOTES]
     progress = progress or Silent()
     with _workplace(folder) as work:
         if model is None:
@@ -110,7 +120,8 @@ def audit(
         else:
             subject = Subject.opened(model, data, test, train, device, loading)
         data = subject.data
-        few = data.test.head(max_test, seed=seed) if max_test and max_test < len(data.test) else data.test
+        tested = data.test if votes is None else with_votes(data.test, votes)
+        few = tested.head(max_test, seed=seed) if max_test and max_test < len(tested) else tested
         # A copy: the audit gives its classifier a cache, and the user's own stays as it is.
         classifier, images, training_images = agree(copy.copy(subject.classifier), few, data.train)
         context = Context(
@@ -121,6 +132,8 @@ def audit(
             stress=stressing,
             folder=make_folder(work),
             seed=seed,
+            protect=protect,
+            votes=votes_in(images, tested.class_names),
             progress=progress,
         )
         result = _audited(context, chosen, command)

@@ -22,6 +22,7 @@ from secondguess.cli.options import (
     Seed,
     listed,
     open_classifier,
+    plain,
     print_json,
     say,
 )
@@ -51,6 +52,13 @@ def audit(
     test: Annotated[str | None, TEST] = None,
     train: Annotated[str | None, TRAIN] = None,
     max_test: Annotated[int | None, MAX_TEST] = None,
+    votes: Annotated[
+        str | None,
+        typer.Option(
+            help="Votes of people on the test images: .npz (array counts), .npy or .csv (counts0, counts1, ...).",
+            rich_help_panel="Data",
+        ),
+    ] = None,
     loading: LoadingOptions,
     invalid: Annotated[str, typer.Option(help="Images that belong to no class.", rich_help_panel="Stress")] = "mixed",
     stress: Annotated[
@@ -67,6 +75,12 @@ def audit(
     sections: Annotated[
         str, typer.Option(help="Sections of the report, separated by commas.", rich_help_panel="Stress")
     ] = "all",
+    protect: Annotated[
+        str,
+        typer.Option(
+            help="What an alarm is for: errors of the model, novelty of the image, or both.", rich_help_panel="Stress"
+        ),
+    ] = "both",
     gates: Annotated[
         list[str] | None,
         typer.Option("--assert", help='A gate, e.g. "accuracy.test.low>=0.95"; may be repeated.'),
@@ -106,6 +120,8 @@ def audit(
         architecture=architecture,
         epochs=epochs,
         max_test=max_test,
+        protect=plain(protect),  # type: ignore[arg-type]
+        votes=votes,
         seed=seed,
         device=model.device,
         folder=out,

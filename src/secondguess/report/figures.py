@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +20,18 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["ACCENT", "BAD", "INK", "MUTED", "canvas", "histogram", "latent_space", "reliability", "to_svg"]
+__all__ = [
+    "ACCENT",
+    "BAD",
+    "INK",
+    "MUTED",
+    "canvas",
+    "histogram",
+    "latent_space",
+    "reliability",
+    "risk_coverage",
+    "to_svg",
+]
 
 INK, MUTED, GRID, ACCENT, BAD, SURFACE = "#010203", "#020304", "#030405", "#040506", "#050607", "#060708"
 ROLES = {INK: "ink", MUTED: "muted", GRID: "line", ACCENT: "accent", BAD: "bad", SURFACE: "surface"}
@@ -102,6 +114,18 @@ def histogram(
         axes.spines["left"].set_visible(False)
         axes.legend(frameon=False, ncols=3, loc="lower left", bbox_to_anchor=(-0.02, 1))
         return to_svg(figure, f"Scores of {title} on nominal and on {name} images")
+
+
+def risk_coverage(curves: Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]]) -> Markup:
+    """Risk against coverage, one line for each name; at most four are told apart by colour and stroke."""
+    with canvas(4.6, 3.0) as (figure, axes):
+        styles = cycle(((ACCENT, "-"), (BAD, "-"), (INK, "--"), (MUTED, ":")))
+        for (name, (coverage, risk)), (colour, stroke) in zip(curves.items(), styles, strict=False):
+            axes.plot(coverage, risk, stroke, color=colour, linewidth=1.4, label=name)
+        axes.set(xlabel="share of answers that are accepted", ylabel="share of these that are wrong", xlim=(0, 1))
+        axes.set_ylim(bottom=0)
+        axes.legend(frameon=False, ncols=2, loc="lower left", bbox_to_anchor=(-0.02, 1))
+        return to_svg(figure, f"Risk against coverage of {', '.join(curves)}")
 
 
 def latent_space(
