@@ -12,6 +12,7 @@ Observations are kept in `--kept`, so that a second run takes minutes.
 from __future__ import annotations
 
 import argparse
+import json
 import time
 import warnings
 from pathlib import Path
@@ -103,7 +104,7 @@ def measured(classifier, train, test, arguments):
 
 
 def main():
-    """One model after the other; the record is written after each."""
+    """One model after the other; the record is written after each, and goes on with those that it lacks."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data")
     parser.add_argument("--models", nargs="+", required=True)
@@ -119,11 +120,13 @@ def main():
     settings = {
         name: getattr(arguments, name) for name in ("train", "test", "corrupted", "attacked", "invalid", "seed")
     }
-    models = {}
+    models = json.loads(arguments.out.read_text("utf-8"))["models"] if arguments.out.exists() else {}
     for path in arguments.models:
+        name = Path(path).parent.name
+        if name in models:
+            continue
         classifier = Classifier.open(path, device="cpu")
         classifier.cache = Cache(arguments.kept)
-        name = Path(path).parent.name
         say(name)
         models[name] = measured(classifier, train, test, arguments)
         write(arguments.out, {**provenance(settings, data), "models": models})
