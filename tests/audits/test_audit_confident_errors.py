@@ -67,7 +67,7 @@ def number(result: AuditResult, name: str) -> float:
 
 
 def test_it_follows_the_supervisors() -> None:
-    assert sections.names().index("confident_errors") == sections.names().index("supervisors") + 1
+    assert sections.names().index("confident_errors") == sections.names().index("risk") + 1
 
 
 def test_the_pool_is_counted_from_scratch(result: AuditResult, confused: nn.Module, digits: Dataset) -> None:

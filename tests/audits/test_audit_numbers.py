@@ -209,6 +209,8 @@ def test_the_file_says_how_the_audit_was_made(
     assert content["model"]["fingerprint"]
     assert content["supervisors"] == ["max_softmax", "pcs", "entropy", "deep_gini"]
     assert content["stress"] == ["corrupted", "invalid"]
-    assert [section["status"] for section in content["sections"]] == ["done"] * len(sections.names())
+    assert [section["status"] for section in content["sections"]] == ["done"] * (
+        len(sections.names()) - 1
+    )  # nobody has voted
     assert len(content["summary"]) <= 10
     assert content["seconds"] > 0

@@ -21,7 +21,7 @@ from secondguess.audits.sections.calibration import Calibration
 
 Softmax = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 Read = Callable[[Path], dict[str, Any]]
-OWN_TESTS = ("overconfidence", "confident_errors", "label_free", "deploy")  # sections that take their time
+OWN_TESTS = ("overconfidence", "human_doubt", "risk", "confident_errors", "label_free", "deploy")
 QUICK = [name for name in sections.names() if name not in OWN_TESTS]
 SOFTMAX = ("max_softmax", "pcs", "entropy", "deep_gini")
 FILES = ("report.html", "audit.json", "junit.xml")
@@ -73,7 +73,7 @@ class Learner(Supervisor):
 
 
 def test_everything_is_there(audited: AuditResult) -> None:
-    assert statuses(audited) == dict.fromkeys(sections.names(), "done")
+    assert statuses(audited) == dict.fromkeys([name for name in sections.names() if name != "human_doubt"], "done")
     assert {path.name for path in audited.folder.iterdir()} == {*FILES, "cache"}
     assert audited.report == audited.folder / "report.html"
     assert not audited.interrupted
@@ -105,7 +105,7 @@ def test_gates_pass_fail_and_miss(audited: AuditResult) -> None:
 def test_junit_lists_sections_and_gates(audited: AuditResult) -> None:
     root = defusedxml.ElementTree.parse(audited.folder / "junit.xml").getroot()
     assert [root.get(key) for key in ("tests", "failures", "errors", "skipped")] == [
-        str(len(sections.names()) + 3),
+        str(len(sections.names()) + 2),
         "1",
         "1",
         "0",
@@ -473,7 +473,7 @@ def test_the_result_in_words_and_in_a_notebook(audited: AuditResult, hostile: Au
     assert shown.count("<table>") == 4 and audited.verdict.headline in shown and "audited on 360 images" in shown
     assert f"{len(audited.numbers):,} numbers" in shown and "supervisor.entropy.invalid.auroc" in shown
     assert "<script>" not in hostile._repr_html_() and "&lt;i&gt;model&lt;/i&gt;" in hostile._repr_html_()
-    assert "10 of 10 sections" in repr(audited)
+    assert "11 of 11 sections" in repr(audited)
 
 
 def test_the_images_may_be_given_in_every_way(

@@ -14,30 +14,21 @@ from numpy.typing import NDArray
 from secondguess.audits.context import Context
 from secondguess.audits.findings import Findings, NotApplicable
 from secondguess.audits.sections.registry import Section, register
-from secondguess.errors import UserError
 from secondguess.metrics import Interval, auroc_interval, hubris, spearman_interval, vote_shares
 
 RESAMPLES = 200  # of each interval
 SHOWN = 12
+AGREEMENT = 0.75  # the share of the votes for the commonest class, below which an image is disputed
 FEWEST = 5  # disputed images, below which nothing is said of their detection
 
 
 @register
 class HumanDoubt(Section):
-    """Whether the model doubts what people doubt.
-
-    Args:
-        agreement: the share of the votes for the commonest class, below which an image is disputed.
-    """
+    """Whether the model doubts what people doubt."""
 
     name = "human_doubt"
     title = "Does it doubt what people doubt?"
     after = "overconfidence"
-
-    def __init__(self, agreement: float = 0.75) -> None:
-        if not 0 < agreement <= 1:
-            raise UserError(f"The agreement is {agreement!r}; give a share of the votes above 0 and up to 1.")
-        self.agreement = agreement
 
     def run(self, context: Context) -> Findings:
         """Correlation of every score with human doubt, detection of disputed images, and hubris against the votes."""
@@ -46,14 +37,14 @@ class HumanDoubt(Section):
         votes = context.votes
         shares = votes / votes.sum(axis=1, keepdims=True)
         doubt = -(shares * np.log2(shares, where=shares > 0, out=np.zeros_like(shares))).sum(axis=1)
-        disputed = shares.max(axis=1) < self.agreement
+        disputed = shares.max(axis=1) < AGREEMENT
         findings = Findings()
         against = hubris(context.nominal.probabilities, vote_shares(votes), resamples=RESAMPLES, seed=context.seed)
         findings.numbers["human_doubt.disputed"] = context.number(float(disputed.mean()))
         findings.numbers["human_doubt.hubris"] = context.number(against.value)
         findings.add_text(
             f"People voted on these images, {votes.sum(axis=1).mean():.1f} of them on each on average; on "
-            f"{disputed.sum():,} of {len(votes):,} images fewer than {self.agreement:.0%} agree. Hubris against their "
+            f"{disputed.sum():,} of {len(votes):,} images fewer than {AGREEMENT:.0%} agree. Hubris against their "
             f"votes is {against.value:.3f} (0: as unsure as people, at most {against.ceiling:.3f})."
         )
         rows = _rows(context, findings, doubt, disputed)
