@@ -1,0 +1,102 @@
+"""Composition under control: every image ends with the log-odds between its classes that were asked for.
+
+The mean of two velocities lets each image drift to one class or the other: what leans to one class early is completed as
+that class. Here the shares of the classes are chosen anew in each step, so that the image stays between them.
+
+Sampling is ancestral, as in DDPM (Ho, Jain, Abbeel, 2020). A step from t to u > t draws
+
+    x_u ~ N(m_c, V)     m_c = A y_c + B x_t     y_c = x_t + (1 - t) v_c
+    A = s^2 u / (1-t)^2     B = (t/u) (1-u)^2 / (1-t)^2     V = s^2 (1-u)^2 / (1-t)^2     s^2 = (1-t)^2 - (t/u)^2 (1-u)^2
+
+where y_c is the image that class c expects. All classes share the process that turns images into noise, so that the
+likelihood ratio of a whole path is that of its end, whoever chose the path, and it is known step by step: with
+D_c = m_c - mean m,
+
+    log p_c grows by ( <D_c, x_u - mean m> - |D_c|^2 / 2 ) / V + a part that is the same for all classes.
+
+Skreta et al. ("The superposition of diffusion models using the Itô density estimator", 2025) have the same in continuous
+time. For a step with y = y(none) + w [ sum_c k_c y_c - y(none) ] the growth is linear in k; we solve for k, noise
+included, so that log p_c minus its target becomes equal for all classes. Departure: k is kept within bounds, because in
+the beginning the classes hardly differ.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from secondguess.stress.ambiguous.flow.sampling import Field
+
+__all__ = ["balance"]
+
+BOUND = 1.5  # the largest distance of a share from an equal one
+WELL_POSED = 1e-4  # relative to the largest eigenvalue of the classes' differences
+
+
+def balance(
+    field: Field,
+    nothing: int,
+    noise: Tensor,
+    parts: Tensor,
+    target: Tensor,
+    generator: torch.Generator,
+    *,
+    guidance: float = 1.5,
+    steps: int = 40,
+) -> tuple[Tensor, Tensor]:
+    """Images (n, C, H, W), and the log-densities (n, m) of their classes, up to a constant for each image.
+
+    Args:
+        field: velocities.
+        nothing: the class that stands for none.
+        noise: (n, C, H, W), standard normal.
+        parts: (n, m) classes of each image.
+        target: (n, m) log-densities that are asked for; only their differences matter.
+        generator: of the noise of the steps, on the processor.
+        guidance: w; 1 spares the velocity of no class.
+        steps: of the sampling.
+    """
+    x = noise
+    reached = torch.zeros(target.shape, device=noise.device)
+    target = _centred(target.to(noise.device, torch.float32))
+    for step in range(steps):
+        t, u = step / steps, (step + 1) / steps
+        spread = (1 - t) ** 2 - (t / u * (1 - u)) ** 2
+        forward, variance = spread * u / (1 - t) ** 2, spread * (1 - u) ** 2 / (1 - t) ** 2
+        velocities, free = _look(field, nothing, x, t, parts, guidance != 1.0)
+        mean = velocities.mean(dim=0)
+        aside = forward * (1 - t) * (guidance - 1) * (mean - free)  # of guidance, from the mean of the classes
+        shake = variance**0.5 * torch.randn(x.shape, generator=generator).to(x.device)
+        apart = (forward * (1 - t) * (velocities - mean)).flatten(2).transpose(0, 1)  # D, (n, m, d)
+        gram = apart @ apart.transpose(1, 2)
+        middle = forward * (x + (1 - t) * mean) + t / u * ((1 - u) / (1 - t)) ** 2 * x
+        x = middle + aside + shake
+        if variance > 0:
+            grown = (apart @ (aside + shake).flatten(1)[:, :, None])[:, :, 0]
+            grown = _centred(grown - gram.diagonal(dim1=1, dim2=2) / 2)
+            shares = _solved(gram * guidance, variance * (target - reached) - grown).clamp(-BOUND, BOUND)
+            reached = reached + (grown + guidance * (gram @ shares[:, :, None])[:, :, 0]) / variance
+            x = x + guidance * (shares[:, None, :] @ apart).reshape(x.shape)
+    return x, reached
+
+
+def _look(
+    field: Field, nothing: int, x: Tensor, t: float, parts: Tensor, guided: bool
+) -> tuple[Tensor, Tensor | float]:
+    """Velocities (m, n, C, H, W) of the classes, and that of no class where it is needed."""
+    count, several = parts.shape
+    none = torch.full((count * guided,), nothing, device=parts.device, dtype=parts.dtype)
+    copies = several + guided
+    times = torch.full((count * copies,), t, device=x.device)
+    found = field(x.repeat(copies, 1, 1, 1), times, torch.cat([parts.T.reshape(-1), none])).reshape(copies, *x.shape)
+    return found[:several], found[-1] if guided else 0.0
+
+
+def _solved(gram: Tensor, right: Tensor) -> Tensor:
+    """The shortest solution (n, m) of gram (n, m, m) times it = right (n, m); differences of classes only."""
+    inverse = torch.linalg.pinv(gram.double().cpu(), rtol=WELL_POSED, hermitian=True).to(gram.device, gram.dtype)
+    return (inverse @ right[:, :, None])[:, :, 0]
+
+
+def _centred(values: Tensor) -> Tensor:
+    return values - values.mean(dim=1, keepdim=True)

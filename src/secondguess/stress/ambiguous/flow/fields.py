@@ -1,0 +1,57 @@
+"""A trained network as a function of any number of images: fixed batches, so that one compilation serves all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from secondguess.stress.ambiguous.flow.network import FlowNetwork
+
+__all__ = ["VelocityField"]
+
+ON_DEVICE, ON_PROCESSOR = 2048, 256  # images of 32 x 32 pixels in a batch
+
+
+class VelocityField:
+    """Velocities under a trained network, in bfloat16 on CUDA.
+
+    Args:
+        network: in evaluation mode.
+        compiled: whether to compile it; None compiles on CUDA.
+        batch_size: images at a time; None suits the device and the size of the images.
+    """
+
+    def __init__(self, network: FlowNetwork, *, compiled: bool | None = None, batch_size: int | None = None) -> None:
+        self.network = network.eval().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.device = network.table.device
+        on_cuda = self.device.type == "cuda"
+        _, height, width = network.architecture.padded
+        usual = ON_DEVICE if on_cuda else ON_PROCESSOR
+        self.batch_size = batch_size or max(32, usual * 1024 // (height * width) // 32 * 32)
+        self._forward: Any = torch.compile(self.network) if (on_cuda if compiled is None else compiled) else network
+        self._on_cuda = on_cuda
+
+    @property
+    def classes(self) -> int:
+        """K."""
+        return self.network.architecture.classes
+
+    @torch.no_grad()
+    def __call__(self, x: Tensor, t: Tensor, labels: Tensor) -> Tensor:
+        """Velocities (n, C, H, W) at x and t (n,), for classes (n,); K stands for no class."""
+        weights = torch.nn.functional.one_hot(labels, self.classes + 1).to(x.dtype)
+        parts = [
+            self._batch(*(values[start : start + self.batch_size] for values in (x, t, weights)))
+            for start in range(0, len(x), self.batch_size)
+        ]
+        return torch.cat(parts)
+
+    def _batch(self, x: Tensor, t: Tensor, weights: Tensor) -> Tensor:
+        missing = self.batch_size - len(x) if self._on_cuda else 0
+        if missing:  # a batch of another size would be compiled anew
+            x, t, weights = (torch.cat([one, one[:1].expand(missing, *one.shape[1:])]) for one in (x, t, weights))
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self._on_cuda):
+            velocity = self._forward(x.contiguous(memory_format=torch.channels_last), t, weights)
+        return velocity[: len(velocity) - missing].float()
