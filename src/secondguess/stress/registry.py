@@ -23,6 +23,7 @@ REGISTRY: Registry[type[StressSet], StressSet] = Registry(
         "ambiguous": "ambiguous.ambiguess",
         "ambiguous_blend": "ambiguous.blend",
         "ambiguous_ambigan": "ambiguous.ambigan",
+        "ambiguous_flow": "ambiguous.flow.generator",
         "corrupted": "corrupted",
         "adversarial": "adversarial.stress_set",
         "invalid": "invalid",

@@ -6,10 +6,12 @@ from secondguess.stress.ambiguous.base import AmbiguousGenerator, AmbiguousImage
 from secondguess.stress.ambiguous.blend import PixelBlend
 from secondguess.stress.ambiguous.estimator import AmbiguityEstimator
 from secondguess.stress.ambiguous.feature_vectors import features, train_extractor
+from secondguess.stress.ambiguous.flow import AmbiFlow
 from secondguess.stress.ambiguous.making import CompanionSettings, make_companion
 from secondguess.stress.ambiguous.realism_reference import RealismReference, measure_realism
 
 __all__ = [
+    "AmbiFlow",
     "AmbiGAN",
     "AmbiGuess",
     "AmbiguityEstimator",

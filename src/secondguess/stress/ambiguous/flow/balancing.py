@@ -1,12 +1,13 @@
 """Composition under control: every image ends with the log-odds between its classes that were asked for.
 
-The mean of two velocities lets each image drift to one class or the other: what leans to one class early is completed as
-that class. Here the shares of the classes are chosen anew in each step, so that the image stays between them.
+The mean of two velocities lets each image drift to one class or the other: what leans to one class early is completed
+as that class. Here the shares of the classes are chosen anew in each step, so that the image stays between them.
 
 Sampling is ancestral, as in DDPM (Ho, Jain, Abbeel, 2020). A step from t to u > t draws
 
     x_u ~ N(m_c, V)     m_c = A y_c + B x_t     y_c = x_t + (1 - t) v_c
-    A = s^2 u / (1-t)^2     B = (t/u) (1-u)^2 / (1-t)^2     V = s^2 (1-u)^2 / (1-t)^2     s^2 = (1-t)^2 - (t/u)^2 (1-u)^2
+    A = s^2 u / (1-t)^2     B = (t/u) (1-u)^2 / (1-t)^2     V = s^2 (1-u)^2 / (1-t)^2
+    s^2 = (1-t)^2 - (t/u)^2 (1-u)^2
 
 where y_c is the image that class c expects. All classes share the process that turns images into noise, so that the
 likelihood ratio of a whole path is that of its end, whoever chose the path, and it is known step by step: with
@@ -14,10 +15,10 @@ D_c = m_c - mean m,
 
     log p_c grows by ( <D_c, x_u - mean m> - |D_c|^2 / 2 ) / V + a part that is the same for all classes.
 
-Skreta et al. ("The superposition of diffusion models using the Itô density estimator", 2025) have the same in continuous
-time. For a step with y = y(none) + w [ sum_c k_c y_c - y(none) ] the growth is linear in k; we solve for k, noise
-included, so that log p_c minus its target becomes equal for all classes. Departure: k is kept within bounds, because in
-the beginning the classes hardly differ.
+Skreta et al. ("The superposition of diffusion models using the Itô density estimator", 2025) have the same in
+continuous time. For a step with y = y(none) + w [ sum_c k_c y_c - y(none) ] the growth is linear in k; we solve for
+k, noise included, so that log p_c minus its target becomes equal for all classes. Departure: k is kept within bounds,
+because in the beginning the classes hardly differ.
 """
 
 from __future__ import annotations

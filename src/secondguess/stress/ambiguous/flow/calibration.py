@@ -8,6 +8,7 @@ differences of their losses; because the weights are shared, a few hundred held-
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,6 +41,15 @@ class LossCalibration:
         odds = np.exp(logits)
         return np.asarray(odds / odds.sum(axis=1, keepdims=True))
 
+    def to_dict(self) -> dict[str, list[float]]:
+        """As JSON holds it."""
+        return {"weights": self.weights.tolist(), "offsets": self.offsets.tolist()}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, list[float]]) -> LossCalibration:
+        """The opposite of `to_dict`."""
+        return cls(np.array(values["weights"]), np.array(values["offsets"]))
+
     @classmethod
     def fit(cls, losses: Floats, labels: NDArray[np.int64]) -> LossCalibration:
         """The most likely weights and offsets for losses (n, K, T) of images with known labels (n,).
@@ -67,6 +77,6 @@ class LossCalibration:
             return loss
 
         with torch.enable_grad():
-            optimiser.step(closure)
+            optimiser.step(closure)  # type: ignore[no-untyped-call]
         centre = offsets.detach().numpy()
         return cls(weights.detach().numpy() / scale, centre - centre.mean())

@@ -2,8 +2,8 @@
 
 For an image x, a class c, a time t and noise z the flow's own training loss, |v(x_t, t, c) - (x - z)|^2 / pixels, is
 small where x is likely as an image of c: a weighted integral of it over t bounds -log p(x | c). The same noise serves
-all images and all classes, so that most of the noise cancels between classes and the rest is a constant that calibration
-removes; noise comes in pairs z and -z, which cancels its linear part.
+all images and all classes, so that most of the noise cancels between classes and the rest is a constant that
+calibration removes; noise comes in pairs z and -z, which cancels its linear part.
 """
 
 from __future__ import annotations

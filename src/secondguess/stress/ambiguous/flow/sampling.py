@@ -12,6 +12,7 @@ equal covariance (then it is that of the Gaussian with the mean of the means); w
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -23,7 +24,9 @@ Field = Callable[[Tensor, Tensor, Tensor], Tensor]  # (x, t, classes) -> velocit
 Method = Literal["adams", "heun", "euler"]
 
 
-def composed(field: Field, nothing: int, x: Tensor, t: Tensor, parts: Tensor, shares: Tensor, guidance: float) -> Tensor:
+def composed(
+    field: Field, nothing: int, x: Tensor, t: Tensor, parts: Tensor, shares: Tensor, guidance: float
+) -> Tensor:
     """The guided velocity (n, C, H, W) of classes `parts` (n, m) with `shares` (n, m), in one pass over the field."""
     count, several = parts.shape
     guided = guidance != 1.0
@@ -61,7 +64,7 @@ def integrate(
     """
     x, before = noise, None
     times = torch.linspace(0, 1, steps + 1, device=noise.device)
-    for begin, end in zip(times[:-1], times[1:], strict=True):
+    for begin, end in pairwise(times):
         now = composed(field, nothing, x, begin.expand(len(x)), parts, shares, guidance)
         slope = now if before is None or method != "adams" else 1.5 * now - 0.5 * before
         guess = x + (end - begin) * slope

@@ -1,0 +1,210 @@
+"""Draw compositions until every pair has its share of ambiguous images, or has had its chances.
+
+A candidate is accepted if it passes four checks, each after the one before, so that later ones cost less:
+
+* `between`: the generative judge gives its pair of classes most of the probability (all other classes are looked at)
+* `ambiguous`: within the pair it leans to neither by more than `delta_max`
+* `agreed`: the committee's share of the pair is not far from the judge's
+* `real`: it is as near to real images as plain samples of the generator are
+
+The dial is the share of the first class that is asked for. The network's own log-odds, which the sampling controls,
+overstate what the calibrated judge concludes; how much, and with which bias for each pair, is learnt from the
+judgements of earlier rounds:
+
+    logit(share) = slope * log-odds + offset of the pair
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secondguess.images import ImageSet
+from secondguess.progress import Progress
+from secondguess.stress.ambiguous.base import Candidates, water_fill
+from secondguess.stress.ambiguous.flow.committee import Committee
+from secondguess.stress.ambiguous.flow.model import Flow
+from secondguess.stress.ambiguous.flow.reality import Reality
+from secondguess.training._examples import derive_seed
+
+__all__ = ["CHECKS", "Dial", "FlowDrawer"]
+
+CHECKS = ("between", "ambiguous", "agreed", "real")
+ROUNDS = 40
+LEAST_YIELD = 0.005  # of the candidates, after some rounds; below, a pair counts as barren
+PATIENCE = 6
+GLANCED = 2.9  # of |logit share|, at the first look: beyond .05 and .95 no further look is taken
+Floats = NDArray[np.float64]
+Pair = tuple[int, int]
+
+
+@dataclass
+class Dial:
+    """How the judge's share of the first class follows the log-odds that were asked for.
+
+    Attributes:
+        slope: of logit(share) on the log-odds.
+        offsets: by pair, in logits.
+    """
+
+    slope: float = 0.5
+    offsets: dict[Pair, float] = field(default_factory=dict)
+    _seen: list[tuple[Pair, Floats, Floats]] = field(default_factory=list)
+
+    def log_odds(self, pair: Pair, shares: Floats) -> Floats:
+        """The log-odds (n,) to ask for, to get these shares (n,)."""
+        return np.asarray((_logit(shares) - self.offsets.get(pair, 0.0)) / self.slope)
+
+    def learn(self, pair: Pair, asked: Floats, shares: Floats) -> None:
+        """Take note of the judge's shares (n,) for the log-odds (n,) that were asked for."""
+        self._seen.append((pair, asked, np.clip(_logit(shares), -4, 4)))
+        asked_all, got_all = [], []
+        for one in {entry[0] for entry in self._seen}:
+            x, y = (np.concatenate([entry[part] for entry in self._seen if entry[0] == one]) for part in (1, 2))
+            self.offsets[one] = float(np.median(y - self.slope * x))
+            asked_all.append(x - x.mean())
+            got_all.append(y - y.mean())
+        x, y = np.concatenate(asked_all), np.concatenate(got_all)
+        if len(x) >= 200 and x.std() > 0:
+            self.slope = float(np.clip((x @ y) / (x @ x), 0.05, 2.0))
+
+
+@dataclass
+class FlowDrawer:
+    """One drawing of ambiguous images.
+
+    Attributes:
+        flow: the generator and first judge.
+        committee: the second judge, or None.
+        reality: the check of realism, or None.
+        delta_max: the largest |p1 - p2|.
+        mass: the least probability of the pair.
+        disagreement: the largest difference between the judges' shares.
+        guidance, steps: of the sampling.
+        each: candidates for each pair in a round.
+        seed: of everything random.
+        drawn: candidates by pair.
+        passed: by check, how many candidates of each pair came through it.
+        dial: what was learnt about it.
+    """
+
+    flow: Flow
+    committee: Committee | None
+    reality: Reality | None
+    delta_max: float
+    mass: float
+    disagreement: float
+    guidance: float
+    steps: int
+    each: int
+    seed: int
+    drawn: Counter[Pair] = field(default_factory=Counter)
+    passed: dict[str, Counter[Pair]] = field(default_factory=lambda: {name: Counter() for name in CHECKS})
+    dial: Dial = field(default_factory=Dial)
+
+    def run(self, pairs: list[Pair], count: int, *, stratify: bool, progress: Progress) -> Candidates | None:
+        """`count` images, or as many as there are; None if there is not one."""
+        pools: dict[Pair, list[Candidates]] = defaultdict(list)
+        wanted = -(-count // len(pairs))
+        with progress.task("Composing ambiguous images", count) as advance:
+            for turn in range(ROUNDS):
+                hungry = [
+                    pair
+                    for pair in pairs
+                    if sum(map(len, pools[pair])) < wanted
+                    and not (turn >= PATIENCE and self.passed["real"][pair] < LEAST_YIELD * self.drawn[pair])
+                ]
+                if not hungry:
+                    break
+                for pair, found in self._round(hungry, turn).items():
+                    pools[pair].append(found)
+                advance(min(count, sum(min(wanted, sum(map(len, pool))) for pool in pools.values())), count)
+        full = {pair: Candidates.concatenate(pool) for pair, pool in sorted(pools.items()) if pool}
+        if not full:
+            return None
+        sizes = {pair: len(pool) for pair, pool in full.items()}
+        shares = water_fill(sizes, count) if stratify else sizes
+        rng = np.random.default_rng([self.seed, 1])
+        taken = [pool.take(rng.permutation(len(pool))[: shares[pair]]) for pair, pool in full.items()]
+        everything = Candidates.concatenate([part for part in taken if len(part)])
+        return everything.take(np.arange(len(everything))[:count])
+
+    def spelt(self) -> str:
+        """How many candidates came through each check."""
+        words = {
+            "between": "lay between their classes",
+            "ambiguous": "leant to neither",
+            "agreed": "were agreed on",
+            "real": "looked real",
+        }
+        return ", ".join(f"{sum(self.passed[check].values()):,} {words[check]}" for check in CHECKS)
+
+    def _round(self, pairs: list[Pair], turn: int) -> dict[Pair, Candidates]:
+        rng = np.random.default_rng([self.seed, 2, turn])
+        pair = np.repeat(np.array(pairs, dtype=np.int64), self.each, axis=0)
+        dial = 0.5 + self.delta_max * rng.uniform(-0.5, 0.5, len(pair))
+        asked = np.concatenate([self.dial.log_odds(one, dial[(pair == one).all(axis=1)]) for one in pairs])
+        images = self.flow.compose(
+            pair,
+            np.stack([asked, np.zeros_like(asked)], axis=1),
+            guidance=self.guidance,
+            steps=self.steps,
+            seed=derive_seed(self.seed, turn),
+        )
+        self.drawn.update(map(tuple, pair.tolist()))
+        found = self._judged(images, pair, asked, dial)
+        return {one: found.take(rows) for one in pairs if len(rows := np.flatnonzero((found.pair == one).all(axis=1)))}
+
+    def _judged(self, images: NDArray[np.uint8], pair: NDArray[np.int64], asked: Floats, dial: Floats) -> Candidates:
+        """Those candidates that pass all checks."""
+        judge, rows = self.flow.judge, np.arange(len(images))
+        look = judge.glance(images, pair)
+        share = _share(look.probabilities, pair)
+        for one in np.unique(pair, axis=0):
+            mine = (pair == one).all(axis=1)
+            self.dial.learn((int(one[0]), int(one[1])), asked[mine], share[mine])
+        rows = rows[np.abs(_logit(share)) < GLANCED]
+        full = judge.glance(images[rows], seen=look.take(rows))
+        kept = _mass(full.probabilities, pair[rows]) >= self.mass / 2
+        rows, full = rows[kept], full.take(kept)
+        opinion = judge.judge(images[rows], full)
+        between = _mass(opinion, pair[rows]) >= self.mass
+        rows, first = self._note("between", rows[between], pair), _share(opinion, pair[rows])[between]
+        mild = np.abs(2 * first - 1) <= self.delta_max
+        rows, first = self._note("ambiguous", rows[mild], pair), first[mild]
+        second = first
+        if self.committee is not None and len(rows):
+            theirs = self.committee.judge(ImageSet.from_arrays(images[rows], layout="NCHW"))
+            second = _share(theirs, pair[rows])
+            agreed = np.abs(second - first) <= self.disagreement
+            rows, first, second = rows[agreed], first[agreed], second[agreed]
+        rows = self._note("agreed", rows, pair)
+        if self.reality is not None and len(rows):
+            real = self.reality.accepts(images[rows])
+            rows, first, second = rows[real], first[real], second[real]
+        rows = self._note("real", rows, pair)
+        origin = {"dial": dial[rows], "share_generative": first, "share_committee": second}
+        return Candidates(images[rows], pair[rows], first, origin)
+
+    def _note(self, check: str, rows: NDArray[np.int64], pair: NDArray[np.int64]) -> NDArray[np.int64]:
+        self.passed[check].update(map(tuple, pair[rows].tolist()))
+        return rows
+
+
+def _mass(probabilities: Floats, pair: NDArray[np.int64]) -> Floats:
+    return np.asarray(np.take_along_axis(probabilities, pair, axis=1).sum(axis=1))
+
+
+def _share(probabilities: Floats, pair: NDArray[np.int64]) -> Floats:
+    """Of the first class among the two (n,)."""
+    both: Any = np.maximum(np.take_along_axis(probabilities, pair, axis=1), 1e-12)
+    return np.asarray(both[:, 0] / both.sum(axis=1))
+
+
+def _logit(share: Floats) -> Floats:
+    inside = np.clip(share, 1e-4, 1 - 1e-4)
+    return np.asarray(np.log(inside) - np.log1p(-inside))

@@ -1,0 +1,237 @@
+"""AmbiFlow: ambiguous images of any kind, photographs too, from one conditional generative model for all classes.
+
+1. train a conditional flow-matching model on all classes                                       `training.py`
+2. calibrate it as a judge: how well it denoises an image as each class, on held-out images     `judge.py`
+3. compose images between two classes, under control of their log-odds                          `balancing.py`
+4. keep those that are ambiguous to the judge, agreed on by a committee and as real as plain samples   `drawing.py`
+
+Where AmbiGuess trains several autoencoders for each pair of classes, and accepts them only if the classes are easy to
+tell apart, one model serves all pairs here. The soft label is the share of the first class by the generative judge; the
+model under test plays no part in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secondguess.devices import pick_device
+from secondguess.errors import UserError
+from secondguess.images import ImageSet
+from secondguess.progress import Progress, Silent
+from secondguess.stress.ambiguous.base import AmbiguousGenerator, AmbiguousImages, assemble
+from secondguess.stress.ambiguous.flow.card import flow_card
+from secondguess.stress.ambiguous.flow.committee import Committee
+from secondguess.stress.ambiguous.flow.drawing import FlowDrawer
+from secondguess.stress.ambiguous.flow.fields import VelocityField
+from secondguess.stress.ambiguous.flow.judge import DenoisingJudge
+from secondguess.stress.ambiguous.flow.model import CARD, Flow
+from secondguess.stress.ambiguous.flow.network import architecture_for
+from secondguess.stress.ambiguous.flow.reality import Reality
+from secondguess.stress.ambiguous.flow.training import Schedule, train_flow
+from secondguess.stress.ambiguous.pairs import choose_pairs
+from secondguess.stress.registry import register
+
+__all__ = ["AmbiFlow"]
+
+HELD_OUT, MOST_HELD_OUT = 0.05, 2000  # of the training images, for the calibration of the judges
+STEPS = {"full": 5000, "small": 1500, "tiny": 300}
+BATCH = {"full": 512, "small": 64, "tiny": 64}
+RATE = {"full": 4e-4, "small": 1e-3, "tiny": 2e-3}
+PLAIN = 500  # plain samples that realism is measured by
+
+
+@register
+class AmbiFlow(AmbiguousGenerator):
+    """Ambiguous images from a conditional flow-matching model, which is also their judge.
+
+    Args:
+        pairs: `"all"`, `"confused"` (those between which ambiguity is realistic, judged from the data), or a list.
+        generator: the folder of a trained generator; None trains one.
+        preset: `"full"` for photographs on a GPU, `"small"` for grey images of 28 pixels on a processor, `"tiny"` for
+            trials; `"auto"` takes the one that suits the device.
+        train_steps: of the training; None takes what suits the preset.
+        flips: whether images may be mirrored; None mirrors colour images only.
+        delta_max: the largest |p1 - p2|.
+        mass: the least probability that the judge gives to the two classes together.
+        disagreement: the largest difference between the judges' shares of the first class.
+        committee: whether a committee of classifiers is a second judge.
+        realism: whether to reject images that are less real than plain samples of the generator.
+        guidance: of the sampling; more makes classes clearer and images less real.
+        steps: of the sampling.
+        each: candidates for each pair in a round; None takes what suits the device.
+        stratify: let every pair contribute equally.
+        device: where to train and to compute.
+        folder: where the generator is kept, so that an interrupted training goes on and a finished one is used again.
+    """
+
+    name = "ambiguous_flow"
+    expensive = True
+
+    def __init__(
+        self,
+        *,
+        pairs: str | Sequence[tuple[int, int]] = "confused",
+        generator: str | Path | None = None,
+        preset: str = "auto",
+        train_steps: int | None = None,
+        flips: bool | None = None,
+        delta_max: float = 0.4,
+        mass: float = 0.9,
+        disagreement: float = 0.35,
+        committee: bool = True,
+        realism: bool = True,
+        guidance: float = 1.5,
+        steps: int = 40,
+        each: int | None = None,
+        stratify: bool = True,
+        device: str = "auto",
+        folder: str | Path | None = None,
+    ) -> None:
+        if not 0 < delta_max <= 1:
+            raise UserError(f"delta_max is {delta_max}; |p1 - p2| lies between 0 and 1.")
+        if not 0 < mass < 1:
+            raise UserError(f"mass is {mass}; the probability of a pair lies between 0 and 1.")
+        self.pairs, self.generator, self.preset, self.train_steps = pairs, generator, preset, train_steps
+        self.flips, self.delta_max, self.mass, self.disagreement = flips, delta_max, mass, disagreement
+        self.committee, self.realism, self.guidance, self.steps = committee, realism, guidance, steps
+        self.each, self.stratify, self.device = each, stratify, device
+        self.folder = Path(folder) if folder is not None else None
+
+    @staticmethod
+    def at_hand(folder: Path | None) -> bool:
+        """Whether a trained generator lies in the folder."""
+        return folder is not None and (folder / CARD).is_file()
+
+    def fit(
+        self, train: ImageSet, *, held_out: ImageSet | None = None, seed: int = 0, progress: Progress | None = None
+    ) -> Flow:
+        """Train a generator and calibrate it as a judge; read from the folder, if the same one is there.
+
+        Args:
+            train: labelled images; a twentieth is kept back for calibration where `held_out` is left out.
+            held_out: other labelled images, to calibrate with.
+            seed: of everything random.
+            progress: where to report.
+        """
+        learnt, kept_back = _parts(train, held_out, seed)
+        device = pick_device(self.device)
+        preset = self.preset if self.preset != "auto" else ("full" if device.type == "cuda" else "small")
+        architecture = architecture_for(train.shape, train.num_classes, preset)
+        schedule = Schedule(
+            steps=self.train_steps or STEPS[preset],
+            batch_size=BATCH[preset],
+            lr=RATE[preset],
+            flips=train.shape[0] == 3 if self.flips is None else self.flips,
+            seed=seed,
+        )
+        origin = {"data": learnt.fingerprint, "schedule": schedule.__dict__, "preset": preset}
+        if self.folder is not None and self.at_hand(self.folder):
+            flow = Flow.load(self.folder, device=self.device)
+            if flow.history.get("origin") == origin:
+                return flow
+        folder = None if self.folder is None else self.folder / "training"
+        network, rows = train_flow(
+            _bytes(learnt), learnt.labels, architecture, schedule, device=device, folder=folder, progress=progress
+        )
+        judge = DenoisingJudge(VelocityField(network), seed=seed)
+        quality = judge.fit(_bytes(kept_back), kept_back.labels, progress=progress)
+        flow = Flow(network, train.class_names, judge, {"origin": origin, "training": rows, "judge": quality})
+        if self.folder is not None:
+            flow.save(self.folder)
+        return flow
+
+    def generate(
+        self,
+        train: ImageSet,
+        count: int,
+        *,
+        seed: int = 0,
+        progress: Progress | None = None,
+        trained: Flow | None = None,
+    ) -> AmbiguousImages:
+        """Make `count` ambiguous images of the classes of `train`; fewer, if the pairs do not yield more.
+
+        Args:
+            train: labelled images.
+            count: how many.
+            seed: of everything random.
+            progress: where to report.
+            trained: what `fit` returned.
+        """
+        if count < 1:
+            raise UserError(f"{count} ambiguous images were asked for; ask for at least one.")
+        progress = progress or Silent()
+        pairs = choose_pairs(train, self.pairs, seed=seed)
+        flow = trained or (
+            self.fit(train, seed=seed, progress=progress)
+            if self.generator is None
+            else Flow.load(self.generator, device=self.device)
+        )
+        flow.check(train)
+        learnt, kept_back = _parts(train, None, seed)
+        drawer = FlowDrawer(
+            flow,
+            self._committee(learnt, kept_back, seed, progress),
+            self._reality(learnt, flow, seed, progress),
+            self.delta_max,
+            self.mass,
+            self.disagreement,
+            self.guidance,
+            self.steps,
+            self.each or (256 if flow.field.device.type == "cuda" else 16),
+            seed,
+        )
+        chosen = drawer.run(pairs, count, stratify=self.stratify, progress=progress)
+        if chosen is None:
+            raise UserError(
+                f"None of {sum(drawer.drawn.values()):,} compositions passed every check "
+                f"({drawer.spelt()}); train for longer (train_steps=...), or name other pairs."
+            )
+        settings = {name: value for name, value in self.params().items() if name not in ("device", "folder")}
+        settings = {**settings, "generator": None if self.generator is None else str(self.generator), "seed": seed}
+        card = flow_card(train, flow, drawer, chosen, count, settings)
+        return AmbiguousImages(assemble(train, chosen, name=self.name, seed=seed), card)
+
+    def _committee(self, learnt: ImageSet, kept_back: ImageSet, seed: int, progress: Progress) -> Committee | None:
+        return (
+            Committee(seed=seed, device=self.device).fit(learnt, kept_back, progress=progress)
+            if self.committee
+            else None
+        )
+
+    def _reality(self, learnt: ImageSet, flow: Flow, seed: int, progress: Progress) -> Reality | None:
+        if not self.realism:
+            return None
+        present = np.unique(learnt.labels)
+        labels = present[np.arange(max(PLAIN, len(present))) % len(present)]
+        plain = flow.sample(labels, guidance=self.guidance, seed=seed)
+        return Reality(learnt, plain, seed=seed, device=self.device, progress=progress)
+
+
+def _parts(train: ImageSet, held_out: ImageSet | None, seed: int) -> tuple[ImageSet, ImageSet]:
+    """What the generator learns from, and what it is calibrated with: every class in both."""
+    if not train.is_labelled:
+        raise UserError("Ambiguous images are made between the classes of labelled images; give images with labels.")
+    known = train.take(np.flatnonzero(train.labels >= 0))
+    if held_out is not None:
+        return known, held_out.take(np.flatnonzero(held_out.labels >= 0))
+    rng = np.random.default_rng([seed, 7])
+    share = min(HELD_OUT, MOST_HELD_OUT / len(known))
+    kept: list[NDArray[np.int64]] = []
+    for label in np.unique(known.labels):
+        rows = rng.permutation(np.flatnonzero(known.labels == label))
+        if len(rows) < 4:
+            raise UserError(
+                f"There are {len(rows)} images of the class {known.class_names[label]!r}, but at least 4 are needed."
+            )
+        kept.append(rows[: max(2, round(share * len(rows)))])
+    held = np.sort(np.concatenate(kept))
+    return known.take(np.setdiff1d(np.arange(len(known)), held)), known.take(held)
+
+
+def _bytes(images: ImageSet) -> NDArray[np.uint8]:
+    return np.concatenate([np.rint(part * 255).astype(np.uint8) for part, _ in images.batches(1000)])

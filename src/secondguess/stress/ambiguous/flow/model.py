@@ -1,0 +1,158 @@
+"""A trained flow with its calibrated judge: what is kept in a folder and used again.
+
+flow.json             architecture, class names, calibration, history, and the digest of the weights
+weights.safetensors   the averaged weights
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from secondguess.contracts.sealed import Damaged, digest_of, read_json, write_json_sealed
+from secondguess.devices import pick_device
+from secondguess.errors import UserError
+from secondguess.files import make_folder, write_bytes
+from secondguess.images import ImageSet
+from secondguess.stress.ambiguous.flow.balancing import balance
+from secondguess.stress.ambiguous.flow.calibration import LossCalibration
+from secondguess.stress.ambiguous.flow.fields import VelocityField
+from secondguess.stress.ambiguous.flow.judge import DenoisingJudge
+from secondguess.stress.ambiguous.flow.network import Architecture, FlowNetwork
+from secondguess.stress.ambiguous.flow.pixels import from_padded
+from secondguess.stress.ambiguous.flow.sampling import integrate, noise_of
+from secondguess.training._checkpoint import copy_state
+from secondguess.training._examples import derive_seed
+
+__all__ = ["Flow"]
+
+CARD, WEIGHTS, FORMAT = "flow.json", "weights.safetensors", 1
+Bytes = NDArray[np.uint8]
+
+
+@dataclass(eq=False)
+class Flow:
+    """A conditional generator of images of some classes, which is their judge as well.
+
+    Attributes:
+        network: the averaged one.
+        class_names: of its K classes.
+        judge: calibrated on real images that the network was not trained on.
+        history: of the training and of the calibration; JSON-able.
+    """
+
+    network: FlowNetwork
+    class_names: tuple[str, ...]
+    judge: DenoisingJudge
+    history: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def field(self) -> VelocityField:
+        """The velocities of the network."""
+        return self.judge.field
+
+    def sample(self, labels: NDArray[np.int64], *, guidance: float = 1.5, steps: int = 20, seed: int = 0) -> Bytes:
+        """Plain images uint8 (n, C, H, W) of these classes (n,)."""
+        parts = torch.from_numpy(labels).to(self.field.device)[:, None]
+
+        def made(rows: slice, noise: Tensor, _: torch.Generator) -> Tensor:
+            shares = torch.ones_like(parts[rows], dtype=torch.float32)
+            return integrate(
+                self.field, len(self.class_names), noise, parts[rows], shares, guidance=guidance, steps=steps
+            )
+
+        return self._in_blocks(len(labels), seed, made)
+
+    def compose(
+        self,
+        parts: NDArray[np.int64],
+        log_odds: NDArray[np.float64],
+        *,
+        guidance: float = 1.5,
+        steps: int = 40,
+        seed: int = 0,
+    ) -> Bytes:
+        """Images uint8 (n, C, H, W) between classes.
+
+        Args:
+            parts: (n, m), the classes of each image.
+            log_odds: (n, m), how likely each class should be to the network, up to a constant; zeros for equality.
+            guidance: away from images of no class; 1 is none.
+            steps: of the sampling.
+            seed: of the noise; the same images whatever the block they are computed in.
+        """
+        where = torch.from_numpy(parts).to(self.field.device)
+        target = torch.from_numpy(log_odds)
+
+        def made(rows: slice, noise: Tensor, generator: torch.Generator) -> Tensor:
+            nothing, asked = len(self.class_names), (where[rows], target[rows])
+            return balance(self.field, nothing, noise, *asked, generator, guidance=guidance, steps=steps)[0]
+
+        return self._in_blocks(len(parts), seed, made)
+
+    def _in_blocks(self, count: int, seed: int, made: Any) -> Bytes:
+        shape, device, block = self.network.architecture.padded, self.field.device, self.field.batch_size
+        images = []
+        with torch.no_grad():
+            for number, start in enumerate(range(0, count, block)):
+                rows = slice(start, min(start + block, count))
+                noise = noise_of(rows.stop - start, shape, derive_seed(seed, number), device)
+                generator = torch.Generator().manual_seed(derive_seed(seed, number, 1))
+                images.append(from_padded(made(rows, noise, generator), self.network.architecture))
+        return np.concatenate(images)
+
+    def check(self, train: ImageSet) -> None:
+        """Raise unless the flow was trained for images like these."""
+        own, given = self.network.architecture.shape, train.shape
+        if own != given or self.class_names != train.class_names:
+            raise UserError(
+                f"The generator is made for images of shape {own} and the classes {', '.join(self.class_names[:10])}, "
+                f"but {train.name!r} has {given} and {', '.join(train.class_names[:10])}; train another one."
+            )
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the folder; `flow.json` last, so that an interruption leaves no half of a generator."""
+        folder, judge = make_folder(folder), self.judge
+        content = save(copy_state(self.network))
+        write_bytes(folder / WEIGHTS, content)
+        card = {
+            "format": FORMAT,
+            "architecture": self.network.architecture.to_dict(),
+            "class_names": list(self.class_names),
+            "judge": {"few": judge.few, "draws": judge.draws, "seed": judge.seed, **judge.calibrations()},
+            "history": self.history,
+            "weights": digest_of(content),
+        }
+        write_json_sealed(folder / CARD, card)
+        return folder
+
+    @classmethod
+    def load(cls, folder: str | Path, *, device: str = "auto") -> Self:
+        """Read what `save` has written."""
+        folder = Path(folder)
+        if not (folder / CARD).is_file():
+            raise UserError(f"There is no trained generator in {folder}: it has no {CARD}; train one there first.")
+        try:
+            card = read_json(folder / CARD)
+            content = (folder / WEIGHTS).read_bytes()
+            if digest_of(content) != card["weights"]:
+                raise Damaged(f"{WEIGHTS} does not hold what was written")
+            if card["format"] != FORMAT:
+                raise Damaged(f"its format is {card['format']}, not {FORMAT}")
+            network = FlowNetwork(Architecture.from_dict(card["architecture"]))
+            network.load_state_dict({name: value.float() for name, value in load(content).items()})
+            settings = dict(card["judge"])
+            quick, thorough = (LossCalibration.from_dict(settings.pop(name)) for name in ("quick", "thorough"))
+            judge = DenoisingJudge(VelocityField(network.to(pick_device(device)).eval()), **settings)
+        except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
+            raise UserError(f"The generator in {folder} is damaged ({error}); train it again.") from error
+        judge.quick, judge.thorough = quick, thorough
+        return cls(network, tuple(card["class_names"]), judge, dict(card["history"]))

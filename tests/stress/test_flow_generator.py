@@ -1,0 +1,191 @@
+"""AmbiFlow end to end with a tiny generator of striped images: training, resuming, saving, judging, composing."""
+
+import numpy as np
+import pytest
+import torch
+
+from secondguess.errors import UserError
+from secondguess.images import ImageSet
+from secondguess.progress import Callback
+from secondguess.stress.ambiguous.flow import AmbiFlow, Flow
+from secondguess.stress.ambiguous.flow.drawing import Dial
+from secondguess.stress.ambiguous.flow.network import Architecture, architecture_for
+from secondguess.stress.ambiguous.flow.pixels import from_padded, to_padded
+from secondguess.stress.ambiguous.flow.training import Schedule, train_flow
+from secondguess.stress.registry import make, make_generator
+
+SIZE = 8
+CPU = torch.device("cpu")
+
+
+def blobs(count=240, seed=0):
+    """Grey images with a bright bar on the left, in the middle or on the right, at a height that varies."""
+    rng = np.random.default_rng(seed)
+    labels = np.arange(count) % 3
+    images = rng.uniform(0, 0.15, (count, 1, SIZE, SIZE)).astype(np.float32)
+    for image, label in zip(images, labels, strict=True):
+        top = rng.integers(0, 3)
+        image[0, top : top + 5, 3 * label : 3 * label + 2] = rng.uniform(0.7, 1)
+    return ImageSet.from_arrays(images, labels, class_names=["left", "middle", "right"], name="bars", layout="NCHW")
+
+
+def generator(**changes):
+    settings = {"preset": "tiny", "train_steps": 90, "steps": 8, "each": 12, "guidance": 1.0, "device": "cpu"}
+    return AmbiFlow(**settings | {"pairs": "all", "committee": False, "realism": False, "mass": 0.5} | changes)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("flow")
+    return generator(folder=folder).fit(blobs()), folder
+
+
+def test_a_tiny_generator_makes_ambiguous_images_end_to_end(trained, tmp_path):
+    flow, _ = trained
+    made = generator(delta_max=0.9, committee=True, realism=True, disagreement=1.0).generate(blobs(), 6, trained=flow)
+    assert 1 <= len(made.images) <= 6
+    assert made.images.shape == (1, SIZE, SIZE)
+    assert made.images.soft_labels.sum(axis=1) == pytest.approx(1)
+    assert (made.images.soft_labels > 0).sum(axis=1).max() == 2
+    card = made.card
+    assert card["generator"] == "AmbiFlow"
+    assert card["drawn"] >= card["passed"]["between"] >= card["passed"]["ambiguous"] >= card["passed"]["agreed"]
+    assert card["passed"]["agreed"] >= card["passed"]["real"] >= len(made.images)
+    assert {"dial", "share_generative", "share_committee", "class_1"} <= made.images.columns.keys()
+    made.save(tmp_path / "set")
+    assert {path.name for path in (tmp_path / "set").iterdir()} >= {"images.npz", "card.json", "sheet.png"}
+
+
+def test_the_same_seed_gives_the_same_images(trained):
+    flow, _ = trained
+    first, second = (generator(delta_max=0.9).generate(blobs(), 4, seed=3, trained=flow) for _ in range(2))
+    assert np.array_equal(first.images.images[:], second.images.images[:])
+
+
+def test_the_judge_tells_the_classes_of_real_images(trained):
+    flow, _ = trained
+    fresh = blobs(60, seed=9)
+    images = np.rint(fresh.images[:] * 255).astype(np.uint8)
+    found = flow.judge.judge(images)
+    assert (found.argmax(axis=1) == fresh.labels).mean() > 0.8
+    assert found.sum(axis=1) == pytest.approx(1)
+    assert np.allclose(flow.judge.judge(images[:7]), found[:7], atol=1e-3)  # whatever else is judged with them
+
+
+def test_shares_follow_the_dial(trained):
+    flow, _ = trained
+    pair = np.tile([0, 1], (8, 1))
+    shares = []
+    for odds in (-30.0, 0.0, 30.0):
+        target = np.stack([np.full(8, odds), np.zeros(8)], axis=1)
+        found = flow.judge.judge(flow.compose(pair, target, guidance=1.0, steps=6))
+        shares.append((found[:, 0] / found[:, :2].sum(axis=1)).mean())
+    assert shares[0] < shares[1] < shares[2]
+
+
+def test_a_folder_is_read_instead_of_training_again(trained):
+    flow, folder = trained
+    steps = []
+    again = generator(folder=folder).fit(blobs(), progress=Callback(lambda done, total: steps.append(total)))
+    assert not steps
+    labels = np.array([0, 1, 2])
+    assert np.array_equal(again.sample(labels, seed=1), flow.sample(labels, seed=1))
+    assert again.history == flow.history
+    by_path = generator(generator=folder, delta_max=0.9).generate(blobs(), 2)
+    assert by_path.card["settings"]["generator"] == str(folder)
+
+
+def test_a_resumed_training_gives_what_an_uninterrupted_one_gives(tmp_path):
+    data = blobs(90)
+    images = np.rint(data.images[:] * 255).astype(np.uint8)
+    shape = Architecture((1, SIZE, SIZE), 3, width=8, multipliers=(1, 2), blocks=1, head=8, dropout=0.1)
+    schedule = Schedule(12, batch_size=16, warm_up=2, flips=True)
+    whole, rows = train_flow(images, data.labels, shape, schedule, device=CPU, save_every=4)
+
+    class Killed(Exception):
+        pass
+
+    def kill(done, total):
+        if done == 6:
+            raise Killed
+
+    with pytest.raises(Killed):
+        train_flow(
+            images, data.labels, shape, schedule, device=CPU, folder=tmp_path, save_every=4, progress=Callback(kill)
+        )
+    first = []
+    resumed, again = train_flow(
+        images,
+        data.labels,
+        shape,
+        schedule,
+        device=CPU,
+        folder=tmp_path,
+        save_every=4,
+        progress=Callback(lambda done, total: first.append(done)),
+    )
+    assert first[0] == 5
+    assert again == rows
+    for name, value in whole.state_dict().items():
+        assert torch.equal(value, resumed.state_dict()[name]), name
+
+
+def test_a_damaged_folder_is_refused(trained, tmp_path):
+    flow, _ = trained
+    flow.save(tmp_path)
+    content = bytearray((tmp_path / "weights.safetensors").read_bytes())
+    content[-1] ^= 1
+    (tmp_path / "weights.safetensors").write_bytes(content)
+    with pytest.raises(UserError, match=r"is damaged \(weights.safetensors does not hold what was written\)"):
+        Flow.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("make_it", "message"),
+    [
+        (lambda: AmbiFlow(delta_max=0), "delta_max is 0"),
+        (lambda: AmbiFlow(mass=1), "mass is 1"),
+        (lambda: generator(preset="huge").fit(blobs()), "The preset is 'huge'"),
+        (lambda: Flow.load("/nowhere"), "There is no trained generator in /nowhere"),
+        (lambda: architecture_for((3, 224, 224), 10, "full"), "224 x 224 pixels"),
+        (lambda: architecture_for((3, 32, 32), 1000, "full"), "There are 1000 classes"),
+        (lambda: generator().generate(blobs(), 0), "0 ambiguous images were asked for"),
+    ],
+)
+def test_what_cannot_be_done_is_said(make_it, message):
+    with pytest.raises(UserError, match=message):
+        make_it()
+
+
+def test_a_generator_of_other_images_is_refused(trained):
+    flow, _ = trained
+    other = blobs()
+    renamed = ImageSet.from_arrays(other.images[:], other.labels, class_names=["a", "b", "c"], layout="NCHW")
+    with pytest.raises(UserError, match="train another one"):
+        generator().generate(renamed, 2, trained=flow)
+
+
+def test_it_is_found_by_name():
+    assert isinstance(make("ambiguous_flow"), AmbiFlow)
+    assert make_generator("flow", pairs="all", autoencoders=3).pairs == "all"
+
+
+def test_padding_is_taken_off_again():
+    shape = Architecture((1, 10, 9), 2, width=8, multipliers=(1, 2, 2))
+    images = np.random.default_rng(0).integers(0, 256, (2, 1, 10, 9)).astype(np.uint8)
+    padded = to_padded(images, shape)
+    assert padded.shape == (2, 1, 12, 12)
+    assert np.array_equal(from_padded(padded.float() / 127.5 - 1, shape), images)
+
+
+def test_the_dial_learns_its_slope_and_the_bias_of_a_pair():
+    rng = np.random.default_rng(0)
+    dial = Dial()
+    for pair, offset in (((0, 1), 0.7), ((0, 2), -0.4)):
+        for _ in range(4):
+            asked = rng.normal(0, 4, 200)
+            dial.learn(pair, asked, 1 / (1 + np.exp(-(0.25 * asked + offset + rng.normal(0, 0.3, 200)))))
+    assert dial.slope == pytest.approx(0.25, abs=0.03)
+    assert dial.offsets[0, 1] == pytest.approx(0.7, abs=0.15)
+    odds = dial.log_odds((0, 1), np.array([0.5]))
+    assert odds[0] == pytest.approx(-0.7 / 0.25, abs=0.7)

@@ -1,0 +1,115 @@
+"""Sampling and composition against Gaussians, whose velocities, compositions and posteriors have closed forms."""
+
+import numpy as np
+import pytest
+import torch
+
+from secondguess.stress.ambiguous.flow.balancing import balance
+from secondguess.stress.ambiguous.flow.calibration import LossCalibration
+from secondguess.stress.ambiguous.flow.losses import NoiseBank, denoising_losses
+from secondguess.stress.ambiguous.flow.sampling import integrate, noise_of
+
+SIZE, SPREAD, NOTHING = 16, 0.5, 3
+CPU = torch.device("cpu")
+MEANS = 0.6 * noise_of(3, (1, 1, SIZE), 5, CPU)
+
+
+def gaussian_field(x, t, labels):
+    """The exact velocity of classes N(mean, SPREAD^2): E[x - z | x_t]; no class is the Gaussian in their middle."""
+    means = torch.cat([MEANS, MEANS.mean(0, keepdim=True)])[labels]
+    t = t[:, None, None, None]
+    return means + (t * SPREAD**2 - (1 - t)) / (t**2 * SPREAD**2 + (1 - t) ** 2) * (x - t * means)
+
+
+def log_densities(x):
+    """(n, 3), up to a constant."""
+    return -(x[:, None] - MEANS[None]).square().sum(dim=(2, 3, 4)) / (2 * SPREAD**2)
+
+
+def composition(shares, count=400, **settings):
+    parts = torch.tensor([[0, 1]]).expand(count, -1)
+    return integrate(
+        gaussian_field,
+        NOTHING,
+        noise_of(count, (1, 1, SIZE), 0, CPU),
+        parts,
+        torch.tensor([shares] * count),
+        **settings,
+    )
+
+
+@pytest.mark.parametrize("shares", [[0.5, 0.5], [0.8, 0.2]])
+@pytest.mark.parametrize("method", ["adams", "heun"])
+def test_a_composition_of_gaussians_of_one_covariance_is_the_gaussian_with_the_mean_of_the_means(shares, method):
+    images = composition(shares, count=4000, guidance=1.0, steps=40, method=method)
+    expected = shares[0] * MEANS[0] + shares[1] * MEANS[1]
+    assert torch.allclose(images.mean(0), expected, atol=0.04)
+    assert images.std(0).mean() == pytest.approx(SPREAD, rel=0.03)
+
+
+def test_guidance_moves_away_from_no_class():
+    images = composition([1.0, 0.0], count=2000, guidance=2.0, steps=40)
+    assert torch.allclose(images.mean(0), 2 * MEANS[0] - MEANS.mean(0), atol=0.06)
+
+
+def test_the_methods_agree_when_steps_are_many():
+    adams, heun = (
+        composition([0.5, 0.5], count=50, guidance=1.5, steps=200, method=name) for name in ("adams", "heun")
+    )
+    assert torch.allclose(adams, heun, atol=5e-3)
+
+
+@pytest.mark.parametrize("target", [0.0, 2.0, -3.0])
+def test_balanced_images_end_with_the_log_odds_that_were_asked_for(target):
+    count = 300
+    noise, parts = noise_of(count, (1, 1, SIZE), 0, CPU), torch.tensor([[0, 1]]).expand(count, -1)
+    asked = torch.tensor([[target, 0.0]]).expand(count, -1)
+    settings = {"guidance": 1.0, "steps": 40}
+    images, _ = balance(gaussian_field, NOTHING, noise, parts, asked, torch.Generator().manual_seed(1), **settings)
+    found = log_densities(images)
+    odds = found[:, 0] - found[:, 1]
+    assert odds.mean() == pytest.approx(target, abs=0.1)
+    assert odds.std() < 0.15
+    plain = log_densities(composition([0.5, 0.5], count=count, guidance=1.0, steps=40))
+    assert (plain[:, 0] - plain[:, 1]).std() > 4  # what the mean of velocities leaves to chance
+
+
+def test_three_classes_are_balanced_with_guidance_too():
+    count = 200
+    noise, parts = noise_of(count, (1, 1, SIZE), 0, CPU), torch.arange(3).expand(count, -1)
+    generator = torch.Generator().manual_seed(1)
+    images, _ = balance(gaussian_field, NOTHING, noise, parts, torch.zeros(count, 3), generator, guidance=1.5, steps=40)
+    assert log_densities(images).std(dim=1).max() < 0.5
+
+
+def test_the_judge_of_gaussians_gives_their_posterior():
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 3, 1200)
+    close = 0.25  # the classes overlap
+
+    def field(x, t, classes):
+        means = close * torch.cat([MEANS, MEANS.mean(0, keepdim=True)])[classes]
+        t = t[:, None, None, None]
+        return means + (t * SPREAD**2 - (1 - t)) / (t**2 * SPREAD**2 + (1 - t) ** 2) * (x - t * means)
+
+    x = close * MEANS[labels] + SPREAD * noise_of(1200, (1, 1, SIZE), 3, CPU)
+    logits = -(x[:, None] - close * MEANS[None]).square().sum(dim=(2, 3, 4)) / (2 * SPREAD**2)
+    truth = torch.softmax(logits, dim=1).numpy()
+    bank = NoiseBank((1, 1, SIZE), 32, 0, CPU)
+    wanted = torch.ones(1200, 3, dtype=torch.bool)
+    losses = denoising_losses(field, x, wanted, bank, slice(None), batch_size=4096).double().numpy()
+    calibration = LossCalibration.fit(losses[:600], labels[:600])
+    found = calibration.probabilities(losses[600:])
+    assert np.abs(found - truth[600:]).mean() < 0.03
+    assert 0.1 < truth[600:].max(axis=1).mean() < 0.95  # the problem is not trivial
+
+
+def test_losses_that_are_not_wanted_are_left_out_and_get_no_probability():
+    x, bank = noise_of(4, (1, 1, SIZE), 1, CPU), NoiseBank((1, 1, SIZE), 2, 0, CPU)
+    wanted = torch.tensor([[True, True, False]] * 4)
+    losses = denoising_losses(gaussian_field, x, wanted, bank, slice(None), batch_size=3).double().numpy()
+    assert np.isnan(losses[:, 2]).all()
+    assert not np.isnan(losses[:, :2]).any()
+    found = LossCalibration(np.ones(6), np.zeros(3)).probabilities(losses)
+    assert (found[:, 2] == 0).all()
+    assert found.sum(axis=1) == pytest.approx(1)
