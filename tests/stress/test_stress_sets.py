@@ -247,7 +247,13 @@ def test_other_packages_add_stress_sets_and_generators(installed: list[EntryPoin
     installed[-1] = EntryPoint("ambiguous_rings", f"{__name__}:Rings", "secondguess.stress")
     assert make("ambiguous:rings").name == "ambiguous_rings"
     others = {"latent_mixture"}  # of the laboratory, where it has been loaded
-    assert [one for one in registry.generators() if one not in others] == ["ambiguess", "blend", "ambigan", "rings"]
+    assert [one for one in registry.generators() if one not in others] == [
+        "ambiguess",
+        "blend",
+        "ambigan",
+        "flow",
+        "rings",
+    ]
     assert registry.make_generator("rings", pairs="all", radius=3).params() == {"radius": 3}
     with pytest.warns(UserWarning, match="was left out"):
         installed.append(EntryPoint("broken", "no_such_package:Broken", "secondguess.stress"))
