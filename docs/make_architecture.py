@@ -28,6 +28,7 @@ ROOMS = {
     "zoo/": (("zoo",), "the architectures of the papers, by name"),
     "training/": (("training",), "train one model, train a fleet at once, temperature scaling"),
     "model/": (("backends",), "`Classifier`, `Session`, `Observation`, `model.toml`, backends, the cache"),
+    "planning/": ((), "what long work costs here and how large it may be: prices, a plan, the pace of a classifier"),
     "stress/": (("stress",), "ambiguous, corrupted, adversarial and invalid images"),
     "supervisors/": (("supervisors",), "one file per score, which reads like its paper; everything about that score"),
     "guard/": (("guard",), "calibrate, combine, decide, save, export"),

@@ -25,6 +25,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("database", "metrics", "images", "report", "zoo"),
     ("training",),
     ("model",),
+    ("planning",),
     ("stress",),
     ("supervisors",),
     ("guard", "hubris"),

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Protocol, TextIO
 
-__all__ = ["Advance", "Bars", "Callback", "Lines", "Progress", "Silent", "Titled", "for_terminal"]
+__all__ = ["Advance", "Bars", "Callback", "Lines", "Progress", "Silent", "Titled", "announce", "for_terminal"]
 
 Advance = Callable[[int, int], None]
 
@@ -45,6 +45,10 @@ class Titled:
     def task(self, label: str, total: int) -> AbstractContextManager[Advance]:
         """Begin the task under the other label."""
         return self.progress.task(self.label, total)
+
+    def say(self, text: str) -> None:
+        """Pass it on."""
+        announce(self.progress, text)
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,10 @@ class Bars:
         finally:
             self._rich.remove_task(bar)  # it has been drawn; the next task must not draw it again
 
+    def say(self, text: str) -> None:
+        """Print lines above the bars."""
+        self._rich.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
 
 class Lines:
     """A line now and then, for log files and CI."""
@@ -104,14 +112,22 @@ class Lines:
             if now - last >= self.every and 0 < done < total:
                 last = now
                 left = (now - began) * (total - done) / done
-                self._say(f"{label}: {done} of {total}, about {left:.0f} s left")
+                self.say(f"{label}: {done} of {total}, about {left:.0f} s left")
 
-        self._say(f"{label} ...")
+        self.say(f"{label} ...")
         yield advance
-        self._say(f"{label}: done in {time.monotonic() - began:.1f} s")
+        self.say(f"{label}: done in {time.monotonic() - began:.1f} s")
 
-    def _say(self, text: str) -> None:
+    def say(self, text: str) -> None:
+        """Print lines."""
         print(text, file=self.stream, flush=True)
+
+
+def announce(progress: Progress, text: str) -> None:
+    """Print something where progress is shown; nothing where none is, or where a progress of others cannot."""
+    say = getattr(progress, "say", None)
+    if say is not None:
+        say(text)
 
 
 def for_terminal(*, quiet: bool = False) -> Progress:

@@ -308,8 +308,42 @@ def test_nothing_at_all_is_an_error(train, trained):
     judged = [replace(one) for one in trained]
     for one in judged:
         one.accepted = np.zeros(len(one.fleet), dtype=bool)
-    with pytest.raises(UserError, match=r"No autoencoder gave an image .*; train more of them \(autoencoders=\.\.\.\)"):
+    with pytest.raises(
+        UserError, match=r"none of the \d+ autoencoders was accepted.*\(autoencoders=\.\.\.\)"
+    ) as caught:
         quick().generate(train, 20, trained=judged)
+    assert "realism" not in str(caught.value), "switching it off would not help"
+
+
+def test_images_that_are_all_unreal_are_said_to_be(train, trained, monkeypatch):
+    monkeypatch.setattr(Realism, "plausible", lambda self, images, pair: np.zeros(len(images), dtype=bool))
+    with pytest.raises(UserError, match=r"nearly all are unlike any real image .* switch realism off"):
+        quick(realism=True).generate(train, 20, trained=trained)
+
+
+def test_points_that_are_never_ambiguous_are_said_to_be(trained):
+    barren = Drawer(trained, 0.25, 20, "paper", None, 0, drawn=Counter({(0, 1): 640}))
+    assert "none of 640 points of the latent spaces lies between two classes" in ambiguess._why_nothing(trained, barren)
+
+
+def test_stacks_are_halved_where_memory_is_short(train, monkeypatch):
+    fitted, fit = [], RaaeFleet.fit
+
+    def small(self, *args, **options):
+        if len(self) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        fitted.append(len(self))
+        fit(self, *args, **options)
+
+    monkeypatch.setattr(RaaeFleet, "fit", small)
+    pairs = [(0, 1), (0, 2), (1, 2)]
+    made = quick(autoencoders=2, epochs=1).train(train, pairs)
+    assert max(fitted) <= 2 and sum(fitted) == sum(len(one.fleet) for one in made) == 6
+    monkeypatch.setattr(
+        RaaeFleet, "fit", lambda self, *args, **options: (_ for _ in ()).throw(torch.OutOfMemoryError())
+    )
+    with pytest.raises(torch.OutOfMemoryError):
+        quick(autoencoders=1, epochs=1).train(train, pairs[:1])
 
 
 class Picky:

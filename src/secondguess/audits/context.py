@@ -29,11 +29,12 @@ from secondguess.model.classifier import Classifier
 from secondguess.model.degenerate import Degenerate, find_degenerate
 from secondguess.model.needs import Needs
 from secondguess.model.observation import Observation
+from secondguess.planning import OutOfTime, Plan
 from secondguess.progress import Progress, Silent, Titled
-from secondguess.stress import StressSet
+from secondguess.stress import Given, StressSet
 from secondguess.supervisors import Supervisor
 
-__all__ = ["Context", "Scored", "explain"]
+__all__ = ["Context", "Scored", "explain", "learns"]
 
 
 def explain(error: Exception) -> str:
@@ -73,32 +74,52 @@ class Context:
         protect: what an alarm is for.
         votes: (n, K) of people on the test images; None where there are none.
         progress: where to report.
+        plan: how large each part is to be.
         unusable_supervisors: why some supervisors could not be used, by name.
         failed_stress: why some stress sets could not be made, by name.
         warnings: what supervisors warned of while they were fitted or scored, by name.
+        ambiguous_note: why ambiguous images are no better than they are; "" where they are as good as they get.
+        made_of: positions of the test images that each stress set was made of, by name.
     """
 
     classifier: Classifier
     test: ImageSet
     train: ImageSet | None
-    supervisors: Sequence[Supervisor]
-    stress: Sequence[StressSet]
+    supervisors: list[Supervisor]
+    stress: list[StressSet]
     folder: Path
     seed: int = 0
     false_alarms: float = 0.05
     protect: Protect = "both"
     votes: NDArray[np.float64] | None = None
     progress: Progress = field(default_factory=Silent)
+    plan: Plan = field(default_factory=lambda: Plan([]))
     unusable_supervisors: dict[str, str] = field(default_factory=dict)
     failed_stress: dict[str, str] = field(default_factory=dict)
     warnings: dict[str, list[str]] = field(default_factory=dict)
+    ambiguous_note: str = ""
+    made_of: dict[str, NDArray[np.int64]] = field(default_factory=dict)
     _scored: dict[tuple[str, str], Scored] = field(default_factory=dict, repr=False)
     _fitting: dict[str, float] = field(default_factory=dict, repr=False)
+
+    def follow(self, plan: Plan) -> None:
+        """Keep to a plan: as many test images and dropout samples as it says, and an end for what takes too long."""
+        self.plan, self.progress = plan, plan.watched(self.progress)
+        if (size := plan.size("test")) is not None and size < len(self.test):
+            self.test = self.test.head(size, seed=self.seed)
+        samples = plan.size("samples")
+        for place, one in enumerate(self.supervisors):
+            if samples and one.needs.samples > samples and one.dial:
+                self.supervisors[place] = one.turned(samples)
+            elif samples == 0 and one.needs.samples:
+                self.unusable_supervisors[one.name] = _sentence(plan, "samples")
+        self.supervisors = [one for one in self.supervisors if one.name not in self.unusable_supervisors]
 
     @cached_property
     def nominal(self) -> Observation:
         """The test images as the classifier sees them."""
-        return self.observe(self.test, "test images")
+        with self.plan.doing("test"):
+            return self.observe(self.test, "test images")
 
     @cached_property
     def softmax(self) -> Degenerate | None:
@@ -121,21 +142,32 @@ class Context:
         A set that cannot be made is left out, with its reason in `failed_stress`.
         """
         made: dict[str, tuple[ImageSet, Observation]] = {}
-        for one in self.stress:
+        for place, one in enumerate(self.stress):
+            part = f"stress.{one.name}"
             try:
-                images = one.make(
-                    self.test,
-                    train=self.train,
-                    classifier=self.classifier,
-                    seed=self.seed,
-                    progress=self.progress,
-                    device=self.classifier.device,
-                    folder=self.folder / "stress",
-                )
-                made[one.name] = (images, self.observe(images, f"{one.name} images"))
+                with self.plan.doing(part):
+                    size = self.plan.reduced(part)
+                    if one.dial:
+                        one = self.stress[place] = one.turned(size)
+                    rows = np.arange(len(self.test)) if one.dial else self._some(size)
+                    given = self.given(self.test.take(rows) if len(rows) < len(self.test) else self.test)
+                    images = one.make(**vars(given))
+                    made[one.name] = (images, self.observe(images, f"{one.name} images"))
+                self.made_of[one.name] = rows
             except Exception as error:  # a failing generator must not stop the report
                 self.failed_stress[one.name] = explain(error)
         return made
+
+    def given(self, nominal: ImageSet) -> Given:
+        """What a stress set of these images is made of."""
+        device, folder = self.classifier.device, self.folder / "stress"
+        return Given(nominal, self.train, self.classifier, self.seed, self.progress, device, folder)
+
+    def _some(self, size: int | None) -> NDArray[np.int64]:
+        """The positions of so many test images, drawn at random; of all of them where nothing limits the number."""
+        if size is None or size >= len(self.test):
+            return np.arange(len(self.test))
+        return np.sort(np.random.default_rng([self.seed, 3]).choice(len(self.test), size, replace=False))
 
     @cached_property
     def fitted(self) -> list[Supervisor]:
@@ -144,9 +176,13 @@ class Context:
         for supervisor in self.supervisors:
             try:
                 self._informed.check(supervisor.needs, f"The supervisor {supervisor.name!r}")
+                part = f"supervisor.{supervisor.name}"
+                size = self.plan.reduced(part)
                 with self._listening(supervisor.name):
-                    if _learns(supervisor):
-                        supervisor = self._fitted(supervisor)
+                    if learns(supervisor):
+                        _ = self._training  # its time is not that of the fit
+                        with self.plan.doing(part):
+                            supervisor = self._fitted(supervisor.turned(size))
                     supervisor.score(self.nominal.take(slice(0, 8)))  # one that cannot score must not cost the others
                 usable.append(supervisor)
             except Exception as error:
@@ -176,7 +212,7 @@ class Context:
 
     def observe(self, images: ImageSet, label: str, needs: Needs | None = None) -> Observation:
         """Observe images, with everything that the supervisors need, or with `needs`."""
-        wanted = self._needs(self.supervisors) if needs is None else needs
+        wanted = self.needs(self.supervisors) if needs is None else needs
         titled = Titled(self.progress, f"Observing {label}")
         return self.classifier.observe(images, wanted, seed=self.seed, progress=titled)
 
@@ -185,12 +221,10 @@ class Context:
         return Number.of(measured, (images or self.test).fingerprint, self.seed)
 
     def _fitted(self, supervisor: Supervisor) -> Supervisor:
-        seen, labels = self._training, self.train.labels if self.train else None
-        with self.progress.task(f"Fitting {supervisor.name}", 1) as advance:
-            began = time.perf_counter()
-            fitted = supervisor.clone().fit(seen, labels)
-            self._fitting[supervisor.name] = time.perf_counter() - began
-            advance(1, 1)
+        labels = None if self.train is None else self._learnt_from.labels
+        began = time.perf_counter()
+        fitted = supervisor.clone().fit(self._training, labels, progress=self.progress)
+        self._fitting[supervisor.name] = time.perf_counter() - began
         return fitted
 
     @contextmanager
@@ -206,7 +240,8 @@ class Context:
             else:
                 warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
 
-    def _needs(self, supervisors: Sequence[Supervisor]) -> Needs:
+    def needs(self, supervisors: Sequence[Supervisor]) -> Needs:
+        """What these supervisors need together, those left out that need what the classifier does not give."""
         gives = self._informed.gives
         return Needs.union(one for one in supervisors if one.needs.abilities <= gives)
 
@@ -225,12 +260,26 @@ class Context:
         return informed
 
     @cached_property
-    def _training(self) -> Observation:
+    def _learnt_from(self) -> ImageSet:
         if self.train is None:
             raise UserError("This needs the images the model was trained on; give them with train.")
-        learners = [one for one in self.supervisors if _learns(one)]
-        return self.observe(self.train, "training images", self._needs(learners))
+        return self.train.head(self.plan.size("train") or len(self.train), seed=self.seed)
+
+    @cached_property
+    def _training(self) -> Observation:
+        needs = self.needs([one for one in self.supervisors if learns(one)])
+        with self.plan.doing("train"):
+            return self.observe(self._learnt_from, "training images", needs)
 
 
-def _learns(supervisor: Supervisor) -> bool:
+def learns(supervisor: Supervisor) -> bool:
+    """Whether a supervisor has still to be fitted."""
     return supervisor.requires_fit and not supervisor.is_fitted
+
+
+def _sentence(plan: Plan, name: str) -> str:
+    try:
+        plan.require(name)
+    except OutOfTime as reason:
+        return str(reason)
+    return ""

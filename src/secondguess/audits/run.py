@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +22,7 @@ from secondguess import supervisors as supervisors_room
 from secondguess.audits.context import Context, explain
 from secondguess.audits.findings import NotApplicable, SectionResult
 from secondguess.audits.gates import Gate, judge
+from secondguess.audits.planned import plan_audit
 from secondguess.audits.result import TEMPLATES, AuditResult
 from secondguess.audits.sections import Section, make_all
 from secondguess.audits.subject import Images, Subject
@@ -32,14 +35,17 @@ from secondguess.images import check_loading
 from secondguess.model.agreement import agree
 from secondguess.model.cache import Cache
 from secondguess.model.determinism import warn_if_random
+from secondguess.planning import OutOfTime, recorded_sizes
 from secondguess.progress import Progress, Silent
 from secondguess.report import render
 from secondguess.stress import StressSet
+from secondguess.stress.ambiguous.choosing import choose_generator
 from secondguess.supervisors import Supervisor
 
 __all__ = ["audit"]
 
 OF_VOTES = "human_doubt"  # the section that compares the model with votes of people
+AMBIGUOUS = "ambiguous"
 DEFAULT = "section.html"  # shows the parts of a section that has no template of its own
 Named = TypeVar("Named", Supervisor, StressSet, Section)
 
@@ -52,8 +58,11 @@ def audit(
     train: Images | None = None,
     supervisors: str | Iterable[str | Supervisor] = "standard",
     stress: str | Iterable[str | StressSet] = ("ambiguous", "corrupted", "adversarial", "invalid"),
+    ambiguous: str = "auto",
     gates: Iterable[str | Gate] = (),
     sections: str | Iterable[str | Section] = "all",
+    minutes: float | None = 10.0,
+    plan: str | os.PathLike[str] | None = None,
     architecture: str | None = None,
     epochs: int | None = None,
     max_test: int | None = None,
@@ -79,8 +88,15 @@ def audit(
             Several of one name are told apart by their parameters, as in `dsa:subsampling=0.3`.
         stress: names of stress sets, or ready-made ones; `"invalid:FOLDER"` takes your own images of no class, `"none"`
             leaves them out.
+        ambiguous: how the stress set `"ambiguous"` is made: `"ambiguess"`, `"flow"`, `"blend"`, `"none"`, or `"auto"`,
+            which is what suits the images.
         gates: conditions such as `"supervisor.entropy.invalid.auroc>=0.8"`.
         sections: names of sections, or ready-made ones, in the order of the report; `"all"` are all of them.
+        minutes: that the audit may take, the training of a model and the opening of files not counted: it is planned
+            before it begins, from timing the model on a few images, and what does not fit is made smaller or left out.
+            None does everything at full size, however long that takes. What is given ready-made, or with its size as in
+            `"autoencoder:epochs=10"`, has that size.
+        plan: an `audit.json`, whose sizes are taken instead; so that the same numbers come out on any machine.
         architecture: what to train without a model; by default a small network that suits the size of the images.
         epochs: of that training, instead of the number in the recipe of its paper.
         max_test: the largest number of test images to use, drawn at random.
@@ -106,10 +122,15 @@ def audit(
     parsed = [gate if isinstance(gate, Gate) else Gate.parse(gate) for gate in gates]
     check_protect(protect)
     chosen = _distinct("section", make_all(sections))
+    supervisors = supervisors if isinstance(supervisors, str) else list(supervisors)
+    stress = stress if isinstance(stress, str) else list(stress)
     compared = _distinct("supervisor", supervisors_room.make_all(supervisors))
     stressing = _distinct("stress set", stress_room.make_all(stress))
     if votes is None and sections == "all":
         chosen = [one for one in chosen if one.name != OF_VOTES]
+    bare_sets = _bare(stress_room.make_all, stress)
+    given = _given("supervisor", compared, _bare(supervisors_room.make_all, supervisors))
+    given |= _given("stress", stressing, bare_sets) | ({"test"} if max_test else set())
     progress = progress or Silent()
     with _workplace(folder) as work:
         if model is None:
@@ -124,19 +145,24 @@ def audit(
         few = tested.head(max_test, seed=seed) if max_test and max_test < len(tested) else tested
         # A copy: the audit gives its classifier a cache, and the user's own stays as it is.
         classifier, images, training_images = agree(copy.copy(subject.classifier), few, data.train)
+        generator, note = choose_generator(ambiguous, training_images, device=classifier.device, folder=work)
+        by_name = [one for one, bare in zip(stressing, bare_sets, strict=True) if bare and one.name == AMBIGUOUS]
+        sets = [generator if one in by_name else one for one in stressing]
         context = Context(
             classifier=classifier,
             test=images,
             train=training_images,
             supervisors=compared,
-            stress=stressing,
+            stress=[one for one in sets if one is not None],
             folder=make_folder(work),
             seed=seed,
             protect=protect,
             votes=votes_in(images, tested.class_names),
             progress=progress,
+            ambiguous_note=note if by_name else "",
         )
-        result = _audited(context, chosen, command)
+        sizes = None if plan is None else recorded_sizes(plan)
+        result = _audited(context, chosen, command, minutes, given, sizes)
     result.gates = [judge(gate, result.numbers) for gate in parsed]
     if folder is not None:
         result.save(folder)
@@ -153,13 +179,21 @@ def _workplace(folder: str | Path | None) -> Iterator[Path]:
         yield Path(temporary)
 
 
-def _audited(context: Context, sections: Sequence[Section], command: str) -> AuditResult:
-    """Run the sections; an interrupt skips the rest of them."""
+def _audited(
+    context: Context,
+    sections: Sequence[Section],
+    command: str,
+    minutes: float | None,
+    given: AbstractSet[str],
+    sizes: Mapping[str, int] | None,
+) -> AuditResult:
+    """Plan, then run the sections; an interrupt skips the rest of them."""
     if context.classifier.cache is None and context.classifier.fingerprint is not None:
         context.classifier.cache = Cache(context.folder / "cache")
     result = AuditResult(_about(context, command))
     began = time.perf_counter()
     try:
+        context.follow(plan_audit(context, sections, minutes, given=given, sizes=sizes))
         # A model that cannot take these images is the user's mistake, not a failed section.
         result.softmax = context.softmax
         warn_if_random(context.classifier, context.test)
@@ -176,15 +210,19 @@ def _audited(context: Context, sections: Sequence[Section], command: str) -> Aud
             result.interrupted = True
             result.sections.append(SectionResult(section.name, section.title, "skipped", reason="Interrupted."))
     result.about["seconds"] = round(time.perf_counter() - began, 3)
+    result.about["data"]["test"] = context.test.describe()
+    result.about["plan"] = context.plan.to_dict()
     return result
 
 
 def _run_section(section: Section, context: Context) -> SectionResult:
     began = time.perf_counter()
     try:
-        findings = section.run(context)
+        with context.plan.doing(f"section.{section.name}"):
+            context.plan.require(f"section.{section.name}")
+            findings = section.run(context)
         html = Markup(render(section.template or DEFAULT, _folders(section), view=findings.view, findings=findings))
-    except NotApplicable as reason:
+    except (NotApplicable, OutOfTime) as reason:
         return SectionResult(section.name, section.title, "skipped", time.perf_counter() - began, str(reason))
     except Exception as error:
         return SectionResult(section.name, section.title, "failed", time.perf_counter() - began, explain(error))
@@ -196,6 +234,17 @@ def _folders(section: Section) -> list[Path]:
     file = getattr(sys.modules.get(type(section).__module__), "__file__", None)
     own = [Path(file).parent] if file else []
     return [*own, TEMPLATES]
+
+
+def _bare(make_all: Callable[[Any], list[Any]], which: str | Iterable[Any]) -> list[bool]:
+    """Which of the objects were given by nothing but a name, and not ready-made or with parameters."""
+    specs = [which] if isinstance(which, str) else list(which)
+    return [isinstance(spec, str) and "=" not in spec for spec in specs for _ in make_all([spec])]
+
+
+def _given(noun: str, made: Sequence[Named], bare: Sequence[bool]) -> set[str]:
+    """The parts of the plan whose size was given."""
+    return {f"{noun}.{one.name}" for one, named in zip(made, bare, strict=True) if not named}
 
 
 def _distinct(kind: str, made: list[Named]) -> list[Named]:

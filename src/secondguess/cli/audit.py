@@ -11,6 +11,7 @@ import typer
 
 from secondguess.cli.groups import grouped
 from secondguess.cli.options import (
+    AMBIGUOUS,
     DATA,
     MAX_TEST,
     TEST,
@@ -19,6 +20,7 @@ from secondguess.cli.options import (
     LoadingOptions,
     OptionalModel,
     Out,
+    PlanOptions,
     Seed,
     listed,
     open_classifier,
@@ -35,6 +37,7 @@ __all__ = ["audit"]
 
 FAILED, UNKNOWN_NUMBER, INTERRUPTED = 1, 2, 130
 TRAINING = "Training a model"
+MINUTES = 10.0
 
 
 @grouped
@@ -81,6 +84,8 @@ def audit(
             help="What an alarm is for: errors of the model, novelty of the image, or both.", rich_help_panel="Stress"
         ),
     ] = "both",
+    ambiguous: Annotated[str, AMBIGUOUS] = "auto",
+    plan: PlanOptions,
     gates: Annotated[
         list[str] | None,
         typer.Option("--assert", help='A gate, e.g. "accuracy.test.low>=0.95"; may be repeated.'),
@@ -90,6 +95,8 @@ def audit(
     common: Common,
 ) -> int:
     """Audit a classifier: accuracy, calibration, supervisors on stress sets, images to inspect.
+
+    It is planned to take 10 minutes: the model is timed on a few images, and the plan is printed before the work.
 
     Writes `report.html`, `audit.json` and `junit.xml` into the folder `--out`. Exit code 0: fine, 1: a gate or a
     section failed, 2: something given cannot be used, 130: interrupted (what was found until then is in the report).
@@ -115,6 +122,7 @@ def audit(
         train=train,
         supervisors=listed(supervisors),
         stress=[f"invalid:{invalid}" if name == "invalid" else name for name in listed(stress)],
+        ambiguous=ambiguous,
         gates=gates or (),
         sections="all" if sections == "all" else listed(sections),
         architecture=architecture,
@@ -126,6 +134,7 @@ def audit(
         device=model.device,
         folder=out,
         progress=common.progress,
+        **plan.arguments(MINUTES),
         command=shlex.join(["secondguess", *sys.argv[1:]]),
         **loading.arguments(),
     )

@@ -20,11 +20,13 @@ from secondguess.cli.guard_options import (
     resizing,
 )
 from secondguess.cli.options import (
+    AMBIGUOUS,
     TRAIN,
     VALIDATION,
     Common,
     LoadingOptions,
     ModelOptions,
+    PlanOptions,
     Seed,
     SkipBad,
     open_classifier,
@@ -33,6 +35,8 @@ from secondguess.cli.options import (
 )
 
 __all__ = ["app"]
+
+MINUTES = 5.0
 
 app = typer.Typer(
     help="From a score to a decision: fit a guard for a model, judge images, serve predictions, watch them.",
@@ -49,6 +53,8 @@ def fit(
     validation: Annotated[str | None, VALIDATION] = None,
     loading: LoadingOptions,
     guard: GuardOptions,
+    ambiguous: Annotated[str, AMBIGUOUS] = "auto",
+    plan: PlanOptions,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the guard, and for nothing else.")],
     seed: Seed = 0,
     common: Common,
@@ -58,6 +64,9 @@ def fit(
     `--validation` are nominal images, hundreds or better thousands; without them a third of `--train` is held out. The
     folder holds all that is needed at run time, the model included; training images are not.
 
+    It is planned to take 5 minutes: the model is timed on a few images, and the plan is printed before the work. After
+    Ctrl-C the same command goes on with what is finished.
+
     **Examples**
 
     `secondguess guard fit --model m.onnx --train photos/train --validation photos/val --out guard/`
@@ -66,7 +75,8 @@ def fit(
     """
     made = guard.make()
     classifier, progress = open_classifier(model, loading), common.progress
-    made.fit(classifier, train, validation, seed=seed, progress=progress, skip_bad=loading.skip_bad)
+    how = plan.arguments(MINUTES) | {"ambiguous": ambiguous, "folder": out, "seed": seed}
+    made.fit(classifier, train, validation, progress=progress, skip_bad=loading.skip_bad, **how)
     made.save(out)
     if common.json:
         print_json({"guard": str(out), "report": made.report.to_dict(), "record": made.record})

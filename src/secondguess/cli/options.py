@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from secondguess.results import Result
 
 __all__ = [
+    "AMBIGUOUS",
     "BETWEEN",
     "COUNT",
     "DATA",
@@ -45,6 +46,7 @@ __all__ = [
     "ModelOptions",
     "OptionalModel",
     "Out",
+    "PlanOptions",
     "Quiet",
     "ReadingOptions",
     "Seed",
@@ -85,12 +87,19 @@ Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:N o
 SkipBad = Annotated[bool, _data("--skip-bad", help="Leave unreadable images out and name them.")]
 Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for the results; nothing is written anywhere else.")]
 
+AMBIGUOUS = typer.Option(
+    "--ambiguous",
+    help="How ambiguous images are made: auto (what suits the images), ambiguess, flow, blend, none.",
+    rich_help_panel="Stress",
+)
+
 Json = Annotated[
     bool, typer.Option("--json", help="Print exactly one JSON object on standard output and nothing else there.")
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, results only.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
+FAST = 2.0  # minutes of --fast
 MODEL = "A model.toml, an .onnx or .pt2 file, zoo:NAME, or package.module:make_model."
 
 
@@ -180,6 +189,31 @@ class LoadingOptions(InputOptions):
         """The arguments of `load`: as the options say, else as the model wants its images."""
         known = classifier.loading if classifier is not None else {}
         return known | self.changes() | {"skip_bad": self.skip_bad}
+
+
+def _plan(*names: str, help: str, **options: Any) -> Any:
+    return typer.Option(*names, help=help, rich_help_panel="Time", **options)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanOptions:
+    """How long a command may take."""
+
+    minutes: Annotated[
+        float | None, _plan("--minutes", help="Fit the work into this time. [default: see above]", min=0.1)
+    ] = None
+    fast: Annotated[bool, _plan("--fast", help="As --minutes 2.")] = False
+    full: Annotated[bool, _plan("--full", help="Everything at full size, however long it takes.")] = False
+    plan: Annotated[
+        Path | None, _plan("--plan", help="The sizes of an earlier run, from its audit.json or guard.json.")
+    ] = None
+
+    def arguments(self, default: float) -> dict[str, Any]:
+        """The arguments `minutes` and `plan` of a verb."""
+        if sum((self.minutes is not None, self.fast, self.full)) > 1:
+            raise UserError("Of --minutes, --fast and --full only one can be meant; give one of them.")
+        minutes = FAST if self.fast else None if self.full else self.minutes or default
+        return {"minutes": minutes, "plan": self.plan}
 
 
 @dataclass(frozen=True, kw_only=True)

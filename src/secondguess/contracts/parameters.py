@@ -7,7 +7,7 @@ import inspect
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 __all__ = ["Parametrised", "signature_of", "with_own_names"]
 
@@ -15,7 +15,15 @@ T = TypeVar("T")
 
 
 class Parametrised:
-    """Something whose parameters are those of its `__init__`, and of its base where that passes `**settings` on."""
+    """Something whose parameters are those of its `__init__`, and of its base where that passes `**settings` on.
+
+    Attributes:
+        dial: the parameter to turn down when there is little time, such as `"epochs"`; "" where there is none.
+        least: the smallest value of that parameter that is still useful.
+    """
+
+    dial: ClassVar[str] = ""
+    least: ClassVar[int] = 1
 
     def params(self) -> dict[str, Any]:
         """The parameters of `__init__` with their values."""
@@ -42,6 +50,12 @@ class Parametrised:
     def _written(self, parameter: str, value: Any) -> str:
         """A parameter as it follows the name."""
         return f":{parameter}={_text(value)}"
+
+    def turned(self, size: int | None) -> Self:
+        """A copy whose dial is at this size; itself where that changes nothing."""
+        if not self.dial or size is None or getattr(self, self.dial) == size:
+            return self
+        return self.clone(**{self.dial: size})
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={value!r}" for name, value in self.params().items())

@@ -10,8 +10,9 @@ The promises of a false-alarm rate and of a risk hold because no image of the se
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,15 +29,18 @@ from secondguess.guard.report import GuardReport, Seen, summarise
 from secondguess.guard.risk import RiskControl
 from secondguess.guard.stress_split import StressSplit
 from secondguess.guard.thresholds import Threshold
+from secondguess.guard.unfinished import Unfinished
 from secondguess.guard.verdicts import decide
 from secondguess.metrics import MISTAKES, wilson
 from secondguess.model.degenerate import find_degenerate
+from secondguess.planning import OutOfTime, Plan
 from secondguess.progress import Progress, Titled
-from secondguess.supervisors import SupervisorSet
+from secondguess.supervisors import Supervisor, SupervisorSet
 
 if TYPE_CHECKING:
     from secondguess.images import ImageSet
     from secondguess.model.classifier import Classifier
+    from secondguess.model.observation import Observation
 
 __all__ = ["Parts", "fit_pipeline", "split_images"]
 
@@ -95,21 +99,29 @@ def fit_pipeline(
     classifier: Classifier,
     supervisors: SupervisorSet,
     parts: Parts,
-    stress: StressSplit | None,
+    stress: StressSplit | Callable[[], StressSplit] | None,
     settings: Settings,
     actions: Actions,
     *,
     seed: int,
     progress: Progress,
+    plan: Plan | None = None,
+    unfinished: Unfinished | None = None,
 ) -> tuple[DecisionPipeline, GuardReport]:
     """Fit the supervisors on training images, the panel on nominal images and stress sets, then the threshold.
 
     Returns:
         The pipeline, and its report, from stress sets that were not used for fitting.
     """
-    learnt = _learn(classifier, supervisors, parts, stress, settings, seed, progress)
-    fitted, panel, cascade = learnt.supervisors, learnt.panel, learnt.cascade
-    observed = classifier.observe(parts.calibrate, fitted.needs)
+    work = _Work(unfinished.observing(classifier) if unfinished else classifier, progress, plan or Plan([]))
+    left_out: list[str] = []
+    fitted = _fitted(work, supervisors, parts.train, seed, unfinished or Unfinished(None, None), left_out)
+    with work.plan.doing("nominal"):
+        observed = work.observe(parts.calibrate, fitted, "calibration images")
+        nominal = work.observe(parts.learn, fitted, "nominal images")
+    split = stress() if callable(stress) else stress  # after what every guard needs: then it is known what time is left
+    learnt = _learn(work, fitted, nominal, parts.learn, split, settings, seed)
+    panel, cascade = learnt.panel, learnt.cascade
     scores, answers = fitted.score(observed), Answers.of(parts.calibrate, observed.predictions)
     statistics, _ = _combined(panel, cascade, scores)
     control = learnt.control(settings)
@@ -127,10 +139,10 @@ def fit_pipeline(
         supervisors=fitted,
         control=control,
     )
-    notes = parts.notes
+    notes = (*parts.notes, *left_out)
     if settings.protect == "both" and not answers.known.any():
         notes += ("The validation images have no labels, so nothing is known of the model's own mistakes.",)
-    report = _report(classifier, pipeline, (scores, answers, observed.predictions), stress, notes)
+    report = _report(work, pipeline, (scores, answers, observed.predictions), split, notes)
     degenerate = find_degenerate(observed.probabilities, observed.labels)
     softmax = degenerate.text if degenerate else ""
     return pipeline, replace(report, softmax=softmax, **found.report(settings, statistics))
@@ -141,14 +153,12 @@ class _Learnt:
     """What the first half of the calibration images has taught.
 
     Attributes:
-        supervisors: fitted.
-        panel: of them.
+        panel: of the supervisors.
         cascade: of them, if there is one.
         statistics: (n,) of the images of this half.
         answers: to them.
     """
 
-    supervisors: SupervisorSet
     panel: Panel
     cascade: Cascade | None
     statistics: Floats
@@ -163,32 +173,67 @@ class _Learnt:
         return RiskControl.plan(self.statistics[known], self.answers.wrong[known], settings.risk, settings.confidence)
 
 
+@dataclass(frozen=True)
+class _Work:
+    """The classifier, where to report, and how large each part is to be."""
+
+    classifier: Classifier
+    progress: Progress
+    plan: Plan
+
+    def observe(self, images: ImageSet, supervisors: SupervisorSet, what: str) -> Observation:
+        titled = Titled(self.progress, f"Observing {what}")
+        return self.classifier.observe(images, supervisors.needs, progress=titled)
+
+
+def _fitted(
+    work: _Work, supervisors: SupervisorSet, train: ImageSet, seed: int, unfinished: Unfinished, notes: list[str]
+) -> SupervisorSet:
+    """The supervisors, fitted; those that the plan leaves out are missing, and the notes say so."""
+    if (size := work.plan.reduced("train")) is not None:
+        train = train.head(size, seed=seed)
+    with work.plan.doing("train"):
+        seen = work.observe(train, supervisors, "the training images")
+    labels = train.labels if train.is_labelled else None
+    fitted: list[Supervisor] = []
+    for label, one in supervisors.by_label.items():
+        part = f"supervisor.{label}"
+        try:
+            with work.plan.doing(part):
+                sized = one.turned(work.plan.reduced(part))
+                if one.requires_fit:
+                    fit = partial(sized.clone().fit, seen, labels, progress=work.progress)
+                    sized = unfinished.supervisor(sized, f"{label}/{len(train)}", fit)
+                fitted.append(sized)
+        except OutOfTime as error:
+            notes.append(f"The guard is without {label}: {error}")
+    return SupervisorSet(fitted)
+
+
 def _learn(
-    classifier: Classifier,
-    supervisors: SupervisorSet,
-    parts: Parts,
+    work: _Work,
+    fitted: SupervisorSet,
+    nominal: Observation,
+    images: ImageSet,
     stress: StressSplit | None,
     settings: Settings,
     seed: int,
-    progress: Progress,
 ) -> _Learnt:
-    needs = supervisors.needs
-    seen = classifier.observe(parts.train, needs, progress=Titled(progress, "Observing the training images"))
-    fitted = supervisors.fit(seen, parts.train.labels if parts.train.is_labelled else None)
-    nominal = classifier.observe(parts.learn, needs)
-    scores, answers = fitted.score(nominal), Answers.of(parts.learn, nominal.predictions)
+    scores, answers = fitted.score(nominal), Answers.of(images, nominal.predictions)
     check_labels(answers, settings)
     strange = {}
-    for kind, images in ({} if stress is None else stress.learn).items():
-        observation = classifier.observe(images, needs)
-        strange[kind] = fitted.score(observation), Answers.of(images, observation.predictions, kind)
+    for kind, anomalous in ({} if stress is None else stress.learn).items():
+        observation = work.observe(anomalous, fitted, f"{kind} images to learn from")
+        strange[kind] = fitted.score(observation), Answers.of(anomalous, observation.predictions, kind)
     taught = examples(settings.protect, scores, answers, strange, learnt=settings.rule == "learnt")
     how: Any = {"harmless": taught.harmless, "rule": settings.rule, "seed": seed}
-    panel, cascade = fit_panel(taught.nominal, taught.anomalies, **how), None
+    with work.plan.doing("panel"), work.progress.task("Putting the panel together", 1) as advance:
+        panel, cascade = fit_panel(taught.nominal, taught.anomalies, **how), None
+        advance(1, 1)
     if settings.latency_ms is not None:
         costs = fitted.costs(nominal)
         cascade = fit_cascade(taught.nominal, taught.anomalies, costs, settings.latency_ms, **how)
-    return _Learnt(fitted, panel, cascade, _combined(panel, cascade, scores)[0], answers)
+    return _Learnt(panel, cascade, _combined(panel, cascade, scores)[0], answers)
 
 
 def _combined(panel: Panel, cascade: Cascade | None, scores: Floats) -> tuple[Floats, Floats]:
@@ -197,7 +242,7 @@ def _combined(panel: Panel, cascade: Cascade | None, scores: Floats) -> tuple[Fl
 
 
 def _report(
-    classifier: Classifier,
+    work: _Work,
     pipeline: DecisionPipeline,
     calibrated: tuple[Floats, Answers, NDArray[np.int64]],
     stress: StressSplit | None,
@@ -206,7 +251,7 @@ def _report(
     """Evaluate a pipeline on the calibration images and on the stress sets that were not used for fitting.
 
     Args:
-        classifier: the system under test.
+        work: observes.
         pipeline: judges.
         calibrated: the scores (n, m) of the calibration images, the answers to them, and the predicted classes (n,).
         stress: with the stress sets.
@@ -219,7 +264,7 @@ def _report(
     everybody = None if cascade is None else Threshold.at(panel.combine(scores)[0], rate)
     seen: dict[str, Seen] = {}
     for kind, images in ({} if stress is None else stress.test).items():
-        observation = classifier.observe(images, pipeline.supervisors.needs)
+        observation = work.observe(images, pipeline.supervisors, f"{kind} images to test on")
         found = pipeline.supervisors.score(observation)
         whole = None if everybody is None else everybody.alarms(panel.combine(found)[0])
         known = Answers.of(images, observation.predictions, kind)

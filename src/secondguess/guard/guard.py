@@ -10,6 +10,7 @@ the verdict comes from in `panel`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -19,23 +20,26 @@ from secondguess.errors import UserError
 from secondguess.guard.actions import Action, Actions
 from secondguess.guard.artefact import StoredGuard, read_card, read_guard, write_guard
 from secondguess.guard.calibrating import calibrate
-from secondguess.guard.fitting import fit_pipeline, split_images
+from secondguess.guard.fitting import Parts, fit_pipeline, split_images
 from secondguess.guard.inputs import fitting_images, nominal_images
 from secondguess.guard.judgements import Judgements
 from secondguess.guard.panel import Rule
 from secondguess.guard.pipeline import DecisionPipeline, Settings
+from secondguess.guard.planned import plan_guard
 from secondguess.guard.protect import Answers, Protect, check_protect
 from secondguess.guard.recommended import RECOMMENDED, recommended
 from secondguess.guard.report import GuardReport
 from secondguess.guard.risk import check_risk
 from secondguess.guard.stored_model import stored_model
-from secondguess.guard.stress_split import StressSplit, make_stress_split
+from secondguess.guard.stress_split import StressMaker, StressSplit
 from secondguess.guard.thresholds import smallest_sample
+from secondguess.guard.unfinished import Unfinished
 from secondguess.guard.verdicts import Kind
 from secondguess.images import check_loading
 from secondguess.metrics import wilson
 from secondguess.model.classifier import Classifier
 from secondguess.model.determinism import warn_if_random
+from secondguess.planning import recorded_sizes
 from secondguess.progress import Progress, Silent
 from secondguess.results import Result
 from secondguess.supervisors import Supervisor, SupervisorSet, make_all
@@ -130,6 +134,10 @@ class Guard(Result):
         validation: Any = None,
         stress: Literal["generated"] | StressSplit | None = "generated",
         *,
+        ambiguous: str = "auto",
+        minutes: float | None = 5.0,
+        plan: str | os.PathLike[str] | None = None,
+        folder: str | os.PathLike[str] | None = None,
         seed: int = 0,
         fit_images: int | None = 20_000,
         progress: Progress | None = None,
@@ -144,6 +152,13 @@ class Guard(Result):
                 half, the threshold is set by the other. By default the validation images of a data set given as
                 `train`, or else a third of the training images.
             stress: `"generated"` from these images; a `StressSplit` of your own; or None, with a plain rule.
+            ambiguous: how ambiguous images are made: `"ambiguess"`, `"flow"`, `"blend"`, `"none"`, or `"auto"` for what
+                suits the images.
+            minutes: that the fit may take: it is planned before it begins, from timing the model on a few images, and
+                what does not fit is made smaller or left out. None does everything at full size.
+            plan: the `guard.json` of another guard, whose sizes are taken instead.
+            folder: where finished pieces are kept while it is fitted, so that an interrupted fit goes on from there;
+                they are removed at the end. None keeps nothing.
             seed: of everything random.
             fit_images: the most training images that supervisors are fitted on.
             progress: where to report.
@@ -164,23 +179,50 @@ class Guard(Result):
         named = recommended(classifier) if self.supervisors == RECOMMENDED else make_all(self.supervisors)
         supervisors = SupervisorSet(named)
         classifier.check(supervisors.needs, "The guard")
-        split = stress if isinstance(stress, StressSplit) else None
+        split, maker = stress if isinstance(stress, StressSplit) else None, None
+        sizes = None if plan is None else recorded_sizes(plan)
+        unfinished = self._unfinished(classifier, parts, [seed, minutes, ambiguous, sizes], folder)
         if stress == "generated" and self.rule == "learnt":
-            split = make_stress_split(
-                classifier, train, parts.learn, parts.calibrate, seed=seed, device=classifier.device, progress=progress
-            )
-        pipeline, self.report = fit_pipeline(
-            classifier, supervisors, parts, split, self.settings, self.actions, seed=seed, progress=progress
-        )
+            where: Any = {"device": classifier.device, "folder": unfinished.folder, "ambiguous": ambiguous}
+            maker = StressMaker(classifier, train, parts.learn, parts.calibrate, seed=seed, **where)
+        ready = [label for label, one in zip(supervisors.labels, self._given(), strict=False) if one]
+        work: Any = {"unfinished": unfinished, "progress": progress}
+        kept = plan_guard(classifier, supervisors, parts, maker, minutes, given=ready, sizes=sizes, **work)
+        work["progress"] = kept.watched(progress)
+        sets: list[StressSplit] = [] if split is None else [split]
+
+        def make_sets() -> StressSplit:
+            assert maker is not None
+            sets.append(maker.make(kept, **work))
+            return sets[0]
+
+        how: Any = {"seed": seed, "plan": kept, **work}
+        made = split if maker is None else make_sets
+        pipeline, self.report = fit_pipeline(classifier, supervisors, parts, made, self.settings, self.actions, **how)
+        unfinished.remove()
         self.record = {
             "seed": seed,
+            "plan": kept.to_dict(),
             RESIZED_BY: classifier.description.resize,
             "fitted_on": _card(parts.train),
             "panel_on": _card(parts.learn),
-            "stress": {} if split is None else {kind: len(one) for kind, one in split.learn.items()},
+            "stress": {kind: len(one) for split in sets for kind, one in split.learn.items()},
             "calibrations": [_card(parts.calibrate) | {"groups": _texts(pipeline.calibration.sizes)}],
         }
         return self._ready(classifier, pipeline, train.shape)
+
+    def _given(self) -> list[bool]:
+        """Which of the supervisors were given ready-made or with parameters."""
+        if isinstance(self.supervisors, str):
+            return [":" in self.supervisors]
+        return [not isinstance(one, str) or ":" in one for one in self.supervisors]
+
+    def _unfinished(self, classifier: Classifier, parts: Parts, settings: Any, folder: Any) -> Unfinished:
+        """Where finished pieces are kept: they depend on the model, the images, the supervisors and the settings."""
+        model = classifier.fingerprint
+        images = [one.fingerprint for one in (parts.train, parts.learn, parts.calibrate)]
+        depends = None if model is None else [model, images, repr(self.supervisors), asdict(self.settings), settings]
+        return Unfinished(None if folder is None else Path(folder), depends)
 
     @property
     def settings(self) -> Settings:

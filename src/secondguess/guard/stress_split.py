@@ -18,23 +18,32 @@ is as nominal as any other.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from secondguess.devices import pick_device
 from secondguess.errors import MissingExtra, UserError
 from secondguess.guard.foreign_objects import foreign_objects
+from secondguess.guard.unfinished import Unfinished
+from secondguess.planning import OutOfTime, Pace, Plan, Price
 from secondguess.progress import Progress, Silent
-from secondguess.stress import CORRUPTIONS, Adversarial, Corrupted, Invalid, StressSet
+from secondguess.stress import CORRUPTIONS, Adversarial, Corrupted, Given, Invalid, StressSet
+from secondguess.stress.ambiguous import AmbiGuess, PixelBlend
+from secondguess.stress.ambiguous.choosing import choose_generator
 from secondguess.stress.generated import alternate
+from secondguess.stress.pricing import price_of_set
 
 if TYPE_CHECKING:
     from secondguess.images import ImageSet
     from secondguess.model.classifier import Classifier
 
 __all__ = [
+    "StressMaker",
     "StressSplit",
     "held_out_corruptions",
     "invalid_images",
@@ -43,7 +52,6 @@ __all__ = [
     "make_stress_split",
 ]
 
-Ambiguity = Literal["ambiguess", "blend"]
 LEARNT_ATTACKS, HELD_OUT_ATTACKS = ("fgsm", "pgd"), ("bim", "deepfool")
 AUTOENCODER_IMAGES = 6000  # training images of the autoencoders behind ambiguous images, where there is no GPU
 FEWEST = 10  # images of a kind, from which something can be learnt
@@ -90,7 +98,7 @@ def make_stress_split(
     learn: ImageSet,
     test: ImageSet,
     *,
-    ambiguous: Ambiguity = "ambiguess",
+    ambiguous: str = "auto",
     attacked: int = 500,
     seed: int = 0,
     device: str = "auto",
@@ -103,41 +111,146 @@ def make_stress_split(
         train: labelled images, between whose classes ambiguous ones are made.
         learn: nominal images, of which those to learn from are made.
         test: other nominal images, of which those to be tested on are made.
-        ambiguous: the generator; `"blend"` costs nothing, but its double exposures teach little about true ambiguity.
+        ambiguous: the generator: `"auto"`, `"ambiguess"`, `"flow"`, `"blend"` or `"none"`; blends cost nothing, but
+            these double exposures teach little about true ambiguity.
         attacked: the most images that are attacked for each of the two.
         seed: of everything random.
         device: where generators compute.
         progress: where to report.
     """
-    makers: dict[str, Callable[[], tuple[ImageSet, ImageSet]]] = {
-        "ambiguous": lambda: _ambiguous(train, len(learn) + len(test), ambiguous, seed, device, progress or Silent()),
-        "corrupted": lambda: (
-            Corrupted(learnt_corruptions()).make(learn, seed=seed),
-            Corrupted(held_out_corruptions()).make(test, seed=seed + 1),
-        ),
-        "adversarial": lambda: (
-            _fooled(Adversarial(LEARNT_ATTACKS, limit=attacked), learn, train, classifier, seed, progress),
-            _fooled(Adversarial(HELD_OUT_ATTACKS, limit=attacked), test, train, classifier, seed + 1, progress),
-        ),
-        "invalid": lambda: (invalid_images(learn, seed=seed), invalid_images(test, seed=seed + 1)),
-    }
-    made: dict[str, tuple[ImageSet, ImageSet]] = {}
-    notes: list[str] = []
-    for kind, make in makers.items():
-        try:
-            made[kind] = make()
-        except MissingExtra as error:
-            notes.append(f"No {kind} images were made: {error}")
-        except _TooFew as error:
-            notes.append(f"No {kind} images to learn from: {error}")
-        except UserError as error:
-            if kind != "ambiguous" or ambiguous == "blend":
-                raise
-            notes.append(f"Ambiguous images are plain blends, which teach little about true ambiguity: {error}")
-            made[kind] = _ambiguous(train, len(learn) + len(test), "blend", seed, device, progress or Silent())
-    return StressSplit(
-        {kind: two[0] for kind, two in made.items()}, {kind: two[1] for kind, two in made.items()}, tuple(notes)
-    )
+    how: Any = {"ambiguous": ambiguous, "attacked": attacked, "seed": seed, "device": device}
+    return StressMaker(classifier, train, learn, test, **how).make(progress=progress)
+
+
+@dataclass
+class StressMaker:
+    """What the stress sets of a guard are made of; the attributes are the arguments of `make_stress_split`."""
+
+    classifier: Classifier
+    train: ImageSet
+    learn: ImageSet
+    test: ImageSet
+    ambiguous: str = "auto"
+    attacked: int = 500
+    seed: int = 0
+    device: str = "auto"
+    folder: Path | None = None
+
+    def __post_init__(self) -> None:
+        where: Any = {"device": self.device, "folder": self.folder}
+        self.generator, self.note = choose_generator(self.ambiguous, self.train, **where)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of stress sets, in the order in which they are made."""
+        return (*(() if self.generator is None else ("ambiguous",)), "corrupted", "adversarial", "invalid")
+
+    def price(self, kind: str, pace: Pace, observing: float) -> Price:
+        """What both sets of a kind cost: those to learn from, and those to be tested on."""
+        full = len(self.learn) + len(self.test)
+        if kind == "ambiguous" and self.generator is not None:
+            given = Given(self.learn, self._autoencoded, self.classifier, self.seed, device=self.device)
+            price = price_of_set(self.generator, pace, given, observing)
+            return replace(price, full=full) if price.unit == "images" else price
+        one: StressSet = Adversarial(limit=self.attacked) if kind == "adversarial" else _SAMPLES[kind]
+        price = price_of_set(one, pace, Given(self.learn, self.train, self.classifier, self.seed), observing)
+        if kind == "adversarial":
+            full = min(len(self.learn), self.attacked) + min(len(self.test), self.attacked)
+        # A part has two sets.
+        return replace(price, fixed=2 * price.fixed, full=full, least=min(full, 2 * one.least))
+
+    def make(
+        self, plan: Plan | None = None, unfinished: Unfinished | None = None, progress: Progress | None = None
+    ) -> StressSplit:
+        """All sets, as large as a plan allows; those that are kept of an interrupted fit are not made again."""
+        plan, progress = plan or Plan([]), progress or Silent()
+        unfinished = unfinished or Unfinished(None, None)
+        made: dict[str, tuple[ImageSet, ImageSet]] = {}
+        notes = [self.note] if self.note else []
+        for kind in sorted(self.kinds, key=("adversarial",).count):  # the most expensive kind comes last
+            try:
+                with plan.doing(f"stress.{kind}"):
+                    made[kind] = self._both(kind, plan.reduced(f"stress.{kind}"), unfinished, progress)
+            except (MissingExtra, OutOfTime) as error:
+                notes.append(f"No {kind} images were made: {error}")
+            except _TooFew as error:
+                notes.append(f"No {kind} images to learn from: {error}")
+            except UserError as error:
+                if kind != "ambiguous" or isinstance(self.generator, PixelBlend):
+                    raise
+                notes.append(f"Ambiguous images are plain blends, which teach little about true ambiguity: {error}")
+                made[kind] = _parted(
+                    PixelBlend().generate(self.train, self._count, seed=self.seed, progress=progress).images
+                )
+        known = [kind for kind in self.kinds if kind in made]
+        learn, test = ({kind: made[kind][which] for kind in known} for which in (0, 1))
+        return StressSplit(learn, test, tuple(notes))
+
+    @property
+    def _count(self) -> int:
+        return len(self.learn) + len(self.test)
+
+    @cached_property
+    def _autoencoded(self) -> ImageSet:
+        """The training images of a generator."""
+        if not isinstance(self.generator, AmbiGuess) or pick_device(self.device).type == "cuda":
+            return self.train
+        return self.train.head(AUTOENCODER_IMAGES, seed=self.seed)
+
+    def _both(
+        self, kind: str, size: int | None, unfinished: Unfinished, progress: Progress
+    ) -> tuple[ImageSet, ImageSet]:
+        """The set to learn from and the set to be tested on, of `size` together; as large as usual if left out."""
+
+        def kept(name: str, make: Callable[[], ImageSet]) -> ImageSet:
+            return unfinished.images(name, [size, self.ambiguous, self.attacked], make)
+
+        if kind == "ambiguous":
+            both = kept(kind, lambda: self._ambiguous(size, progress))
+            return _parted(both)
+        makers = (self._learnt, self._held_out)
+        first, second = (
+            kept(f"{kind}/{number}", partial(make, kind, None if size is None else max(1, size // 2), progress))
+            for number, make in enumerate(makers)
+        )
+        return first, second
+
+    def _learnt(self, kind: str, size: int | None, progress: Progress) -> ImageSet:
+        if kind == "adversarial":
+            return self._fooled(LEARNT_ATTACKS, self.learn, size, self.seed, progress)
+        nominal = self.learn.head(size or len(self.learn), seed=self.seed)
+        if kind == "corrupted":
+            return Corrupted(learnt_corruptions()).make(nominal, seed=self.seed)
+        return invalid_images(nominal, seed=self.seed)
+
+    def _held_out(self, kind: str, size: int | None, progress: Progress) -> ImageSet:
+        if kind == "adversarial":
+            return self._fooled(HELD_OUT_ATTACKS, self.test, size, self.seed + 1, progress)
+        nominal = self.test.head(size or len(self.test), seed=self.seed)
+        if kind == "corrupted":
+            return Corrupted(held_out_corruptions()).make(nominal, seed=self.seed + 1)
+        return invalid_images(nominal, seed=self.seed + 1)
+
+    def _fooled(
+        self, attacks: tuple[str, ...], nominal: ImageSet, size: int | None, seed: int, progress: Progress
+    ) -> ImageSet:
+        """The images that an attack has changed together with the prediction."""
+        attack = Adversarial(attacks, limit=self.attacked).turned(size)
+        images = attack.make(nominal, train=self.train, classifier=self.classifier, seed=seed, progress=progress)
+        fooled = images.columns["success"] & (images.columns["epsilon"] > 0)
+        if fooled.sum() < FEWEST:
+            raise _TooFew(f"only {int(fooled.sum())} of {len(images)} attacks fooled the classifier.")
+        return images.take(fooled)
+
+    def _ambiguous(self, size: int | None, progress: Progress) -> ImageSet:
+        """Ambiguous images, `size` of them or of as many pairs of classes, whatever the generator counts."""
+        assert self.generator is not None
+        one = self.generator.turned(size) if self.generator.dial else self.generator
+        count = self._count if self.generator.dial or size is None else size
+        nominal = self.learn.take(np.arange(count) % len(self.learn))  # as many as are wanted; a generator counts them
+        folder = None if self.folder is None else self.folder / "generator"
+        where: Any = {"seed": self.seed, "progress": progress, "device": self.device, "folder": folder}
+        return one.make(nominal, train=self._autoencoded, classifier=self.classifier, **where)
 
 
 def invalid_images(nominal: ImageSet, *, seed: int) -> ImageSet:
@@ -162,31 +275,13 @@ class _TooFew(Exception):
     """Too few images of a kind of anomaly could be made."""
 
 
-def _fooled(
-    attack: StressSet, nominal: ImageSet, train: ImageSet, classifier: Classifier, seed: int, progress: Progress | None
-) -> ImageSet:
-    """The images that an attack has changed together with the prediction."""
-    images = attack.make(nominal, train=train, classifier=classifier, seed=seed, progress=progress)
-    fooled = images.columns["success"] & (images.columns["epsilon"] > 0)
-    if fooled.sum() < FEWEST:
-        raise _TooFew(f"only {int(fooled.sum())} of {len(images)} attacks fooled the classifier.")
-    return images.take(fooled)
-
-
-def _ambiguous(
-    train: ImageSet, count: int, generator: Ambiguity, seed: int, device: str, progress: Progress
-) -> tuple[ImageSet, ImageSet]:
+def _parted(images: ImageSet) -> tuple[ImageSet, ImageSet]:
     """Ambiguous images between every other pair of classes, and between the others."""
-    from secondguess.devices import pick_device
-    from secondguess.stress.ambiguous import AmbiGuess, PixelBlend
-
-    if generator == "blend":
-        images = PixelBlend().generate(train, count, seed=seed, progress=progress).images
-    else:
-        some = train if pick_device(device).type == "cuda" else train.head(AUTOENCODER_IMAGES, seed=seed)
-        images = AmbiGuess(autoencoders=1, device=device).generate(some, count, seed=seed, progress=progress).images
-    pairs = images.columns["class_1"] * train.num_classes + images.columns["class_2"]
+    pairs = images.columns["class_1"] * images.num_classes + images.columns["class_2"]
     found, place = np.unique(pairs, return_inverse=True)
     # Of a single pair, every other image.
     turn = place % 2 if len(found) > 1 else np.arange(len(images)) % 2
     return images.take(turn == 0), images.take(turn == 1)
+
+
+_SAMPLES: dict[str, StressSet] = {"corrupted": Corrupted(), "invalid": Invalid()}  # what their making costs, about

@@ -18,6 +18,7 @@ from secondguess.progress import Progress, Silent
 if TYPE_CHECKING:
     from secondguess.images import ImageSet
     from secondguess.model.classifier import Classifier
+    from secondguess.planning import Pace, Price
 
 __all__ = ["Given", "Kind", "StressSet", "changed"]
 
@@ -58,6 +59,7 @@ class StressSet(Learner):
         name: by which the set is known in the registry; an object may add what tells it apart in reports and gates.
         expensive: whether it takes so long that `make_all("standard")` leaves it out.
         groups: the column that says of which sort an image is, if the set mixes several; reports are broken down by it.
+        least: the smallest value of its `dial`, or number of images where it has none, that is still useful.
     """
 
     noun: ClassVar[str] = "stress set"
@@ -65,6 +67,16 @@ class StressSet(Learner):
     kind: ClassVar[Kind]
     expensive: ClassVar[bool] = False
     groups: ClassVar[str] = ""
+    least: ClassVar[int] = 200
+
+    def price(self, pace: Pace, given: Given) -> Price | None:
+        """What it costs to make, by the value of its `dial`; None to have the making of a few images timed.
+
+        Args:
+            pace: how fast the classifier answers here.
+            given: what the set will be made of.
+        """
+        return None
 
     @property
     def is_fitted(self) -> bool:

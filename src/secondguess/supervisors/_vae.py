@@ -12,6 +12,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from secondguess.devices import isolated_rng, seed_rng
 from secondguess.images import ImageSource
+from secondguess.progress import Advance
 
 __all__ = ["Vae", "divergence", "train"]
 
@@ -85,7 +86,13 @@ def divergence(mean: Tensor, log_variance: Tensor) -> Tensor:
 
 
 def train(
-    images: ImageSource, latent: int, epochs: int, batch_size: int, seed: int, device: torch.device
+    images: ImageSource,
+    latent: int,
+    epochs: int,
+    batch_size: int,
+    seed: int,
+    device: torch.device,
+    advance: Advance = lambda done, total: None,
 ) -> tuple[Vae, NDArray[np.float64]]:
     """Train on all the images, in an order drawn anew every epoch; torch's global random state is left alone.
 
@@ -95,6 +102,7 @@ def train(
     size = 4 * len(images) * math.prod(images.shape)
     pixels = images[:] if size <= RESIDENT_BYTES else images
     losses = np.zeros(epochs)
+    steps = epochs * len(images)
     with isolated_rng(device), torch.enable_grad():
         seed_rng(seed, device)
         vae = Vae(images.shape, latent).to(device).train()
@@ -110,5 +118,6 @@ def train(
                 torch.autograd.backward(loss)
                 optimiser.step()
                 total += loss.detach() * len(rows)
+                advance(epoch * len(images) + start + len(rows), steps)
             losses[epoch] = float(total) / len(order)
     return vae.eval(), losses

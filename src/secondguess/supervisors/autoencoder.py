@@ -75,6 +75,7 @@ class Autoencoder(Supervisor):
     """
 
     name = "autoencoder"
+    dial, least = "epochs", 2
 
     def __init__(
         self,
@@ -108,7 +109,8 @@ class Autoencoder(Supervisor):
 
         images = _checked(observation.pixels)
         device = pick_device(self.device)
-        vae, losses = train(images, self.latent, self.epochs, self.batch_size, self.seed, device)
+        how = (self.latent, self.epochs, self.batch_size, self.seed, device)
+        vae, losses = train(images, *how, advance=self._advance)
         self._vae = vae
         self.shape_ = list(images.shape)
         self.losses_ = losses

@@ -22,6 +22,7 @@ from secondguess.errors import UserError
 from secondguess.model.needs import Trace
 from secondguess.model.observation import Observation
 from secondguess.model.observer import Observer
+from secondguess.progress import Advance, Progress, Silent
 
 if TYPE_CHECKING:
     import torch
@@ -50,15 +51,23 @@ class Supervisor(Observer):
     family: ClassVar[str] = ""
     expensive: ClassVar[bool] = False
     shared: ClassVar[str] = ""
+    _advance: Advance = staticmethod(lambda done, total: None)  # `_fit` calls it now and then if it works for seconds
 
     @final
-    def fit(self, observation: Observation, labels: NDArray[np.int64] | None = None) -> Self:
+    def fit(
+        self,
+        observation: Observation,
+        labels: NDArray[np.int64] | None = None,
+        *,
+        progress: Progress | None = None,
+    ) -> Self:
         """Learn from an observation of nominal (training) images.
 
         Args:
             observation: of n images; must hold what `needs` says.
             labels: (n,) true labels, for the few supervisors that use them, -1 = unknown; those of the observation
                 where left out.
+            progress: where to report; silent by default.
         """
         self._check(observation)
         labels = observation.labels if labels is None else labels
@@ -67,7 +76,13 @@ class Supervisor(Observer):
                 f"{len(observation)} images were observed, but {len(labels)} labels were given to fit {self.name!r}."
             )
         self._forget()
-        self._fit(observation, labels)
+        with (progress or Silent()).task(f"Fitting {self.name}", 1) as advance:
+            self._advance = advance
+            try:
+                self._fit(observation, labels)
+            finally:
+                del self._advance
+            advance(1, 1)
         self.fitted_classes_ = observation.num_classes
         return self
 

@@ -47,6 +47,8 @@ class _DropoutSupervisor(Supervisor):
 
     requires_fit = False
 
+    dial, least = "samples", 10
+
     def __init__(self, samples: int = 100) -> None:  # the paper's number
         if samples < 1:
             raise UserError(f"{samples} dropout samples were asked for; at least 1 is needed, 100 are usual.")

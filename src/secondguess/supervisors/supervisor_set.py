@@ -40,6 +40,11 @@ class SupervisorSet:
         known = {one.fitted_classes_ for one in self.supervisors if one.requires_fit and one.is_fitted}
         self._classes = (known.pop() if known else None) if ready and len(known) < 2 else -1  # -1: nothing fits
 
+    @property
+    def by_label(self) -> dict[str, Supervisor]:
+        """The supervisors by their labels."""
+        return dict(zip(self.labels, self.supervisors, strict=True))
+
     def __len__(self) -> int:
         return len(self.supervisors)
 

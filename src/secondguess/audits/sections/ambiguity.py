@@ -48,7 +48,8 @@ class Ambiguity(Section):
         found = {name: context.stressed[name] for name in made if name in context.stressed}
         if not found:
             reasons = [context.failed_stress[name] for name in made if name in context.failed_stress]
-            findings.view = {"sets": [], "reason": reasons[0] if reasons else "No ambiguous images were asked for."}
+            said = reasons[0] if reasons else "No ambiguous images were asked for."
+            findings.view = {"sets": [], "reason": said, "note": ""}
             return findings
         nominal = (
             _measure(context, findings, "nominal", context.test, context.nominal) if context.test.is_labelled else None
@@ -66,7 +67,7 @@ class Ambiguity(Section):
                     "words": _words(findings, name, images, observation),
                 }
             )
-        findings.view = {"nominal": nominal, "sets": sets, "reason": ""}
+        findings.view = {"nominal": nominal, "sets": sets, "reason": "", "note": context.ambiguous_note}
         findings.summary = [("Ambiguous images", sets[0]["words"])]
         return findings
 

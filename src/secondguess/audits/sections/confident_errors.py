@@ -20,6 +20,7 @@ from secondguess.audits.context import Context
 from secondguess.audits.findings import Findings, Number
 from secondguess.audits.sections.registry import Section, register
 from secondguess.model.observation import Observation
+from secondguess.planning import Pace, Price
 from secondguess.report import data_uri
 from secondguess.search import Distances, Pool, SearchStudy, measure_distances, simulate
 from secondguess.search.explain import Explanation, explain_pair
@@ -34,6 +35,8 @@ FEW_MISTAKES = 10  # below, differences between searches are mostly noise
 
 # Images whose distance is measured, by the way it is done: as many pixels, and between how many images.
 LIMITS = {"gradient": (1_000_000, 200, 1000), "hop_skip_jump": (250_000, FEWEST, 250)}
+STEPS = 25  # forwards and back for an image, where gradients are available
+SEARCHING = 15.0  # seconds that all searches take, about
 QUESTIONS = 150  # to the model about each image, where gradients are unavailable
 
 SHOWN = 4  # mistakes of each search
@@ -49,9 +52,17 @@ class ConfidentErrors(Section):
     title = "Where it is confidently wrong"
     template = "confident_errors.html"
 
+    def price(self, context: Context, pace: Pace) -> Price:
+        """The attack on each image, and the searches, whose cost hardly depends on the number of images."""
+        attack = _attack(context)
+        full = min(_limit(attack, context.test.shape), len(context.test))
+        each = STEPS * pace.gradient() if attack == "gradient" else QUESTIONS * pace.observing()
+        explaining = 2 * EXPLAINED * SAMPLES * pace.observing() if find_spec("captum") else 0.0
+        return Price(each, SEARCHING * pace.slowness + explaining, full, FEWEST, "images")
+
     def run(self, context: Context) -> Findings:
         """What each search finds, over the labels; the first mistakes of each, and explanations of some."""
-        attack = "gradient" if "gradients" in context.classifier.gives else "hop_skip_jump"
+        attack = _attack(context)
         rows = _rows(context, attack)
         about: dict[str, Any] = {
             "images": len(rows),
@@ -104,13 +115,21 @@ class ConfidentErrors(Section):
         )
 
 
+def _attack(context: Context) -> str:
+    return "gradient" if "gradients" in context.classifier.gives else "hop_skip_jump"
+
+
 def _rows(context: Context, attack: str) -> NDArray[np.int64]:
     """The test images that are searched: labelled, with a confident prediction; a part of them if they are many."""
     rows = np.flatnonzero((context.labels >= 0) & (context.nominal.confidences > MIN_CONFIDENCE))
-    pixels, least, most = LIMITS[attack]
-    height, width = context.test.shape[1:]
-    limit = int(np.clip(pixels // (height * width), least, most))
+    limit = context.plan.require("section.confident_errors") or _limit(attack, context.test.shape)
     return np.sort(np.random.default_rng(context.seed).permutation(rows)[:limit])
+
+
+def _limit(attack: str, shape: tuple[int, int, int]) -> int:
+    """The most images (C, H, W) whose distance is measured."""
+    pixels, least, most = LIMITS[attack]
+    return int(np.clip(pixels // (shape[1] * shape[2]), least, most))
 
 
 def _measured(context: Context, rows: NDArray[np.int64], attack: str) -> Distances:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import inspect
+import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -27,12 +28,15 @@ from secondguess.metrics import Interval, wilson
 from secondguess.metrics.verdict_confusion import VerdictConfusion, verdict_confusion
 from secondguess.model.needs import Needs
 from secondguess.model.observation import Observation
+from secondguess.planning import Pace, Price
 from secondguess.report import data_uri
 
 BASELINES = ("validation_accuracy", "average_confidence")
 FEWEST = 20  # labelled test images; half of fewer would be no validation set
 MOST_TRAINING = 10_000  # images that pixel rules are learnt from
 FOLDS = 2
+FEWEST_TRAINING = 1000  # images
+RULES, FITTING = 3e-7, 6.0  # seconds for a pixel of a training image, and for all estimators, about
 SHOWN, SIMILAR = 6, 4
 
 
@@ -43,6 +47,13 @@ class LabelFree(Section):
     name = "label_free"
     title = "Accuracy without labels"
     template = "label_free.html"
+
+    def price(self, context: Context, pace: Pace) -> Price:
+        """The observation of training images and the rules learnt from them; then the estimators."""
+        if context.train is None:
+            return Price()
+        each = pace.observing() + RULES * pace.slowness * math.prod(context.test.shape)
+        return Price(each, FITTING * pace.slowness, min(len(context.train), MOST_TRAINING), FEWEST_TRAINING, "images")
 
     def run(self, context: Context) -> Findings:
         """Estimates and errors on each set, what each kind of invariant contributes, images with the violated rule."""
@@ -89,7 +100,8 @@ def _training(context: Context) -> Observation:
         raise NotApplicable(
             "Rules about the images of a class are learnt from labelled training images; give them with train."
         )
-    images = context.train.take(context.train.labels >= 0).head(MOST_TRAINING, seed=context.seed)
+    most = context.plan.require("section.label_free") or MOST_TRAINING
+    images = context.train.take(context.train.labels >= 0).head(most, seed=context.seed)
     return context.observe(images, "training images", Needs())
 
 
@@ -106,8 +118,10 @@ def _split(context: Context) -> tuple[Observation, dict[str, Observation]]:
     sets = {"nominal": nominal.take(operation)}
     for name, (images, observation) in context.stressed.items():
         rows = np.flatnonzero(images.labels >= 0)
-        if len(rows) and np.array_equal(images.labels, context.test.labels):
-            rows = operation  # made of the test images one by one: those of the validation images are left out
+        sources = context.made_of[name]
+        if len(rows) and np.array_equal(images.labels, context.test.labels[sources]):
+            # Made of test images one by one: those of the validation images are left out.
+            rows = np.flatnonzero(np.isin(sources, operation))
         if len(rows):
             sets[name] = observation.take(rows)
     return nominal.take(validation), sets

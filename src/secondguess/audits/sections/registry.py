@@ -10,6 +10,7 @@ from secondguess.audits.context import Context
 from secondguess.audits.findings import Findings
 from secondguess.contracts.parameters import Parametrised
 from secondguess.contracts.registry import Registry
+from secondguess.planning import Pace, Price
 
 __all__ = ["Section", "get", "in_order", "make", "make_all", "names", "register"]
 
@@ -31,6 +32,13 @@ class Section(Parametrised, ABC):
     title: ClassVar[str]
     after: ClassVar[str] = ""
     template: ClassVar[str] = ""
+
+    def price(self, context: Context, pace: Pace) -> Price:
+        """What it costs, beyond observing images and fitting supervisors; next to nothing unless a section says more.
+
+        A section with a size asks for it when it runs: `context.plan.size(f"section.{self.name}")`.
+        """
+        return Price()
 
     @abstractmethod
     def run(self, context: Context) -> Findings:

@@ -25,6 +25,7 @@ from secondguess.metrics import (
     detection_rate_interval,
     threshold_at,
 )
+from secondguess.planning import Pace, Price, timed
 from secondguess.report import figures
 from secondguess.supervisors.registry import family
 
@@ -32,6 +33,7 @@ MISTAKES = "mistakes"
 HISTOGRAMS = 6
 MOST_KINDS = 40
 BLIND = 6  # kinds of images in the open part
+KINDS = 4  # cells that the kinds within the usual stress sets cost for each supervisor, about
 
 
 @register
@@ -41,6 +43,12 @@ class Supervisors(Section):
     name = "supervisors"
     title = "Does it know what it does not know?"
     template = "supervisors.html"
+
+    def price(self, context: Context, pace: Pace) -> Price:
+        """The intervals of all cells, one of which is timed."""
+        scores = np.random.default_rng(0).random((2, len(context.test)))
+        cell = timed(lambda: _cell(context, *scores), pace.clock)
+        return Price(fixed=len(context.supervisors) * (1 + len(context.stress) + KINDS) * cell)
 
     def run(self, context: Context) -> Findings:
         """The table of supervisors against stress sets, the best for each, and histograms of their scores."""

@@ -16,13 +16,14 @@ import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.contracts.registry import snake_case, unknown
 from secondguess.errors import UserError
+from secondguess.planning.price import Price
 from secondguess.progress import Advance
 from secondguess.stress.adversarial.search import REASON_LENGTH, Floats, Ints, SmallestChange
 from secondguess.stress.base import Given, StressSet, changed
@@ -31,6 +32,7 @@ from secondguess.stress.registry import register
 if TYPE_CHECKING:
     from secondguess.images import ImageSet
     from secondguess.model.classifier import Classifier
+    from secondguess.planning import Pace
 
 __all__ = ["ATTACKS", "PAPER_GRID", "Adversarial"]
 
@@ -39,6 +41,7 @@ PAPER_GRID = (0, 0.0002, 0.0005, 0.0008, 0.001, 0.0015, 0.002, 0.003, 0.01, 0.1,
 
 # A fixed size rather than the classifier's batch size, on which the last bits of a gradient may depend.
 CHUNK = 256
+PASSES = 110  # forwards and back for an image, the mean of the four attacks: most images are fooled by a small change
 BY_NAME = 300  # images of a set requested by name: an attack costs hundreds of forward passes per image
 CHUNK_VALUES = 2**22  # pixels and channels of all images in a chunk: 27 colour images of 224x224
 
@@ -64,11 +67,13 @@ class Adversarial(StressSet):
             image.
         legacy: hand the attacks the softmax as if it were logits, as the paper's code does.
         chunk_size: images attacked at once, which bounds the memory; 256, and fewer of large images, if left out.
+        surrogate_epochs: passes of the surrogate over its images, if one is trained.
     """
 
     kind = "adversarial"
     name = "adversarial"
     groups = "attack"
+    dial, least = "limit", 60
 
     def __init__(
         self,
@@ -80,6 +85,7 @@ class Adversarial(StressSet):
         legacy: bool = False,
         chunk_size: int | None = None,
         limit: int | None = None,
+        surrogate_epochs: int = 20,
     ) -> None:
         self.attacks = tuple(map(snake_case, attacks))
         self.epsilons = tuple(epsilons)
@@ -88,6 +94,7 @@ class Adversarial(StressSet):
         self.legacy = legacy
         self.chunk_size = chunk_size
         self.limit = limit
+        self.surrogate_epochs = surrogate_epochs
         self.name = "adversarial" if self.attacks == ATTACKS else "_".join(["adversarial", *self.attacks])
         _check(self.attacks, self.epsilons, chunk_size)
 
@@ -95,6 +102,26 @@ class Adversarial(StressSet):
     def by_name(cls, detail: str) -> dict[str, Any]:
         """What follows the name is one attack; by name, only some of the images are attacked."""
         return {"limit": BY_NAME} | ({"attacks": [detail]} if detail else {})
+
+    def price(self, pace: Pace, given: Given) -> Price:
+        """The passes of the attacks for each image; the training of a surrogate goes with the images attacked."""
+        full = min(self.limit or len(given.nominal), len(given.nominal))
+        if self.surrogate is not None or "gradients" in pace.classifier.gives:
+            return Price(PASSES * pace.gradient(), 0.0, full, self.least, "images")
+        from secondguess.stress.adversarial.surrogate import pace_of_surrogate
+
+        learnt_from = len(self.surrogate_images or given.train or given.nominal)
+        step = pace_of_surrogate(pace, given.nominal.shape)
+        training = self.surrogate_epochs * learnt_from * step / full
+        return Price(PASSES * step + training, learnt_from * pace.observing(), full, self.least, "images")
+
+    def turned(self, size: int | None) -> Self:
+        """Fewer images, and a surrogate that is trained for a shorter time in proportion, but not below a quarter."""
+        fewer = super().turned(size)
+        if fewer is self or self.limit is None or size is None:
+            return fewer
+        share = max(0.25, min(1.0, size / self.limit))
+        return fewer.clone(surrogate_epochs=max(1, round(share * self.surrogate_epochs)))
 
     def _make(self, given: Given) -> ImageSet:
         classifier, seed = given.classifier, given.seed
@@ -113,7 +140,7 @@ class Adversarial(StressSet):
         chunk = self.chunk_size or max(1, min(CHUNK, CHUNK_VALUES // int(np.prod(nominal.shape))))
         judge = copy.copy(classifier)
         judge.cache, judge.batch_size = None, chunk  # discarded candidates must not fill the cache on disk
-        surrogate = self._surrogate(judge, nominal, given.train, seed, chunk)
+        surrogate = self._surrogate(judge, nominal, given, chunk)
         images = np.empty((len(nominal), *nominal.shape), dtype=np.float32)
         columns: dict[str, NDArray[Any]] = {
             "attack": np.full(len(nominal), "", dtype=f"U{max(map(len, ATTACKS))}"),
@@ -137,16 +164,16 @@ class Adversarial(StressSet):
             raise UserError(f"None of the {len(nominal)} images could be attacked: {columns['reason'][0]}")
         return self._assembled(nominal, images, columns, surrogate)
 
-    def _surrogate(
-        self, judge: Classifier, nominal: ImageSet, train: ImageSet | None, seed: int, chunk: int
-    ) -> Classifier | None:
+    def _surrogate(self, judge: Classifier, nominal: ImageSet, given: Given, chunk: int) -> Classifier | None:
         """What is attacked in place of the classifier, or None to attack the classifier itself."""
         if self.surrogate is None:
             if "gradients" in judge.gives:
                 return None
             from secondguess.stress.adversarial.surrogate import train_surrogate
 
-            return train_surrogate(judge, self.surrogate_images or train or nominal, seed=seed, chunk=chunk)
+            images = self.surrogate_images or given.train or nominal
+            how: dict[str, Any] = {"epochs": self.surrogate_epochs, "seed": given.seed, "chunk": chunk}
+            return train_surrogate(judge, images, **how, progress=given.progress)
         classes = self.surrogate.predict(nominal.head(1)).shape[1]
         if nominal.class_names and classes != nominal.num_classes:
             raise UserError(

@@ -7,6 +7,7 @@ A small network learns to predict what the model predicts; images that fool it o
 from __future__ import annotations
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import nn
 
@@ -14,18 +15,28 @@ from secondguess.devices import isolated_rng, seed_rng
 from secondguess.errors import UserError
 from secondguess.images import ImageSet
 from secondguess.model.classifier import Classifier
+from secondguess.planning import Pace, timed
+from secondguess.progress import Progress, Silent, Titled
 from secondguess.stress.adversarial.search import Ints, pieces
 from secondguess.training import train
 
-__all__ = ["train_surrogate"]
+__all__ = ["pace_of_surrogate", "train_surrogate"]
 
-EPOCHS = 20
 BATCH_SIZE = 32
 
 
-def train_surrogate(classifier: Classifier, images: ImageSet, *, seed: int, chunk: int) -> Classifier:
+def train_surrogate(
+    classifier: Classifier,
+    images: ImageSet,
+    *,
+    seed: int,
+    chunk: int,
+    epochs: int = 20,
+    progress: Progress | None = None,
+) -> Classifier:
     """Train a network to answer as `classifier` does on `images`, which need no labels."""
-    rows, probabilities = _answers(classifier, images, chunk)
+    progress = progress or Silent()
+    rows, probabilities = _answers(classifier, images, chunk, progress)
     if len(np.unique(probabilities.argmax(axis=1))) < 2:
         raise UserError(
             f"{classifier.name} gives no gradients, and no surrogate can learn to replace it, because it predicts the "
@@ -36,22 +47,35 @@ def train_surrogate(classifier: Classifier, images: ImageSet, *, seed: int, chun
         seed_rng(seed)
         network = _network(images.shape, probabilities.shape[1])
     pixels = images.take(rows).materialise()  # once: image files would be decoded again in every epoch
-    train(network, pixels, probabilities, epochs=EPOCHS, batch_size=BATCH_SIZE, seed=seed)
+    titled = Titled(progress, "Training a surrogate")
+    train(network, pixels, probabilities, epochs=epochs, batch_size=BATCH_SIZE, seed=seed, progress=titled)
     return Classifier(network, output_kind="logits", name=f"surrogate of {classifier.name}")
 
 
-def _answers(classifier: Classifier, images: ImageSet, chunk: int) -> tuple[Ints, NDArray[np.float64]]:
+def pace_of_surrogate(pace: Pace, shape: tuple[int, int, int]) -> float:
+    """Seconds for an image (C, H, W) in a step of the training of a surrogate, measured on a batch."""
+    network = _network(shape, 10).train()
+    images = torch.zeros(BATCH_SIZE, *shape)
+
+    def step() -> None:
+        with torch.enable_grad():
+            torch.autograd.backward(network(images).logsumexp(dim=1).sum())
+
+    step()
+    return timed(step, pace.clock) / BATCH_SIZE
+
+
+def _answers(
+    classifier: Classifier, images: ImageSet, chunk: int, progress: Progress
+) -> tuple[Ints, NDArray[np.float64]]:
     """The positions of the images that the classifier accepts, and its probabilities for them."""
     reasons = [""] * len(images)
-    answers = [
-        piece
-        for start in range(0, len(images), chunk)
-        for piece in pieces(
-            lambda part: classifier.predict(images.take(part)),
-            np.arange(start, min(start + chunk, len(images))),
-            reasons,
-        )
-    ]
+    answers: list[tuple[Ints, NDArray[np.float64]]] = []
+    with progress.task("Asking the model for a surrogate", len(images)) as advance:
+        for start in range(0, len(images), chunk):
+            some = np.arange(start, min(start + chunk, len(images)))
+            answers += pieces(lambda part: classifier.predict(images.take(part)), some, reasons)
+            advance(start + len(some), len(images))
     if not answers:
         raise UserError(f"{classifier.name} cannot classify any of the {len(images)} images: {reasons[0]}")
     rows, probabilities = zip(*answers, strict=True)

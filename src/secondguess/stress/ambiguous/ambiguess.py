@@ -39,6 +39,7 @@ from secondguess.contracts.registry import unknown
 from secondguess.devices import pick_device
 from secondguess.errors import UserError
 from secondguess.images import ImageSet
+from secondguess.planning import Pace, Price, timed
 from secondguess.progress import Advance, Progress, Silent
 from secondguess.stress.ambiguous.acceptance import TrainedFleet, examine
 from secondguess.stress.ambiguous.autoencoders import Member, RaaeFleet
@@ -46,19 +47,23 @@ from secondguess.stress.ambiguous.base import AmbiguousGenerator, AmbiguousImage
 from secondguess.stress.ambiguous.card import ambiguity_card, latent_picture
 from secondguess.stress.ambiguous.drawing import Drawer
 from secondguess.stress.ambiguous.latent import Mode
-from secondguess.stress.ambiguous.pairs import choose_pairs
+from secondguess.stress.ambiguous.pairs import choose_pairs, how_many, seconds_to_choose
 from secondguess.stress.ambiguous.realism import Realism
+from secondguess.stress.base import Given
 from secondguess.stress.registry import generators, register
 
 __all__ = ["AmbiGuess"]
 
 STEPS_PER_EPOCH = 12  # 12,000 images of a pair of MNIST in batches of 1,000
 SMALLEST, LARGEST = 8, 64  # pixels per side
+TIMED = 32  # images in a step that is timed
+DRAWING = 3.0  # seconds to draw images from trained autoencoders, about
 LARGEST_STACK = 256
 STACK_BYTES = 8 << 30  # of activations on a GPU
 STACK_PIXELS = 2000 * 28 * 28  # in a batch of all members together on a CPU
 
 Pair = tuple[int, int]
+Stack = tuple[list[Member], int]  # autoencoders that train together, and their batch size
 
 
 @register
@@ -66,7 +71,8 @@ class AmbiGuess(AmbiguousGenerator):
     """Ambiguous images from the latent space of two-class autoencoders.
 
     Args:
-        pairs: `"all"`, `"confused"` (those between which ambiguity is realistic, judged from the data), or a list.
+        pairs: `"all"`, `"confused"` (those between which ambiguity is realistic, judged from the data), how many of
+            these, or a list.
         autoencoders: trained for each pair; 20 in the paper.
         delta_max: the largest |p1 - p2|; 0.25 for test sets and 0.4 for training sets in the paper.
         cells: of the grid, along each axis; 50 in the authors' code.
@@ -80,11 +86,12 @@ class AmbiGuess(AmbiguousGenerator):
     """
 
     name = "ambiguous"
+    dial, least = "pairs", 3
 
     def __init__(
         self,
         *,
-        pairs: str | Sequence[tuple[int, int]] = "confused",
+        pairs: str | int | Sequence[tuple[int, int]] = "confused",
         autoencoders: int = 2,
         delta_max: float = 0.25,
         cells: int = 50,
@@ -113,6 +120,29 @@ class AmbiGuess(AmbiguousGenerator):
         if detail not in ("", "ambiguess"):
             raise unknown("generator", detail, generators())
         return {"autoencoders": 1}
+
+    def price(self, pace: Pace, given: Given) -> Price:
+        """The training of the autoencoders of each pair, of which a step is timed."""
+        assert given.train is not None
+        _check_shape(given.train)
+        present = np.bincount(given.train.labels[given.train.labels >= 0])
+        images = 2 * float(np.mean(present[present > 0]))  # of a pair
+        each = self.autoencoders * self.epochs * images * self._pace(given, pace)
+        fixed = pace.slowness * (DRAWING + (seconds_to_choose(given.train) if self.pairs == "confused" else 0.0))
+        if self.pairs != "confused":
+            pairs = choose_pairs(given.train, self.pairs, seed=given.seed)
+            return Price(0.0, fixed + len(pairs) * each, unit="pairs")
+        return Price(each, fixed, how_many(int((present > 0).sum())), self.least, "pairs")
+
+    def _pace(self, given: Given, pace: Pace) -> float:
+        """Seconds for an image in a step of the training of one autoencoder."""
+        device = pick_device(given.device if self.device == "auto" else self.device)
+        fleet = RaaeFleet([Member((0, 1), 0, 0)], given.nominal.shape, 2, device)
+        images = torch.zeros(TIMED, *given.nominal.shape, device=device)
+        rows, which = [np.arange(TIMED)], [np.arange(TIMED) % 2]
+        step = partial(fleet.fit, images, rows, which, epochs=1, batch_size=TIMED)
+        step()
+        return timed(step, pace.clock) / TIMED
 
     def generate(
         self,
@@ -143,10 +173,7 @@ class AmbiGuess(AmbiguousGenerator):
         drawer = Drawer(trained, self.delta_max, self.cells, self.mode, check, seed)
         chosen = drawer.run(count, stratify=self.stratify, progress=progress)
         if chosen is None:
-            raise UserError(
-                "No autoencoder gave an image that is ambiguous and realistic; train more of them (autoencoders=...), "
-                "for longer (epochs=...), name other pairs, or switch realism off."
-            )
+            raise UserError(_why_nothing(trained, drawer))
         space: dict[str, Any] = {"delta_max": self.delta_max, "cells": self.cells, "mode": self.mode}
         return AmbiguousImages(
             assemble(train, chosen, name=self.name, seed=seed),
@@ -166,29 +193,31 @@ class AmbiGuess(AmbiguousGenerator):
         images = torch.from_numpy(np.ascontiguousarray(train.images[used])).to(device)
         rows = {pair: np.flatnonzero(np.isin(labels, pair)) for pair in pairs}
         which = {pair: (labels[rows[pair]] == pair[1]).astype(np.int64) for pair in pairs}
-        trained = []
-        stacks = self._stacks(pairs, {pair: len(rows[pair]) for pair in pairs}, train.shape, device, seed)
-        total = len(stacks) * self.epochs
-        with (progress or Silent()).task("Training autoencoders", total) as advance:
-            for index, (members, size) in enumerate(stacks):
-                fleet = RaaeFleet(members, train.shape, codes, device)
+        trained: list[TrainedFleet] = []
+        waiting = self._stacks(pairs, {pair: len(rows[pair]) for pair in pairs}, train.shape, device, seed)
+        with (progress or Silent()).task("Training autoencoders", len(waiting) * self.epochs) as advance:
+            while waiting:
+                (members, size), index = waiting[0], len(trained)
+                total = (index + len(waiting)) * self.epochs
                 theirs = [rows[member.pair] for member in members]
                 classes = [which[member.pair] for member in members]
-                path = self._path(train, members, codes, size, seed + index)
-                if path is None or not fleet.load(path):
-                    fleet.fit(
-                        images,
-                        theirs,
-                        classes,
-                        epochs=self.epochs,
-                        batch_size=size,
-                        seed=seed + index,
-                        by_own_size=self.mode == "legacy",
-                        after_epoch=partial(_forward, advance, index * self.epochs, total),
-                    )
-                    if path is not None:
-                        fleet.save(path)
-                trained.append(examine(fleet, images, theirs, classes, seed))
+                report = partial(_forward, advance, index * self.epochs, total)
+                try:
+                    fleet = RaaeFleet(members, train.shape, codes, device)
+                    path = self._path(train, members, codes, size, seed + index)
+                    if path is None or not fleet.load(path):
+                        how: dict[str, Any] = {"batch_size": size, "seed": seed + index, "after_epoch": report}
+                        own = self.mode == "legacy"
+                        fleet.fit(images, theirs, classes, epochs=self.epochs, by_own_size=own, **how)
+                        if path is not None:
+                            fleet.save(path)
+                    trained.append(examine(fleet, images, theirs, classes, seed))
+                except torch.OutOfMemoryError:
+                    if len(members) == 1:
+                        raise
+                    waiting = _halved(waiting, device)
+                    continue
+                waiting = waiting[1:]
                 advance((index + 1) * self.epochs, total)
         return trained
 
@@ -199,7 +228,7 @@ class AmbiGuess(AmbiguousGenerator):
         shape: tuple[int, int, int],
         device: torch.device,
         seed: int,
-    ) -> list[tuple[list[Member], int]]:
+    ) -> list[Stack]:
         """Members that take the same number of steps per epoch, in stacks that fit into memory; their batch size."""
         batch = self.batch_size or min(1000, max(2, math.ceil(max(sizes.values()) / STEPS_PER_EPOCH)))
         groups: dict[int, list[Member]] = defaultdict(list)
@@ -226,6 +255,28 @@ class AmbiGuess(AmbiguousGenerator):
         return self.folder / f"autoencoders-{key}.safetensors"
 
 
+def _why_nothing(trained: Sequence[TrainedFleet], drawer: Drawer) -> str:
+    """Where the images were lost, and what could help against just that."""
+    made = sum(len(one.accepted) for one in trained)
+    if not any(one.accepted.any() for one in trained):
+        apart = max(float(one.class_accuracy.max()) for one in trained)
+        return (
+            f"No ambiguous images were made: none of the {made} autoencoders was accepted, the best of which tells its "
+            f"two classes apart in {apart:.0%} of cases; train more of them (autoencoders=...) or for longer "
+            "(epochs=...), name other pairs, or take another generator: they are made for small grey images."
+        )
+    if not drawer.ambiguous.total():
+        return (
+            f"No ambiguous images were made: none of {drawer.drawn.total():,} points of the latent spaces lies between "
+            "two classes; train more autoencoders (autoencoders=...), or allow a larger delta_max."
+        )
+    return (
+        f"No ambiguous images were made: {drawer.ambiguous.total():,} were found, but nearly all are unlike any real "
+        "image of their two classes; train the autoencoders for longer (epochs=...), name other pairs, or switch "
+        "realism off."
+    )
+
+
 def _check_shape(train: ImageSet) -> None:
     height, width = train.shape[1:]
     if min(height, width) < SMALLEST or max(height, width) > LARGEST:
@@ -240,12 +291,31 @@ def _forward(advance: Advance, before: int, total: int, done: int, _epochs: int)
     advance(before + done, total)
 
 
+def _halved(stacks: list[Stack], device: torch.device) -> list[Stack]:
+    """The same members in stacks of half the size of the first, after what did not fit has been given back."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+    most = max(1, len(stacks[0][0]) // 2)
+    return [(members[start : start + most], size) for members, size in stacks for start in range(0, len(members), most)]
+
+
 def _largest_stack(batch: int, shape: tuple[int, int, int], device: torch.device) -> int:
     """How many autoencoders train together: on a GPU as many as fit, on a CPU until arithmetic outweighs bookkeeping.
 
-    About eight tensors of the size of a batch are alive at once. The rule depends on the kind of device only, so
-    that the same seed gives the same images on another machine of the same kind.
+    On a GPU a single autoencoder makes one step, whose memory is measured: that of a convolutional network is many
+    times the size of its images. The rule does not look at how much memory is free, so that the same seed gives the
+    same images on another machine of the same kind; where a stack does not fit all the same, it is halved.
     """
     if device.type == "cuda":
-        return max(1, min(LARGEST_STACK, STACK_BYTES // (8 * 4 * batch * math.prod(shape))))
+        return max(1, min(LARGEST_STACK, STACK_BYTES // _bytes_of_one(batch, shape, device)))
     return max(1, min(LARGEST_STACK, STACK_PIXELS // (batch * math.prod(shape))))
+
+
+def _bytes_of_one(batch: int, shape: tuple[int, int, int], device: torch.device) -> int:
+    """The most memory that a step of one autoencoder holds."""
+    fleet = RaaeFleet([Member((0, 1), 0, 0)], shape, 2, device)
+    images = torch.zeros(batch, *shape, device=device)
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    fleet.fit(images, [np.arange(batch)], [np.arange(batch) % 2], epochs=1, batch_size=batch)
+    return max(1, torch.cuda.max_memory_allocated(device) - before)

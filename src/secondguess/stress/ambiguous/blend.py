@@ -9,6 +9,7 @@ in one picture, a double exposure, and not one object that could be either. The 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,15 +18,18 @@ from numpy.typing import NDArray
 
 from secondguess.errors import UserError
 from secondguess.images import ImageSet
+from secondguess.planning import Pace, Price
 from secondguess.progress import Progress, Silent
 from secondguess.stress.ambiguous.base import AmbiguousGenerator, AmbiguousImages, Candidates, assemble
 from secondguess.stress.ambiguous.comparison import figures
-from secondguess.stress.ambiguous.pairs import choose_pairs
+from secondguess.stress.ambiguous.pairs import choose_pairs, seconds_to_choose
+from secondguess.stress.base import Given
 from secondguess.stress.registry import register
 
 __all__ = ["PixelBlend"]
 
 BLOCK = 1000  # images read at a time
+BLENDING = 2e-8  # seconds for a value of an image
 
 
 @register
@@ -36,16 +40,22 @@ class PixelBlend(AmbiguousGenerator):
     of the first.
 
     Args:
-        pairs: `"all"`, `"confused"` (those between which ambiguity is realistic, judged from the data), or a list.
+        pairs: `"all"`, `"confused"` (those between which ambiguity is realistic, judged from the data), how many of
+            these, or a list.
         delta_max: the largest |p1 - p2|.
     """
 
     name = "ambiguous_blend"
 
-    def __init__(self, *, pairs: str | Sequence[tuple[int, int]] = "confused", delta_max: float = 0.25) -> None:
+    def __init__(self, *, pairs: str | int | Sequence[tuple[int, int]] = "confused", delta_max: float = 0.25) -> None:
         if not 0 < delta_max <= 1:
             raise UserError(f"delta_max is {delta_max}; |p1 - p2| lies between 0 and 1.")
         self.pairs, self.delta_max = pairs, delta_max
+
+    def price(self, pace: Pace, given: Given) -> Price:
+        """Reading two images for each, after the search for pairs."""
+        fixed = 0.0 if given.train is None else pace.slowness * seconds_to_choose(given.train)
+        return Price(BLENDING * math.prod(given.nominal.shape), fixed, len(given.nominal), self.least, "images")
 
     def generate(
         self, train: ImageSet, count: int, *, seed: int = 0, progress: Progress | None = None

@@ -8,6 +8,7 @@ to anyone.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import combinations
 
@@ -17,39 +18,51 @@ from numpy.typing import NDArray
 from secondguess.errors import UserError
 from secondguess.images import ImageSet
 
-__all__ = ["choose_pairs", "confusion_by_neighbours"]
+__all__ = ["choose_pairs", "confusion_by_neighbours", "how_many", "seconds_to_choose"]
 
 Pair = tuple[int, int]
 COMPONENTS, NEIGHBOURS, MOST_IMAGES = 30, 10, 6000
+NEIGHBOURS_EACH = 1.5e-7  # seconds for a value of an image
 SHARE, MOST_PAIRS = 1 / 3, 15  # of all pairs, for "confused"
 
 
-def choose_pairs(train: ImageSet, pairs: str | Sequence[Pair], *, seed: int = 0) -> list[Pair]:
+def choose_pairs(train: ImageSet, pairs: str | int | Sequence[Pair], *, seed: int = 0) -> list[Pair]:
     """The pairs (c1, c2) with c1 < c2.
 
     Args:
         train: labelled images.
-        pairs: `"all"`, `"confused"` (the most confusable third, at most 15), or the pairs themselves.
+        pairs: `"all"`, `"confused"` (the most confusable third, at most 15), that many of the most confusable ones, or
+            the pairs themselves.
         seed: of the subsample on which confusability is measured.
     """
     present = np.unique(train.labels[train.labels >= 0])
     if len(present) < 2:
         raise UserError(f"Ambiguous images lie between two classes, but {train.name!r} has {len(present)}.")
     every = [(int(a), int(b)) for a, b in combinations(present, 2)]
-    if isinstance(pairs, str):
+    if isinstance(pairs, str | int):
         if pairs == "all":
             return every
-        if pairs != "confused":
+        if (isinstance(pairs, int) and pairs < 1) or (isinstance(pairs, str) and pairs != "confused"):
             raise UserError(f"pairs is {pairs!r}; give 'all', 'confused', or a list of pairs such as [(3, 8)].")
         mixing = confusion_by_neighbours(train, seed=seed)
         ranked = sorted(every, key=lambda pair: -mixing[pair])
-        return sorted(ranked[: max(1, min(MOST_PAIRS, round(SHARE * len(every))))])
+        return sorted(ranked[: pairs if isinstance(pairs, int) else how_many(len(present))])
     for pair in pairs:
         if len(pair) != 2 or pair[0] == pair[1] or not set(pair) <= {int(c) for c in present}:
             raise UserError(f"{tuple(pair)} is not a pair of two classes of {train.name!r} that have images.")
     if not pairs:
         raise UserError("The list of pairs is empty; give 'all', 'confused', or at least one pair.")
     return sorted({(min(pair), max(pair)) for pair in pairs})
+
+
+def how_many(classes: int) -> int:
+    """The number of pairs that `"confused"` takes among so many classes."""
+    return max(1, min(MOST_PAIRS, round(SHARE * classes * (classes - 1) / 2)))
+
+
+def seconds_to_choose(train: ImageSet) -> float:
+    """What finding the most confusable pairs takes, about."""
+    return NEIGHBOURS_EACH * min(len(train), MOST_IMAGES) * math.prod(train.shape)
 
 
 def confusion_by_neighbours(train: ImageSet, *, seed: int = 0) -> NDArray[np.float64]:

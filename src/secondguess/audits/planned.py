@@ -1,0 +1,111 @@
+"""The plan of an audit: what each stress set, supervisor and section costs here, and how large each may be.
+
+| part            | size                                              | where there is little time           |
+|-----------------|---------------------------------------------------|--------------------------------------|
+| test            | test images                                       | shortened last                       |
+| train           | training images that supervisors are fitted on    | shortened last                       |
+| samples         | passes with dropout for an image                  | shortened                            |
+| stress.NAME     | the `dial` of the set, or the images it is made of | shortened, then left out             |
+| supervisor.NAME | the `dial` of the supervisor, or none             | shortened if it can be, then left out |
+| section.NAME    | what the section says, or none                    | shortened if it can be, never left out |
+
+What is given ready-made or with its parameter, as in `autoencoder:epochs=10`, has the size that was given.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from typing import Any
+
+from secondguess import __version__
+from secondguess.audits.context import Context, learns
+from secondguess.audits.sections import Section
+from secondguess.contracts.sealed import digest_of
+from secondguess.planning import Pace, Part, Plan, Price
+from secondguess.progress import announce
+from secondguess.stress.pricing import price_of_set
+from secondguess.supervisors.pricing import parts_of_fits
+
+__all__ = ["plan_audit"]
+
+PLAN = "cache/plan.json"  # in the folder of the audit
+FEWEST_TEST, FEWEST_TRAIN = 500, 1000  # images
+
+
+def plan_audit(
+    context: Context,
+    sections: Sequence[Section],
+    minutes: float | None,
+    *,
+    given: AbstractSet[str] = frozenset(),
+    sizes: Mapping[str, int] | None = None,
+) -> Plan:
+    """Time the model, the supervisors and the stress sets on a few images, and size the parts of an audit.
+
+    Args:
+        context: that has not observed anything yet.
+        sections: of the audit.
+        minutes: that it may take; None for full sizes.
+        given: parts whose size was given with a parameter and stays as it is.
+        sizes: of parts, by name, from a plan that is to be repeated.
+    """
+    if minutes is None and not sizes:
+        return Plan([])
+    path, key = context.folder / PLAN, _key(context, sections, minutes, sizes)
+    if key is not None and (kept := Plan.kept(path, key, minutes)) is not None:
+        return kept
+    with context.progress.task("Timing the model", 1) as advance:
+        parts = list(_parts(context, sections))
+        advance(1, 1)
+    for part in parts:
+        part.given = (sizes or {}).get(part.name, part.price.full if part.name in given else None)
+    plan = Plan(parts, minutes, path=path if key else None, key=key or "")
+    if plan.is_notable:
+        announce(context.progress, f"What will be done, and how long it takes here:\n{plan.table()}")
+    return plan
+
+
+def _key(
+    context: Context, sections: Sequence[Section], minutes: float | None, sizes: Mapping[str, int] | None
+) -> str | None:
+    """What a plan depends on; None where the model cannot be recognised again."""
+    model, train = context.classifier.fingerprint, context.train
+    if model is None:
+        return None
+    settings = [repr(one) for one in (*context.supervisors, *context.stress, *sections)]
+    images = [context.test.fingerprint, train and train.fingerprint]
+    parts = [__version__, model, images, settings, context.seed, minutes, sizes]
+    return digest_of(json.dumps(parts, sort_keys=True).encode())
+
+
+def _parts(context: Context, sections: Sequence[Section]) -> Iterator[Part]:
+    pace = Pace(context.classifier, context.test)
+    wanted, test, train = context.needs(context.supervisors), len(context.test), context.train
+    observing = pace.observing(wanted)
+    images: Any = {"unit": "images", "essential": True}
+    yield Part("test", "observe the test images", Price(observing, full=test, least=FEWEST_TEST, **images))
+    learners = [one for one in context.supervisors if learns(one)]
+    if train is not None and learners:
+        needs = context.needs(learners)
+        price = Price(pace.observing(needs), full=len(train), least=FEWEST_TRAIN, **images)
+        yield Part("train", "observe the training images", price)
+        yield from parts_of_fits(learners, needs, train, pace)
+    if wanted.samples:
+        least = min(one.least for one in context.supervisors if one.needs.samples)
+        passes = test * (1 + len(context.stress)) * pace.observing()
+        yield Part("samples", "dropout samples", Price(passes, 0.0, wanted.samples, least, "samples"))
+    for one in context.stress:
+        price = price_of_set(one, pace, context.given(context.test), observing)
+        yield Part(f"stress.{one.name}", f"{one.name} images", price)
+    for section in sections:
+        yield Part(f"section.{section.name}", section.title, _section(section, context, pace))
+
+
+def _section(section: Section, context: Context, pace: Pace) -> Price:
+    try:
+        return replace(section.price(context, pace), required=True)
+    except Exception:  # the reason is given when the section runs
+        return Price(required=True)

@@ -1,0 +1,93 @@
+"""The plan of fitting a guard: what observing, fitting and making stress sets cost here, and how large each may be.
+
+| part            | size                                                                | where there is little time |
+|-----------------|---------------------------------------------------------------------|----------------------------|
+| nominal         | images that teach the panel and set the threshold                   | stays                      |
+| train           | training images that supervisors are fitted on                      | shortened last             |
+| supervisor.NAME | its `dial`, or none                                                 | shortened, then left out   |
+| stress.KIND     | images, half of them to learn from, or the `dial` of the generator  | shortened, then left out   |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from secondguess.guard.fitting import Parts
+from secondguess.guard.stress_split import StressMaker
+from secondguess.guard.unfinished import Unfinished
+from secondguess.model.classifier import Classifier
+from secondguess.planning import Pace, Part, Plan, Price
+from secondguess.progress import Progress, announce
+from secondguess.supervisors import SupervisorSet
+from secondguess.supervisors.pricing import parts_of_fits
+
+__all__ = ["plan_guard"]
+
+FEWEST_TRAIN = 1000  # images
+PANEL = 2e-4  # seconds for an image that the panel learns from, about
+
+
+def plan_guard(
+    classifier: Classifier,
+    supervisors: SupervisorSet,
+    parts: Parts,
+    stress: StressMaker | None,
+    minutes: float | None,
+    *,
+    given: Sequence[str] = (),
+    sizes: Mapping[str, int] | None = None,
+    unfinished: Unfinished,
+    progress: Progress,
+) -> Plan:
+    """Time the model and the supervisors on a few images, and size the parts of the fit.
+
+    Args:
+        classifier: the system under test.
+        supervisors: not fitted.
+        parts: the images, the training images in full.
+        stress: makes the stress sets; None where none are made.
+        minutes: that the fit may take; None for full sizes.
+        given: labels of supervisors whose parameters were given.
+        sizes: of parts, by name, from a plan that is to be repeated.
+        unfinished: where the plan of an interrupted fit is kept.
+        progress: where to report.
+    """
+    if minutes is None and not sizes:
+        return Plan([])
+    if unfinished.plan is not None and (kept := Plan.kept(unfinished.plan, unfinished.key, minutes)) is not None:
+        return kept
+    with progress.task("Timing the model", 1) as advance:
+        made = list(_parts(classifier, supervisors, parts, stress))
+        advance(1, 1)
+    fixed = {f"supervisor.{label}" for label in given}
+    for part in made:
+        part.given = (sizes or {}).get(part.name, part.price.full if part.name in fixed else None)
+    plan = Plan(made, minutes, path=unfinished.plan, key=unfinished.key)
+    if plan.is_notable:
+        announce(progress, f"What will be done, and how long it takes here:\n{plan.table()}")
+    return plan
+
+
+def _parts(
+    classifier: Classifier, supervisors: SupervisorSet, parts: Parts, stress: StressMaker | None
+) -> Iterator[Part]:
+    pace = Pace(classifier, parts.learn)
+    observing = pace.observing(supervisors.needs)
+    images: Any = {"unit": "images", "essential": True}
+    nominal = len(parts.learn) + len(parts.calibrate)
+    yield Part("nominal", "observe the nominal images", Price(observing, full=nominal, least=nominal, **images))
+    train = Price(observing, full=len(parts.train), least=FEWEST_TRAIN, **images)
+    yield Part("train", "observe the training images", train)
+    learners = {label: one for label, one in supervisors.by_label.items() if one.requires_fit and not one.is_fitted}
+    for label, part in zip(
+        learners, parts_of_fits([*learners.values()], supervisors.needs, parts.train, pace), strict=True
+    ):
+        yield replace(part, name=f"supervisor.{label}", does=f"fit {label}")
+    if stress is not None:
+        for kind in stress.kinds:
+            yield Part(f"stress.{kind}", f"{kind} images", stress.price(kind, pace, observing))
+        yield Part(
+            "panel", "put the panel together", Price(fixed=pace.slowness * 5 * PANEL * len(parts.learn), essential=True)
+        )

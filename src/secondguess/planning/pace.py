@@ -1,0 +1,80 @@
+"""How fast a classifier answers here: seconds per image for each way of asking, measured on a few batches."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from secondguess.model.needs import Needs
+
+if TYPE_CHECKING:
+    from secondguess.images import ImageSet
+    from secondguess.model.classifier import Classifier
+
+__all__ = ["Clock", "Pace", "timed"]
+
+Clock = Callable[[], float]
+SHARE = 20  # at most one image in so many is spent on measuring
+FEWEST, MOST = 4, 64  # images that are timed
+SORTED, SORTS, REFERENCE = 100_000, 5, 0.028  # numbers that are sorted to see how fast this machine is; seconds
+WARM = 2  # images that go first: some models are compiled at the first call
+
+
+class Pace:
+    """Measures a classifier, each way of asking once, when it is first wanted, past any cache.
+
+    Args:
+        classifier: the system under test.
+        images: those it will be asked about; the first few are observed.
+        clock: what tells the time.
+    """
+
+    def __init__(self, classifier: Classifier, images: ImageSet, *, clock: Clock = time.perf_counter) -> None:
+        self.classifier = copy.copy(classifier)
+        self.classifier.cache = None
+        self.images = images.head(max(FEWEST, min(MOST, len(images) // SHARE)))
+        self.clock = clock
+        self._known: dict[object, float] = {}
+
+    def observing(self, needs: Needs | None = None) -> float:
+        """Seconds per image to read it and to observe it with what is needed; dropout samples are left out."""
+        plain = Needs(traces=(needs or Needs()).traces)
+        return self._once(plain, lambda some: self.classifier.observe(some, plain))
+
+    def gradient(self) -> float:
+        """Seconds per image for one pass forwards and back to the pixels."""
+
+        def back(some: ImageSet) -> None:
+            import torch
+
+            model = self.classifier.differentiable()
+            pixels = torch.from_numpy(some.materialise()).to(model.device).requires_grad_()
+            with torch.enable_grad():
+                torch.autograd.grad(model(pixels).max(dim=1).values.sum(), pixels)
+
+        return self._once("gradient", back)
+
+    @cached_property
+    def slowness(self) -> float:
+        """How many times longer ordinary arithmetic takes here than where constants of prices were measured."""
+        values = np.random.default_rng(0).random(SORTED)
+        np.sort(values[:1000])
+        return timed(lambda: [np.sort(values) for _ in range(SORTS)], self.clock) / REFERENCE
+
+    def _once(self, key: object, work: Callable[[ImageSet], object]) -> float:
+        if key not in self._known:
+            work(self.images.head(WARM))
+            self._known[key] = timed(lambda: work(self.images), self.clock) / len(self.images)
+        return self._known[key]
+
+
+def timed(work: Callable[[], object], clock: Clock = time.perf_counter) -> float:
+    """Seconds that a piece of work takes."""
+    began = clock()
+    work()
+    return clock() - began

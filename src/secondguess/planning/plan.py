@@ -1,0 +1,326 @@
+"""A plan: the parts of a long job, how large each is, how long it is expected to take and how long it took.
+
+A plan is made before the work and kept to. The code that works says which part it does (`with plan.doing(name)`) and
+asks how large that is to be (`plan.size(name)`). When a part has taken longer or shorter than expected, the parts that
+have not begun are sized again, so that the whole still fits. A part that may be left out has a deadline: reported
+progress (`plan.watched(progress)`) beyond it ends that part with `OutOfTime`.
+
+Sizes depend on the machine and on what else it does. They are recorded, and the same sizes give the same results.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from secondguess.contracts.sealed import read_json, write_json_sealed
+from secondguess.errors import UserError
+from secondguess.planning.price import Price, choose_sizes
+from secondguess.progress import Advance, Progress, announce
+
+__all__ = ["OutOfTime", "Part", "Plan", "recorded_sizes"]
+
+SLACK = 0.1  # of the budget: a smaller deviation changes nothing
+RESERVE = 0.9  # of the budget is planned; the rest is for what no part accounts for
+PRIOR = 0.2  # of the budget: so much work as expected weighs against what was measured
+PATIENCE = 2.0  # times the expected seconds that every part is granted
+FASTEST, SLOWEST = 0.8, 3.0  # factors by which the rest of the work is believed to differ from what was expected
+SHOWN = 30.0  # seconds: a shorter job begins without a table
+NOTABLE = 1.0  # seconds: parts below share a line of the table, and say nothing about the pace of the others
+
+
+class OutOfTime(UserError):
+    """A part was ended because it took much longer than planned."""
+
+
+@dataclass
+class Part:
+    """A part of a long job.
+
+    Attributes:
+        name: by which sizes are recorded.
+        does: what it does, in a few words.
+        price: its cost by its size.
+        size: the chosen size; 0 where it is left out.
+        expected: seconds that it is planned to take at this size.
+        seconds: what it took; None until it has ended.
+        begun: whether it has begun, and its size thus stands.
+        given: its size, where that is not up for discussion.
+    """
+
+    name: str
+    does: str
+    price: Price
+    size: int = 0
+    expected: float = 0.0
+    seconds: float | None = None
+    begun: bool = False
+    given: int | None = None
+
+    @property
+    def offer(self) -> Price:
+        """The price, at the size that was given if one was."""
+        return self.price if self.given is None else self.price.at(self.given)
+
+    @property
+    def remark(self) -> str:
+        """What is left out or made smaller; "" where nothing is."""
+        if not self.size:
+            least = self.price.seconds(self.price.least)
+            return f"left out: it takes {spoken(least)} at least; allow more minutes"
+        return f"instead of {self.price.full:,}" if self.size < self.price.full else ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON can hold it."""
+        return {
+            "name": self.name,
+            "does": self.does,
+            "size": self.size,
+            "full": self.price.full,
+            "least": self.price.least,
+            "unit": self.price.unit,
+            "planned_seconds": round(self.expected, 3),
+            "seconds": None if self.seconds is None else round(self.seconds, 3),
+            "remark": self.remark,
+        }
+
+
+@dataclass
+class Plan:
+    """The parts of a job, sized so that they fit into a given time.
+
+    Args:
+        parts: in the order in which they are done.
+        minutes: that the job may take; None for full sizes.
+        clock: what tells the time.
+        path: a file that holds the sizes, for `kept`; None to write none.
+        key: what the sizes depend on.
+    """
+
+    parts: list[Part]
+    minutes: float | None = None
+    clock: Callable[[], float] = time.monotonic
+    path: Path | None = None
+    key: str = ""
+
+    def __post_init__(self) -> None:
+        if self.minutes is not None and not self.minutes > 0:
+            raise UserError(f"{self.minutes:g} minutes were given; a job needs more than 0.")
+        self._began = self.clock()
+        self._stack: list[list[float]] = []  # of the parts under way: when it went on last, seconds so far
+        self._doing: list[Part] = []
+        self._choose(self.parts, RESERVE * self.seconds if self.seconds is not None else None, 1.0)
+        self.planned = sum(part.expected for part in self.parts)
+        self._keep()
+
+    @classmethod
+    def kept(cls, path: Path, key: str, minutes: float | None) -> Plan | None:
+        """The plan that a former run for the same key has kept: its sizes once more, without timing anything.
+
+        An interrupted job thus goes on with what is finished, and a job that is repeated gives the same numbers.
+        """
+        try:
+            record = read_json(path)
+            if record["key"] != key:
+                return None
+            parts = [Part(one["name"], one["does"], _price(one), given=one["size"]) for one in record["parts"]]
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return cls(parts, minutes, path=path, key=key)
+
+    @property
+    def seconds(self) -> float | None:
+        """That the job may take."""
+        return None if self.minutes is None else 60 * self.minutes
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the plan was made."""
+        return self.clock() - self._began
+
+    @property
+    def is_notable(self) -> bool:
+        """Whether it takes long enough, or leaves out enough, to be shown before the work."""
+        return self.planned >= SHOWN or any(part.remark for part in self.parts)
+
+    def part(self, name: str) -> Part | None:
+        """The part of that name, if there is one."""
+        return next((part for part in self.parts if part.name == name), None)
+
+    def size(self, name: str) -> int | None:
+        """How large a part is to be; 0: left out; None: there is no such part, and nothing limits it."""
+        part = self.part(name)
+        return None if part is None else part.size
+
+    def reduced(self, name: str) -> int | None:
+        """How large a part is to be, where that is less than full; None where nothing limits it."""
+        size, part = self.require(name), self.part(name)
+        return None if part is None or size == part.price.full else size
+
+    def require(self, name: str) -> int | None:
+        """As `size`, but a part that is left out raises `OutOfTime` with the reason."""
+        part = self.part(name)
+        if part is not None and not part.size:
+            raise OutOfTime(f"{part.does[:1].upper()}{part.does[1:]}: {part.remark} (--minutes, or --full).")
+        return None if part is None else part.size
+
+    @contextmanager
+    def doing(self, name: str) -> Iterator[None]:
+        """The block is this part; what other parts take within it is theirs. Then the rest is planned anew."""
+        part = self.part(name)
+        if part is None:
+            yield
+            return
+        part.begun = True
+        now = self.clock()
+        if self._stack:
+            self._stack[-1][1] += now - self._stack[-1][0]
+        self._stack.append([now, 0.0])
+        self._doing.append(part)
+        try:
+            yield
+        finally:
+            now = self.clock()
+            since, spent = self._stack.pop()
+            self._doing.pop()
+            part.seconds = (part.seconds or 0.0) + spent + now - since
+            if self._stack:
+                self._stack[-1][0] = now
+            self._again()
+            self._keep()
+
+    def watched(self, progress: Progress) -> Progress:
+        """The progress that ends a part when it is far beyond what it was planned to take."""
+        return _Watched(progress, self)
+
+    def check(self) -> None:
+        """Raise `OutOfTime` where the part under way has passed its deadline."""
+        if self.seconds is None or not self._doing or self._doing[-1].offer.stays:
+            return
+        part, (since, spent) = self._doing[-1], self._stack[-1]
+        took = spent + self.clock() - since
+        rest = sum(one.offer.seconds(one.offer.least) for one in self._waiting())
+        # All that others can spare is granted, so that no work is thrown away without need.
+        if took > PATIENCE * part.expected and self.elapsed + rest > self.seconds:
+            raise OutOfTime(
+                f"It was expected to take {spoken(part.expected)} and was ended after {spoken(took)}, for the "
+                f"{self.minutes:g} minutes are over; allow more (--minutes, or --full)."
+            )
+
+    def table(self) -> str:
+        """What will be done, for a person: size, seconds and what is left out; small parts share a line."""
+        shown = [part for part in self.parts if part.expected >= NOTABLE or part.remark]
+        others = [part for part in self.parts if part not in shown]
+        rows = [(part.does, _sized(part), spoken(part.expected) if part.size else "", part.remark) for part in shown]
+        if others:
+            rows.append((f"{len(others)} short parts", "", spoken(sum(part.expected for part in others)), ""))
+        limit = "no limit of time" if self.minutes is None else f"{self.minutes:g} minutes allowed"
+        rows.append(("in all", "", spoken(self.planned), limit))
+        widths = [max(len(row[column]) for row in rows) for column in range(3)]
+        return "\n".join(
+            f"  {row[0]:<{widths[0]}}  {row[1]:>{widths[1]}}  {row[2]:>{widths[2]}}  {row[3]}".rstrip() for row in rows
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The plan and what became of it, as JSON can hold it."""
+        return {
+            "minutes": self.minutes,
+            "planned_seconds": round(self.planned, 3),
+            "seconds": round(self.elapsed, 3),
+            "parts": [part.to_dict() for part in self.parts],
+        }
+
+    def _keep(self) -> None:
+        if self.path is not None:
+            write_json_sealed(self.path, self.to_dict() | {"key": self.key})
+
+    def _waiting(self) -> list[Part]:
+        return [part for part in self.parts if not part.begun]
+
+    def _again(self) -> None:
+        """Size what has not begun anew, if the end has moved by more than a little."""
+        waiting = self._waiting()
+        if self.seconds is None or not waiting:
+            return
+        running = sum(max(0.0, part.expected - (part.seconds or 0.0)) for part in self._doing)
+        left, factor = self.seconds - self.elapsed - running, self._factor()
+        expected = factor * sum(part.expected for part in waiting)
+        short = any(part.size < part.price.full for part in waiting)
+        if expected > left or (short and expected < left - SLACK * self.seconds):
+            self._choose(waiting, max(0.0, RESERVE * left), factor)
+
+    def _factor(self) -> float:
+        """How many times longer than expected work takes, as far as can be told by now."""
+        done = [part for part in self.parts if part.seconds is not None and part not in self._doing]
+        notable = [part for part in done if max(part.expected, part.seconds or 0) >= NOTABLE and part.size]
+        prior = PRIOR * (self.seconds or 0.0)  # a few seconds say little about minutes
+        took = prior + sum(part.seconds or 0.0 for part in notable)
+        expected = prior + sum(part.expected for part in notable)
+        return min(SLOWEST, max(FASTEST, took / expected)) if expected else 1.0
+
+    def _choose(self, parts: Iterable[Part], seconds: float | None, factor: float) -> None:
+        prices = {part.name: part.offer.slower(factor) for part in parts}
+        full = {name: price.full for name, price in prices.items()}
+        sizes = full if seconds is None else choose_sizes(prices, seconds)
+        for part in parts:
+            part.size = sizes[part.name]
+            part.expected = prices[part.name].seconds(part.size)
+
+
+@dataclass(frozen=True)
+class _Watched:
+    progress: Progress
+    plan: Plan
+
+    def task(self, label: str, total: int) -> AbstractContextManager[Advance]:
+        return self._task(label, total)
+
+    @contextmanager
+    def _task(self, label: str, total: int) -> Iterator[Advance]:
+        with self.progress.task(label, total) as advance:
+
+            def watched(done: int, total: int) -> None:
+                advance(done, total)
+                self.plan.check()
+
+            yield watched
+
+    def say(self, text: str) -> None:
+        announce(self.progress, text)
+
+
+def recorded_sizes(record: str | os.PathLike[str] | Mapping[str, Any]) -> dict[str, int]:
+    """The sizes of a plan that was carried out, from an `audit.json`, a guard's card, or their content."""
+    content: Any = record
+    if not isinstance(record, Mapping):
+        try:
+            content = json.loads(Path(record).read_text("utf-8"))
+        except (OSError, ValueError) as error:
+            raise UserError(f"{record} is no audit.json and no guard.json whose plan could be repeated.") from error
+    plan: Any = None
+    if isinstance(content, Mapping):
+        plan = content.get("plan") or content.get("record", {}).get("plan")
+    try:
+        return {part["name"]: int(part["size"]) for part in plan["parts"]}
+    except (TypeError, KeyError, ValueError):
+        raise UserError("No plan is recorded there; give an audit.json or guard.json that was made with one.") from None
+
+
+def _price(record: Mapping[str, Any]) -> Price:
+    """A price that gives what was planned at the recorded size."""
+    return Price(0.0, record["planned_seconds"], record["full"], record["least"], record["unit"])
+
+
+def spoken(seconds: float) -> str:
+    """Seconds as people say them."""
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.1f} min"
+
+
+def _sized(part: Part) -> str:
+    return f"{part.size:,} {part.price.unit}" if part.price.unit and part.size else ""

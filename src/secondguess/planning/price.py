@@ -1,0 +1,112 @@
+"""What a piece of work costs at which size, and which sizes fit into a given time.
+
+    seconds(size) = fixed + each * size,        size(scale) = least * (full / least) ** scale,   scale in [0, 1]
+
+One scale is common to all pieces: the largest at which the sum fits. A piece whose sizes span a factor of thirty, such
+as thirty epochs, is thus shortened more than one that spans a factor of two. Essential pieces, such as the images that
+everything else is measured on, stay at their full size as long as shortening the others is enough. Where even the least
+sizes do not fit, the most expensive of the pieces that may be left out is, and the others are sized again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+__all__ = ["Price", "choose_sizes"]
+
+HALVINGS = 40  # of the interval in which the scale lies
+
+
+@dataclass(frozen=True)
+class Price:
+    """The cost of a piece of work, by its size.
+
+    Attributes:
+        each: seconds for one unit of its size.
+        fixed: seconds whatever its size.
+        full: the size that it has when time does not matter.
+        least: the smallest size that is still useful.
+        unit: what is counted, in the plural: `"images"`, `"epochs"`.
+        essential: whether it is shortened last, and never left out.
+        required: whether it is shortened like others, but never left out.
+    """
+
+    each: float = 0.0
+    fixed: float = 0.0
+    full: int = 1
+    least: int = 1
+    unit: str = ""
+    essential: bool = False
+    required: bool = False
+
+    def __post_init__(self) -> None:
+        if self.least > self.full:
+            object.__setattr__(self, "least", self.full)
+
+    @classmethod
+    def line(cls, sizes: Sequence[int], seconds: Sequence[float], **more: Any) -> Price:
+        """The price of work of which two sizes were timed."""
+        each = max(0.0, seconds[1] - seconds[0]) / max(1, sizes[1] - sizes[0])
+        return cls(each, max(0.0, seconds[0] - each * sizes[0]), **more)
+
+    def size(self, scale: float) -> int:
+        """The size at a scale between 0 (the least) and 1 (full)."""
+        return min(self.full, max(self.least, round(self.least * (self.full / max(1, self.least)) ** scale)))
+
+    @property
+    def stays(self) -> bool:
+        """Whether it is never left out."""
+        return self.essential or self.required
+
+    def seconds(self, size: int) -> float:
+        """What this size costs; nothing where it is 0, which means left out."""
+        return self.fixed + self.each * size if size else 0.0
+
+    def at(self, size: int) -> Price:
+        """The same work at a size that is not up for discussion."""
+        return replace(self, full=size, least=size, essential=True)
+
+    def slower(self, factor: float) -> Price:
+        """The same work on a machine on which it takes so many times longer."""
+        return replace(self, each=factor * self.each, fixed=factor * self.fixed)
+
+
+def choose_sizes(prices: Mapping[str, Price], seconds: float) -> dict[str, int]:
+    """The largest sizes, by name, whose prices add up to at most `seconds`; 0 where a piece is left out.
+
+    Essential and required pieces are never left out, so that their least sizes may take longer than that.
+    """
+    wanted = dict(prices)
+    while True:
+        for essential in (False, True):  # the others are shortened first
+            if (sizes := _scaled(wanted, seconds, essential=essential)) is not None:
+                return dict.fromkeys(prices, 0) | sizes
+        left = {name: price.seconds(price.least) for name, price in wanted.items() if not price.stays}
+        if not left:
+            return dict.fromkeys(prices, 0) | {name: price.least for name, price in wanted.items()}
+        del wanted[max(left, key=lambda name: left[name])]
+
+
+def _scaled(prices: Mapping[str, Price], seconds: float, *, essential: bool) -> dict[str, int] | None:
+    """Sizes that fit if only one sort of pieces is shortened, the other being full or as short as it gets."""
+
+    def sizes(scale: float) -> dict[str, int]:
+        return {
+            name: price.size(scale if price.essential == essential else float(price.essential))
+            for name, price in prices.items()
+        }
+
+    def fits(scale: float) -> bool:
+        return sum(prices[name].seconds(size) for name, size in sizes(scale).items()) <= seconds
+
+    if not fits(0):
+        return None
+    low, high = 0.0, 1.0
+    if fits(1):
+        return sizes(1)
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return sizes(low)

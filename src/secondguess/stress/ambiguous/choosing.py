@@ -1,0 +1,70 @@
+"""Which generator of ambiguous images suits the data: `auto`, `ambiguess`, `flow`, `blend` or `none`.
+
+| images                                | `auto` takes                                                              |
+|---------------------------------------|---------------------------------------------------------------------------|
+| grey, 8 to 64 pixels per side         | AmbiGuess: its small autoencoders are made for these                      |
+| all others, a GPU or a generator there | the flow, which learns what photographs look like                         |
+| all others                            | blends, and says so: two pictures laid over each other are a poor stand-in |
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from secondguess.contracts.registry import snake_case
+from secondguess.errors import UserError
+from secondguess.stress.registry import REGISTRY, get, make
+
+if TYPE_CHECKING:
+    from secondguess.images import ImageSet
+    from secondguess.stress.base import StressSet
+
+__all__ = ["AMBIGUOUS", "Chosen", "choose_generator"]
+
+AMBIGUOUS = ("auto", "ambiguess", "flow", "blend", "none")
+SMALLEST, LARGEST = 8, 64  # pixels per side
+NAMES = {"ambiguess": "ambiguous", "flow": "ambiguous_flow", "blend": "ambiguous_blend"}
+
+Chosen = tuple["StressSet | None", str]
+
+
+def choose_generator(which: str, train: ImageSet | None, *, device: str = "auto", folder: Path | None = None) -> Chosen:
+    """A generator of ambiguous images, or None, and the sentence that says why it is not a better one ("" if it is).
+
+    Args:
+        which: one of `AMBIGUOUS`.
+        train: the images that ambiguous ones are made of.
+        device: where the generator computes.
+        folder: where a trained generator may lie.
+    """
+    which = snake_case(which)
+    if which not in AMBIGUOUS:
+        raise UserError(f"Ambiguous images are made by {', '.join(AMBIGUOUS)}, not by {which!r}.")
+    if which == "none":
+        return None, ""
+    if which != "auto":
+        return make(NAMES[which]), ""
+    if train is None or _small_grey(train.shape):
+        return make(NAMES["ambiguess"]), ""
+    if _can_flow(device, folder):
+        return make(NAMES["flow"]), ""
+    return make(NAMES["blend"]), (
+        "Ambiguous images are blends of two photographs, which teach little about true ambiguity: a generator of "
+        "photographs needs a GPU, or one that has been trained before."
+    )
+
+
+def _small_grey(shape: tuple[int, int, int]) -> bool:
+    channels, *sides = shape
+    return channels == 1 and min(sides) >= SMALLEST and max(sides) <= LARGEST
+
+
+def _can_flow(device: str, folder: Path | None) -> bool:
+    """Whether the flow is known here, and can be trained or need not be."""
+    from secondguess.devices import pick_device
+
+    if NAMES["flow"] not in REGISTRY.names():
+        return False
+    at_hand: Any = getattr(get(NAMES["flow"]), "at_hand", None)  # folder -> whether a trained generator lies there
+    return pick_device(device).type == "cuda" or bool(at_hand and at_hand(folder))

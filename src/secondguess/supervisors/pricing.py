@@ -1,0 +1,52 @@
+"""What fitting a supervisor costs, from fitting it on a few images."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from secondguess.model.needs import Needs
+from secondguess.model.observation import Observation
+from secondguess.planning import Pace, Part, Price, timed
+from secondguess.supervisors.base import Supervisor
+
+if TYPE_CHECKING:
+    from secondguess.images import ImageSet
+
+__all__ = ["parts_of_fits"]
+
+TRIED, SHARE = (80, 240), 20  # images on which a fit is timed, and at most one of so many
+
+
+def parts_of_fits(supervisors: Sequence[Supervisor], needs: Needs, train: ImageSet, pace: Pace) -> Iterator[Part]:
+    """One part, `supervisor.NAME`, for every supervisor that has still to learn.
+
+    Args:
+        supervisors: of which some learn.
+        needs: what they need together of the training images.
+        train: the training images.
+        pace: of the classifier.
+    """
+    few = [max(2, min(size, len(train) // SHARE)) for size in TRIED]
+    seen = [pace.classifier.observe(train.head(size, seed=0), needs) for size in few]
+    for one in supervisors:
+        yield Part(f"supervisor.{one.name}", f"fit {one.name}", _fitting(one, seen, len(train), pace))
+
+
+def _fitting(one: Supervisor, seen: Sequence[Observation], images: int, pace: Pace) -> Price:
+    """The price of a fit on so many images, by the supervisor's dial; nothing where it cannot be fitted."""
+    full = getattr(one, one.dial) if one.dial else 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            short = one.clone(**{one.dial: 1}) if one.dial else one
+            short.clone().fit(seen[0])  # what is imported or compiled first must not count
+            seconds = [timed(partial(short.clone().fit, part), pace.clock) for part in seen]
+        except Exception:  # the reason is given when it is fitted on all images
+            return Price(full=full, least=one.least, unit=one.dial)
+    line = Price.line([len(part) for part in seen], seconds)
+    if one.dial:
+        return Price(images * line.each, line.fixed, full, one.least, one.dial)
+    return Price(fixed=line.fixed + images * line.each)

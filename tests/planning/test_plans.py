@@ -1,0 +1,170 @@
+"""A plan is kept to: sizes, exclusive times, re-planning, deadlines, the record. All on a clock that we set."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from secondguess.errors import UserError
+from secondguess.planning import OutOfTime, Part, Plan, Price, recorded_sizes
+from secondguess.progress import Callback, Lines, Titled, announce
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def passes(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def parts() -> list[Part]:
+    return [
+        Part("test", "observe the test images", Price(0.01, full=1000, least=100, unit="images", essential=True)),
+        Part("supervisor.vae", "fit vae", Price(10.0, full=30, least=2, unit="epochs")),
+        Part("stress.adversarial", "attack images", Price(0.5, full=300, least=60, unit="images")),
+    ]
+
+
+def test_full_sizes_without_a_limit() -> None:
+    plan = Plan(parts())
+    assert [plan.size(name) for name in ("test", "supervisor.vae", "stress.adversarial")] == [1000, 30, 300]
+    assert plan.size("unheard of") is None
+    assert plan.reduced("supervisor.vae") is None
+
+
+def test_a_plan_fits_and_says_what_it_makes_smaller() -> None:
+    plan = Plan(parts(), 5.0, clock=Clock())
+    assert plan.planned <= 300
+    assert plan.size("test") == 1000
+    assert plan.reduced("test") is None
+    size = plan.reduced("supervisor.vae")
+    assert size is not None and 2 <= size < 30
+    table = plan.table()
+    assert f"{size} epochs" in table and "instead of 30" in table and "5 minutes allowed" in table
+
+
+def test_a_part_that_does_not_fit_is_left_out_with_one_sentence() -> None:
+    plan = Plan(parts(), 0.5, clock=Clock())
+    assert plan.size("stress.adversarial") == 0
+    with pytest.raises(OutOfTime, match=r"Attack images: left out: it takes 30 s at least; allow more minutes"):
+        plan.require("stress.adversarial")
+
+
+def test_times_of_parts_within_parts_are_their_own() -> None:
+    clock = Clock()
+    plan = Plan(parts(), clock=clock)
+    with plan.doing("test"):
+        clock.passes(1)
+        with plan.doing("supervisor.vae"):
+            clock.passes(5)
+        clock.passes(2)
+    assert plan.part("test").seconds == 3
+    assert plan.part("supervisor.vae").seconds == 5
+
+
+def test_what_has_not_begun_is_planned_anew() -> None:
+    clock = Clock()
+    plan = Plan(parts(), 5.0, clock=clock)
+    before = plan.size("stress.adversarial")
+    with plan.doing("supervisor.vae"):
+        clock.passes(2.0 * plan.part("supervisor.vae").expected)
+    after = plan.size("stress.adversarial")
+    assert after < before
+    assert plan.part("supervisor.vae").size > 0, "what has been done keeps its size"
+
+    quick = Plan(parts(), 5.0, clock=(other := Clock()))
+    with quick.doing("supervisor.vae"):
+        other.passes(0.1 * quick.part("supervisor.vae").expected)
+    assert quick.size("stress.adversarial") > before
+
+
+def test_a_small_deviation_changes_nothing() -> None:
+    clock = Clock()
+    plan = Plan(parts(), 5.0, clock=clock)
+    before = plan.size("stress.adversarial")
+    with plan.doing("test"):
+        clock.passes(1.1 * plan.part("test").expected)
+    assert plan.size("stress.adversarial") == before
+
+
+def test_progress_beyond_the_deadline_ends_a_part() -> None:
+    clock = Clock()
+    plan = Plan(parts(), 5.0, clock=clock)
+    seen: list[int] = []
+    progress = plan.watched(Callback(lambda done, total: seen.append(done)))
+    with (
+        pytest.raises(OutOfTime, match=r"expected to take .* was ended after"),
+        plan.doing("stress.adversarial"),
+        progress.task("Attacking", 100) as advance,
+    ):
+        for done in range(100):
+            clock.passes(30)
+            advance(done, 100)
+    assert 1 < len(seen) < 100
+
+
+def test_essential_and_given_parts_have_no_deadline() -> None:
+    clock = Clock()
+    given = [*parts()[:2], Part("mine", "mine", Price(1.0, full=10), given=10)]
+    plan = Plan(given, 1.0, clock=clock)
+    for name in ("test", "mine"):
+        with plan.doing(name), plan.watched(Callback(lambda done, total: None)).task("x", 1) as advance:
+            clock.passes(10_000)
+            advance(1, 1)
+    assert plan.size("mine") == 10
+
+
+def test_sizes_are_recorded_and_repeated(tmp_path: Path) -> None:
+    plan = Plan(parts(), 5.0, clock=Clock())
+    sizes = recorded_sizes({"plan": plan.to_dict()})
+    assert sizes == {part.name: part.size for part in plan.parts}
+    path = tmp_path / "audit.json"
+    path.write_text(json.dumps({"plan": plan.to_dict()}))
+    assert recorded_sizes(path) == sizes
+    path.write_text(json.dumps({"record": {"plan": plan.to_dict()}}))
+    assert recorded_sizes(path) == sizes
+    path.write_text("{}")
+    with pytest.raises(UserError, match="No plan is recorded there"):
+        recorded_sizes(path)
+    with pytest.raises(UserError, match=r"is no audit\.json"):
+        recorded_sizes(tmp_path / "none.json")
+
+
+def test_a_kept_plan_has_the_same_sizes_whatever_the_machine_does(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    clock = Clock()
+    plan = Plan(parts(), 5.0, clock=clock, path=path, key="k")
+    with plan.doing("supervisor.vae"):
+        clock.passes(1000)
+    again = Plan.kept(path, "k", 5.0)
+    assert again is not None
+    assert [part.size for part in again.parts] == [part.size for part in plan.parts]
+    assert Plan.kept(path, "other", 5.0) is None
+    path.write_text(path.read_text().replace('"size": ', '"size": 1'))
+    assert Plan.kept(path, "k", 5.0) is None, "a damaged file is no plan"
+
+
+def test_minutes_are_above_zero() -> None:
+    with pytest.raises(UserError, match="0 minutes were given"):
+        Plan(parts(), 0)
+
+
+def test_announcements_reach_lines_and_nobody_else(capsys: Any) -> None:
+    class Other:
+        @contextmanager
+        def task(self, label: str, total: int) -> Any:
+            yield lambda done, total: None
+
+    announce(Other(), "nothing")
+    announce(Callback(lambda done, total: None), "nothing")
+    announce(Titled(Lines(), "title"), "hello")
+    announce(Plan([]).watched(Lines()), "again")
+    assert capsys.readouterr().err == "hello\nagain\n"

@@ -1,0 +1,71 @@
+"""Prices and the sizes that fit: properties that hold for any prices, and cases that can be worked out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from secondguess.planning import Price, choose_sizes
+
+
+def total(prices: dict[str, Price], sizes: dict[str, int]) -> float:
+    return sum(prices[name].seconds(size) for name, size in sizes.items())
+
+
+def test_what_fits_stays_full() -> None:
+    prices = {"a": Price(1.0, 2.0, full=10, least=2), "b": Price(0.5, full=20)}
+    assert choose_sizes(prices, 22.0) == {"a": 10, "b": 20}
+
+
+def test_a_common_scale_shortens_in_proportion_to_the_span() -> None:
+    prices = {"epochs": Price(1.0, full=100, least=1), "images": Price(1.0, full=100, least=25)}
+    sizes = choose_sizes(prices, 60.0)
+    # 100^s + 25 * 4^s = 60 at s = .5: 10 + 50.
+    assert sizes == {"epochs": 10, "images": 50}
+
+
+def test_essential_pieces_are_shortened_last() -> None:
+    prices = {"luxury": Price(1.0, full=100, least=10), "test": Price(1.0, full=50, least=5, essential=True)}
+    assert choose_sizes(prices, 80.0) == {"luxury": 30, "test": 50}
+    assert choose_sizes(prices, 30.0) == {"luxury": 10, "test": 20}
+
+
+def test_the_most_expensive_is_left_out_where_the_least_does_not_fit() -> None:
+    prices = {"a": Price(fixed=100.0), "b": Price(1.0, full=30, least=10), "c": Price(1.0, full=10, least=5)}
+    assert choose_sizes(prices, 40.0) == {"a": 0, "b": 30, "c": 10}
+    assert choose_sizes(prices, 4.0) == {"a": 0, "b": 0, "c": 0}
+
+
+def test_essential_and_required_pieces_are_never_left_out() -> None:
+    prices = {"a": Price(fixed=10.0), "test": Price(1.0, full=50, least=20, essential=True)}
+    assert choose_sizes(prices, 1.0) == {"a": 0, "test": 20}
+    prices["section"] = Price(1.0, full=100, least=10, required=True)
+    assert choose_sizes(prices, 1.0) == {"a": 0, "test": 20, "section": 10}
+    assert choose_sizes(prices, 110.0) == {"a": 1, "test": 50, "section": 50}, "required ones are shortened as others"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_prices_fit_and_more_time_never_leaves_out_more(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    prices = {
+        str(k): Price(*rng.uniform(0, 2, 2), full=int(rng.integers(1, 300)), least=int(rng.integers(1, 40)))
+        for k in range(8)
+    }
+    before = 9
+    for seconds in (3.0, 30.0, 300.0, 3000.0):
+        sizes = choose_sizes(prices, seconds)
+        assert total(prices, sizes) <= seconds
+        assert all(size == 0 or prices[name].least <= size <= prices[name].full for name, size in sizes.items())
+        left_out = sum(size == 0 for size in sizes.values())
+        assert left_out <= before
+        before = left_out
+
+
+def test_a_line_through_two_timings() -> None:
+    price = Price.line([10, 30], [2.0, 3.0], full=100)
+    assert (price.each, price.fixed) == (0.05, 1.5)
+    assert Price.line([10, 30], [2.0, 1.0]).each == 0, "noise does not make larger work cheaper"
+
+
+def test_the_least_is_at_most_full() -> None:
+    assert Price(1.0, full=3, least=200).size(0) == 3
