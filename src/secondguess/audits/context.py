@@ -105,8 +105,9 @@ class Context:
     def follow(self, plan: Plan) -> None:
         """Keep to a plan: as many test images and dropout samples as it says, and an end for what takes too long."""
         self.plan, self.progress = plan, plan.watched(self.progress)
-        if (size := plan.size("test")) is not None and size < len(self.test):
-            self.test = self.test.head(size, seed=self.seed)
+        if (rows := self._some(plan.reduced("test"))).size < len(self.test):
+            self.test = self.test.take(rows)
+            self.votes = None if self.votes is None else self.votes[rows]
         samples = plan.size("samples")
         for place, one in enumerate(self.supervisors):
             if samples and one.needs.samples > samples and one.dial:
