@@ -317,17 +317,26 @@ def test_the_benchmark_prints_what_it_measured(run: Any, monkeypatch: pytest.Mon
 
     row = {"batch": 1, "bare_ms": 0.2, "guard_ms": 0.23, "overhead": 0.15, "median_overhead": 0.16, "target": 0.2}
     held = {"requests": 600, "rate": 200.0, "errors": 0, "p50": 4.0, "p99": 20.0, "target_p99": 100.0}
+    parts = {"session": 0.15, "mdsa": 0.05}
     asked: dict[str, Any] = {}
 
     def measured(**options: Any) -> dict[str, Any]:
         asked.update(options)
         rows = {"overhead": [row], "exported": [row | {"guard_ms": 0.21, "overhead": 0.05}]}
-        return {"supervisors": ["max_softmax", "mdsa"], "model": "m", "cores": 2, **rows, "service": held}
+        return {
+            "supervisors": ["max_softmax", "mdsa"],
+            "model": "m",
+            "cores": 2,
+            "parts_ms": parts,
+            **rows,
+            "service": held,
+        }
 
     monkeypatch.setattr(bench, "run", measured)
     text = run("bench", "guard", "--seconds", "3", "--quiet")
     assert asked["seconds"] == 3 and asked["requests"] == 200
     assert re.search(r"guarded +0.230 ms +overhead \+15.0% \(median \+16.0%; target 20%\)", text.out)
     assert re.search(r"exported +0.210 ms +overhead \+5.0%", text.out)
+    assert "of a single image, in ms: session 0.150, mdsa 0.050" in text.out
     assert "600 requests at 200 a second   0 errors   p50 4.0 ms   p99 20.0 ms (target 100)" in text.out
     assert run("bench", "guard", "--json").json()["service"] == held

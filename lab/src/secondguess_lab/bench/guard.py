@@ -41,7 +41,7 @@ ARCHITECTURE, DATA = "simple_cnn", "mnist5k"
 SUPERVISORS = ("max_softmax", "mdsa")
 OVERHEADS = {1: 0.20, 256: 0.15}  # targets by batch size
 LATENCY = 100.0  # milliseconds, the target of the 99th percentile
-EPOCHS, STRESSED, SENT = 2, 300, 256
+EPOCHS, STRESSED, SENT, ALONE = 2, 300, 256, 500
 
 
 def run(
@@ -63,13 +63,15 @@ def run(
 
     Returns:
         `{"overhead": [{"batch", "bare_ms", "guard_ms", "overhead", "median_overhead", "target", "met"}, ...],
-        "exported": the same, or None without ONNX, "service": {...} or None, ...}`.
+        "parts_ms": {"session", each supervisor, "decision"}, "exported": as "overhead", or None without ONNX,
+        "service": {...} or None, ...}`.
     """
     progress = progress or Silent()
     with tempfile.TemporaryDirectory(prefix="secondguess-bench-") as name:
         folder = Path(name)
         guard, model, images = prepared(folder, progress)
         rows = [_overhead(guard.judge, model, images, batch, repeats, progress) for batch in OVERHEADS]
+        parts = _parts(guard, images[:ALONE])
         exported = _exported(guard, folder / "exported")
         others = exported and [_overhead(exported, model, images, batch, repeats, progress) for batch in OVERHEADS]
         held = _service(folder, requests, seconds, progress) if service else None
@@ -80,6 +82,7 @@ def run(
         "cores": os.cpu_count(),
         "versions": versions(),
         "overhead": rows,
+        "parts_ms": parts,
         "exported": others,
         "service": held,
     }
@@ -94,6 +97,8 @@ def lines(result: dict[str, Any]) -> Iterator[str]:
                 f"  batch {row['batch']:<4} bare {row['bare_ms']:8.3f} ms   {how:<8} {row['guard_ms']:8.3f} ms   "
                 f"overhead {row['overhead']:+.1%} (median {row['median_overhead']:+.1%}; target {row['target']:.0%})"
             )
+    parts = ", ".join(f"{name} {took:.3f}" for name, took in result["parts_ms"].items())
+    yield f"  of a single image, in ms: {parts}"
     if (held := result["service"]) is not None:
         yield (
             f"  service    {held['requests']:,} requests at {held['rate']:g} a second   {held['errors']} errors   "
@@ -186,6 +191,27 @@ def _overhead(
         "target": OVERHEADS[batch],
         "met": best <= OVERHEADS[batch],
     }
+
+
+def _parts(guard: Guard, images: Images) -> dict[str, float]:
+    """Milliseconds that each part of `guard.judge` takes for an image that comes alone; the medians.
+
+    They are measured one after the other for each image, as in `judge`: a part then finds in the caches what the other
+    parts have left there.
+    """
+    pipeline, took = guard.pipeline, []
+    for image in images:
+        marks, scores = [time.perf_counter()], []
+        seen = guard.session.observe(image[None])
+        marks.append(time.perf_counter())
+        for index in range(len(pipeline.labels)):
+            scores.append(pipeline.supervisors.score(seen, [index]))
+            marks.append(time.perf_counter())
+        pipeline.judge_scores(seen.probabilities, np.hstack(scores))
+        marks.append(time.perf_counter())
+        took.append(np.diff(marks))
+    medians = 1000 * np.median(took, axis=0)
+    return dict(zip(("session", *pipeline.labels, "decision"), medians.tolist(), strict=True))
 
 
 def _service(folder: Path, requests: float, seconds: float, progress: Progress) -> dict[str, Any]:
