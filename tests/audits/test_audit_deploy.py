@@ -15,8 +15,10 @@ from torch import nn
 import secondguess as sg
 from secondguess import AuditResult, Classifier, Dataset
 from secondguess.audits.context import Context
+from secondguess.audits.rehearsal import rehearse
 from secondguess.audits.sections.deploy import Deploy
 from secondguess.errors import UserError
+from secondguess.guard import Protect
 from secondguess.guard.panel import fit_panel
 from secondguess.stress import make_all as make_stress
 from secondguess.supervisors import make_all as make_supervisors
@@ -36,6 +38,7 @@ def result(net: nn.Module, digits: Dataset, tmp_path_factory: pytest.TempPathFac
         stress=["corrupted", "invalid"],
         seed=3,
         sections=["deploy"],
+        protect="novelty",
     )
 
 
@@ -49,6 +52,7 @@ def context(net: nn.Module, digits: Dataset, tmp_path: Path) -> Context:
         make_stress(["corrupted", "invalid"]),
         tmp_path,
         seed=3,
+        protect="novelty",
     )
 
 
@@ -106,6 +110,41 @@ def test_detection_is_counted_on_images_nobody_learnt_from(context: Context) -> 
             assert (share < 0.5) == (f"corrupted: {kind} ({share:.0%})" in missed)
 
 
+@pytest.mark.parametrize("protect", ["errors", "both"])
+def test_mistakes_are_a_column(context: Context, digits: Dataset, protect: Protect) -> None:
+    """The half that sets the threshold: its right answers count false alarms, its wrong ones are what is to be seen."""
+    context.protect = protect
+    findings, tried = Deploy().run(context), rehearse(context)
+    calibrate = np.random.default_rng(3).permutation(360)[180:]
+    wrong = context.nominal.predictions[calibrate] != digits.test.labels[calibrate]
+    scores = np.stack([context.scored(name).scores for name in SUPERVISORS], axis=1)[calibrate]
+    statistics = tried.panel.combine(scores)[0]
+    limit = np.sort(statistics[~wrong])[-math.floor(0.05 * ((~wrong).sum() + 1))]
+    assert tried.report.calibrated_on == (~wrong).sum() < 180
+    assert findings.numbers["deploy.mistakes.detection"].value == pytest.approx((statistics[wrong] > limit).mean())
+    images, seen = context.stressed["corrupted"]
+    rows = next(one.test for one in tried.sets if one.stress.name == "corrupted")
+    corrupted = np.stack([context.scored(name, "corrupted").scores for name in SUPERVISORS], axis=1)[rows]
+    alarms, missed = tried.panel.combine(corrupted)[0] > limit, (seen.predictions != images.labels)[rows]
+    for name, share in (("mistakes", alarms[missed].mean()), ("right", alarms[~missed].mean())):
+        assert findings.numbers[f"deploy.corrupted.{name}.detection"].value == pytest.approx(share)
+    assert findings.numbers["deploy.corrupted.unnoticed"].value == pytest.approx((missed & ~alarms).mean())
+    assert f"{1000 * tried.report.mistakes.detected.value:.0f} mistakes" in findings.summary[0][1]  # type: ignore[union-attr]
+
+
+def test_what_could_be_promised_about_errors_is_tried_on_every_set(context: Context, digits: Dataset) -> None:
+    context.protect = "both"
+    tried, findings = rehearse(context), Deploy().run(context)
+    assert [one.risk for one in tried.kept] == [0.01, 0.02, 0.05]
+    for one in tried.kept:
+        if one.promise is None:
+            assert f"deploy.risk.{100 * one.risk:g}_percent.accepted" not in findings.numbers
+            continue
+        assert one.promise.wrong.value <= one.risk
+        assert one.wrong["invalid"] is None or one.wrong["invalid"].value == 1.0
+    assert any(one.promise is not None for one in tried.kept)
+
+
 def test_nothing_is_looked_at_again_once_the_scores_are_there(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,7 +169,8 @@ def test_same_seed_same_numbers(context: Context) -> None:
 def test_without_stress_sets_only_the_rate_is_promised(context: Context) -> None:
     context.stress = []
     findings = Deploy().run(context)
-    assert set(findings.numbers) == {"deploy.false_alarms"}
+    own = {"deploy.mistakes.detection", "deploy.mistakes.auroc", "deploy.risk.5_percent.accepted"}
+    assert set(findings.numbers) == {"deploy.false_alarms", *own}
     assert findings.view["kinds"] == {"suspicious": "ask"}
     assert "sees what is unusual" in findings.summary[0][1]
 

@@ -183,7 +183,10 @@ def _best(numbers: Mapping[str, Number], column: str) -> tuple[str, float] | Non
     found = {
         name[len(start) : -len(end)]: number.value
         for name, number in numbers.items()
-        if name.startswith(start) and name.endswith(end) and len(name) > len(start) + len(end)
+        if name.startswith(start)
+        and name.endswith(end)
+        and len(name) > len(start) + len(end)
+        and f"{name.removesuffix(end)}.auroc" not in numbers  # a column within a stress set
     }
     return max(found.items(), key=lambda one: one[1]) if found else None
 

@@ -2,8 +2,10 @@
 
 Each cell compares the scores of nominal test images with those of a stress set: AUROC (1/2 = blind, 1 = perfect), and
 the share of stress images that raise an alarm when the threshold is set so that at most 5% of nominal images do. The
-column `mistakes` compares, among the nominal images, wrong predictions with right ones. What a supervisor costs is
-measured in the same run: seconds to fit, and microseconds per image to observe what it needs and to score it.
+column `mistakes` compares, among the nominal images, wrong predictions with right ones; so does `corrupted.mistakes`
+within the corrupted images, where noticing that an image is spoilt is not yet knowing that the answer is wrong. What a
+supervisor costs is measured in the same run: seconds to fit, and microseconds per image to observe what it needs and to
+score it.
 """
 
 from __future__ import annotations
@@ -17,11 +19,14 @@ from secondguess.audits.context import Context
 from secondguess.audits.findings import Findings
 from secondguess.audits.sections.registry import Section, register
 from secondguess.audits.verdict import FAIR, GOOD
+from secondguess.guard.protect import Answers
 from secondguess.metrics import (
+    MISTAKES,
     Interval,
     accuracy_interval,
     aupr_interval,
     auroc_interval,
+    detection_columns,
     detection_rate_interval,
     threshold_at,
 )
@@ -29,7 +34,6 @@ from secondguess.planning import Pace, Price, timed
 from secondguess.report import figures
 from secondguess.supervisors.registry import family
 
-MISTAKES = "mistakes"
 HISTOGRAMS = 6
 MOST_KINDS = 40
 BLIND = 6  # kinds of images in the open part
@@ -53,11 +57,9 @@ class Supervisors(Section):
     def run(self, context: Context) -> Findings:
         """The table of supervisors against stress sets, the best for each, and histograms of their scores."""
         findings = Findings()
-        columns = list(context.stressed)
-        wrong = _mistakes(context)
-        if wrong is not None:
-            columns.insert(0, MISTAKES)
-        rows = [_row(context, findings, name, columns, wrong) for name in _names(context)]
+        answers = _answers(context)
+        rows = [_row(context, findings, name, answers) for name in _names(context)]
+        columns = list(rows[0]["cells"])
         best = {column: max(rows, key=lambda row: row["cells"][column]["auroc"].value) for column in columns}
         findings.view = {
             "columns": columns,
@@ -70,12 +72,12 @@ class Supervisors(Section):
             "left_out": context.unusable_supervisors | context.failed_stress,
             "remarks": context.warnings,
             "false_alarms": context.false_alarms,
-            "images": {name: len(images) for name, (images, _) in context.stressed.items()},
-            "wrong": int(wrong.sum()) if wrong is not None else 0,
+            "images": {column: rows[0]["images"][column] for column in columns},
+            "titles": {column: _title(column) for column in columns},
             "accuracies": _accuracies(context, findings),
         }
         findings.view["blind_spots"] = sorted(findings.view["details"], key=lambda one: one["detection"].value)[:BLIND]
-        findings.view["answer"] = _answer(findings.view["cells"], findings.view["wrong"])
+        findings.view["answer"] = _answer(findings.view["cells"], findings.view["images"])
         findings.summary = _summary(context, findings.view, best, columns)
         return findings
 
@@ -86,7 +88,7 @@ def _summary(
     """Whether it knows what it does not know, what is detected least, by which supervisors, and what was left out."""
     lines = []
     if columns:
-        caught = [f"{best[column]['cells'][column]['detection'].value:.0%} of {column}" for column in columns]
+        caught = [f"{best[column]['cells'][column]['detection'].value:.0%} of {_title(column)}" for column in columns]
         answer = f"at {context.false_alarms:.0%} false alarms the best supervisors catch {', '.join(caught)}"
         lines.append(("Knows its limits?", answer))
     if view["details"]:
@@ -98,11 +100,13 @@ def _summary(
     ]
     lines += [("Left out", f"{name}: {reason}") for name, reason in context.failed_stress.items()]
     if columns:
-        lines.append(("Best supervisors", ", ".join(f"{best[column]['name']} for {column}" for column in columns)))
+        lines.append(
+            ("Best supervisors", ", ".join(f"{best[column]['name']} for {_title(column)}" for column in columns))
+        )
     return lines
 
 
-def _answer(cells: dict[str, dict[str, Interval]], wrong: int) -> str:
+def _answer(cells: dict[str, dict[str, Interval]], images: dict[str, int]) -> str:
     """The answer to the title of the section, in a sentence or two."""
     if not cells:
         return "Nobody can say: there are neither stress images nor enough mistakes to try supervisors on."
@@ -110,8 +114,8 @@ def _answer(cells: dict[str, dict[str, Interval]], wrong: int) -> str:
     if MISTAKES in cells:
         caught, apart = cells[MISTAKES]["detection"].value, cells[MISTAKES]["auroc"].value
         degree = "Mostly" if apart >= GOOD else "Partly" if apart >= FAIR else "Hardly"
-        words = f"{degree}: of its {wrong} own mistakes the best score of suspicion notices {caught:.0%}. "
-    others = {name: cell["detection"].value for name, cell in cells.items() if name != MISTAKES}
+        words = f"{degree}: of its {images[MISTAKES]} own mistakes the best score of suspicion notices {caught:.0%}. "
+    others = {name: cell["detection"].value for name, cell in cells.items() if not name.endswith(MISTAKES)}
     if not others:
         return words.rstrip()
     least, most = min(others, key=lambda name: others[name]), max(others, key=lambda name: others[name])
@@ -137,30 +141,35 @@ def _names(context: Context) -> list[str]:
     return [supervisor.name for supervisor in context.fitted]
 
 
-def _mistakes(context: Context) -> NDArray[np.bool_] | None:
-    """Which nominal predictions are wrong (n,), or None if there are too few of either sort to compare."""
-    if not context.test.is_labelled:
-        return None
-    wrong = (context.nominal.predictions != context.labels) & (context.labels >= 0)
-    return wrong if 2 <= wrong.sum() <= (context.labels >= 0).sum() - 2 else None
+def _answers(context: Context) -> dict[str, tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
+    """Which answers are right and which wrong, to the test images and to corrupted ones, whose class is the same."""
+    found = {"nominal": Answers.of(context.test, context.nominal.predictions)}
+    for one in context.stress:
+        if one.kind == "corrupted" and one.name in context.stressed:
+            images, seen = context.stressed[one.name]
+            found[one.name] = Answers.of(images, seen.predictions, one.kind)
+    return {name: (answers.right, answers.wrong) for name, answers in found.items()}
+
+
+def _title(column: str) -> str:
+    """What a column is called in a sentence."""
+    within = column.removesuffix(f".{MISTAKES}")
+    return column if within == column else f"mistakes among {within}"
 
 
 def _row(
-    context: Context, findings: Findings, name: str, columns: list[str], wrong: NDArray[np.bool_] | None
+    context: Context,
+    findings: Findings,
+    name: str,
+    answers: dict[str, tuple[NDArray[np.bool_], NDArray[np.bool_]]],
 ) -> dict[str, Any]:
-    nominal = context.scored(name, "nominal")
+    nominal = context.scored(name, "nominal").scores
+    stress = {one: context.scored(name, one).scores for one in context.stressed}
     cells: dict[str, dict[str, Interval]] = {}
-    for column in columns:
-        if column == MISTAKES and wrong is not None:
-            right = ~wrong & (context.labels >= 0)
-            ordinary, other, images = nominal.scores[right], nominal.scores[wrong], context.test
-        else:
-            ordinary, other, images = (
-                nominal.scores,
-                context.scored(name, column).scores,
-                context.stressed[column][0],
-            )
-        cells[column] = _cell(context, ordinary, other)
+    sizes: dict[str, int] = {}
+    for column, (ordinary, other) in detection_columns(nominal, stress, answers).items():
+        images = context.test if column == MISTAKES else context.stressed[column.removesuffix(f".{MISTAKES}")][0]
+        cells[column], sizes[column] = _cell(context, ordinary, other), len(other)
         for measure, value in cells[column].items():
             findings.numbers[f"supervisor.{name}.{column}.{measure}"] = context.number(value, images)
     cost = context.cost(name)
@@ -168,7 +177,7 @@ def _row(
     findings.numbers[f"supervisor.{name}.observing.microseconds"] = context.number(cost.observing)
     if cost.fitting is not None:
         findings.numbers[f"supervisor.{name}.fitting.seconds"] = context.number(cost.fitting)
-    return {"name": name, "cells": cells, "cost": cost}
+    return {"name": name, "cells": cells, "images": sizes, "cost": cost}
 
 
 def _cell(context: Context, nominal: NDArray[np.float64], other: NDArray[np.float64]) -> dict[str, Interval]:
@@ -186,7 +195,7 @@ def _details(
     details = []
     groups = {one.name: one.groups for one in context.stress}
     for column in columns:
-        if column == MISTAKES or not groups[column]:
+        if not groups.get(column):
             continue
         images, observation = context.stressed[column]
         values = images.columns[groups[column]]
