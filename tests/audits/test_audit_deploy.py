@@ -172,7 +172,7 @@ def test_without_stress_sets_only_the_rate_is_promised(context: Context) -> None
     own = {"deploy.mistakes.detection", "deploy.mistakes.auroc", "deploy.risk.5_percent.accepted"}
     assert set(findings.numbers) == {"deploy.false_alarms", *own}
     assert findings.view["kinds"] == {"suspicious": "ask"}
-    assert "sees what is unusual" in findings.summary[0][1]
+    assert "a guard stops 750 mistakes and 50 good ones" in findings.summary[0][1]
 
 
 def test_supervisors_that_nobody_recommends_are_better_than_none(context: Context) -> None:

@@ -169,7 +169,7 @@ def test_who_is_within_noise_of_the_best_is_marked(page: str, result: AuditResul
     marked = {name: ["≈" in cell for cell in found] for name, found in cells.items()}
     best = {name: [cell.startswith(" best") for cell in found] for name, found in cells.items()}
     assert marked.keys() == {"entropy", "pcs", "slow", "sampled", "coin"}
-    for index, column in enumerate(["mistakes", "corrupted", "invalid"]):
+    for index, column in enumerate(["mistakes", "corrupted", "corrupted.mistakes", "invalid"]):
         intervals = {name: result.numbers[f"supervisor.{name}.{column}.auroc"].interval for name in marked}
         first = max(intervals, key=lambda name: intervals[name].value)
         for name, interval in intervals.items():
