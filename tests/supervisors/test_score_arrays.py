@@ -134,7 +134,7 @@ def test_an_oracle_that_learns_finds_its_arrays() -> None:
         ({"probabilities": np.eye(3) * 7}, "entropy", "every row must sum to 1"),
         ({"probabilities": np.eye(3)}, "energy", "'energy' needs logits"),
         ({"predictions": LABELS, "traces": TRACES, "train_traces": TRACES}, "dsa", "with train_ before its name"),
-        ({"probabilities": np.eye(3)}, ["entropy", "entropy"], "Two supervisors are called 'entropy'"),
+        ({"probabilities": np.eye(3)}, ["entropy", "entropy"], "'entropy' was given more than once"),
         ({"probabilities": np.eye(3)}, [], "No supervisor was named"),
         ({"predictions": LABELS, "traces": TRACES} | TRAINING, "dsa:layers=conv1", "no trace of 'conv1/flatten'"),
     ],

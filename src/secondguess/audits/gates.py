@@ -19,7 +19,7 @@ from secondguess.errors import UserError
 __all__ = ["Gate", "GateOutcome", "judge"]
 
 COMPARISONS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt, "==": operator.eq}
-NAME = r"(?P<name>(?:[^<>=]|(?<![<>=])=(?!=))+?)"  # may hold parameters: dsa:subsampling=0.3
+NAME = r"(?P<name>(?:[^<>=]|(?<![<>=])=(?![<>=]))+?)"  # may hold parameters: dsa:subsampling=0.3
 FORM = re.compile(rf"\s*{NAME}\s*(?P<comparison>>=|<=|==|>|<)\s*(?P<bound>[-+.\deE]+)\s*(?P<percent>%?)\s*")
 
 
