@@ -33,8 +33,6 @@ from secondguess.guard.unfinished import Unfinished
 from secondguess.planning import OutOfTime, Pace, Plan, Price
 from secondguess.progress import Progress, Silent
 from secondguess.stress import CORRUPTIONS, Adversarial, Corrupted, Given, Invalid, StressSet
-from secondguess.stress.ambiguous import AmbiGuess, PixelBlend
-from secondguess.stress.ambiguous.choosing import choose_generator
 from secondguess.stress.generated import alternate
 from secondguess.stress.pricing import price_of_set
 
@@ -137,6 +135,8 @@ class StressMaker:
     folder: Path | None = None
 
     def __post_init__(self) -> None:
+        from secondguess.stress.ambiguous.choosing import choose_generator  # needs torch, as only fitting does
+
         where: Any = {"device": self.device, "folder": self.folder}
         self.generator, self.note = choose_generator(self.ambiguous, self.train, **where)
 
@@ -163,6 +163,8 @@ class StressMaker:
         self, plan: Plan | None = None, unfinished: Unfinished | None = None, progress: Progress | None = None
     ) -> StressSplit:
         """All sets, as large as a plan allows; those that are kept of an interrupted fit are not made again."""
+        from secondguess.stress.ambiguous import PixelBlend
+
         plan, progress = plan or Plan([]), progress or Silent()
         unfinished = unfinished or Unfinished(None, None)
         made: dict[str, tuple[ImageSet, ImageSet]] = {}
@@ -193,6 +195,8 @@ class StressMaker:
     @cached_property
     def _autoencoded(self) -> ImageSet:
         """The training images of a generator."""
+        from secondguess.stress.ambiguous import AmbiGuess
+
         if not isinstance(self.generator, AmbiGuess) or pick_device(self.device).type == "cuda":
             return self.train
         return self.train.head(AUTOENCODER_IMAGES, seed=self.seed)
