@@ -143,8 +143,8 @@ def _knowing(audit: AuditResult) -> Reason:
         if not kinds:
             return Reason(weight="unknown", text=_why(audit, "supervisors", "No supervisor was tried."), **about)
         name, value = min(kinds, key=lambda one: one[1])
-        what = f"it makes too few mistakes to tell, but {name} ranks stress images above ordinary ones in {value:.0%} "
-        what += "of cases or more"
+        what = f"there are too few mistakes or right answers to compare, but {name} ranks stress images above ordinary "
+        what += f"ones in {value:.0%} of cases or more"
     if value < FAIR:
         text = f"It does not know what it does not know: {what}; a coin would give 50%."
         return Reason(weight="blocker", text=text, before="something notices its mistakes", **about)

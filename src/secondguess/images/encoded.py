@@ -16,6 +16,7 @@ from secondguess.errors import UserError
 from secondguess.images.decode import BadImage, Header, decode, read_header
 from secondguess.images.fitting import Resizing, check_resize, fit_image
 from secondguess.images.image_set import ImageSet
+from secondguess.images.parallel import in_parallel
 from secondguess.images.sources import Floats, Shape, Source
 
 __all__ = ["HEADERS", "EncodedSource", "FileSource", "Options", "choose_shape", "evenly", "without_bad"]
@@ -60,6 +61,8 @@ class EncodedSource(Source):
         resize: how, see `secondguess.images.fitting`.
     """
 
+    slow = True
+
     def __init__(self, shape: Shape, resize: Resizing) -> None:
         self.shape = shape
         self._resize = resize
@@ -69,10 +72,15 @@ class EncodedSource(Source):
         """The encoded images at `rows` in that order, each with its name; see `secondguess.images.decode`."""
 
     def _read(self, rows: slice | NDArray[np.int64]) -> Floats:
+        """Decode in parallel; the first image in order that cannot be read is the one that is reported."""
         positions = np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else rows
         out = np.empty((len(positions), *self.shape), dtype=np.float32)
-        for target, (cell, name) in zip(out, self.cells(positions), strict=True):
+
+        def read(target: Floats, cell: Any, name: str) -> None:
             target[:] = fit_image(decode(cell, name), self.shape, self._resize)
+
+        for _ in in_parallel(read, ((target, *cell) for target, cell in zip(out, self.cells(positions), strict=True))):
+            pass
         return out
 
     def unreadable(self) -> dict[int, str]:
@@ -80,12 +88,19 @@ class EncodedSource(Source):
         bad = {}
         for start in range(0, len(self), HEADERS):
             rows = np.arange(start, min(start + HEADERS, len(self)))
-            for row, (cell, name) in zip(rows, self.cells(rows), strict=True):
-                try:
-                    decode(cell, name)
-                except BadImage:
+            for row, name in zip(rows, in_parallel(_if_bad, self.cells(rows)), strict=True):
+                if name is not None:
                     bad[int(row)] = name
         return bad
+
+
+def _if_bad(cell: Any, name: str) -> str | None:
+    """The name of an image that cannot be decoded; None of one that can."""
+    try:
+        decode(cell, name)
+    except BadImage:
+        return name
+    return None
 
 
 class FileSource(EncodedSource):

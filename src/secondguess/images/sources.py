@@ -62,6 +62,7 @@ class Source(ABC):
     """What every source shares: a class that can `_read` rows becomes an `ImageSource`."""
 
     shape: Shape
+    slow: bool = False  # whether it takes long to read, so that the next images are read while these are used
     _fingerprint: str | None = None
 
     @abstractmethod
@@ -218,7 +219,7 @@ class ViewSource(Source):
             source = source._source
         self._source: ImageSource = source
         self._rows: NDArray[np.int64] = rows
-        self.shape = source.shape
+        self.shape, self.slow = source.shape, getattr(source, "slow", False)
 
     def __len__(self) -> int:
         """The number of images m."""

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.errors import UserError
+from secondguess.images.parallel import read_ahead
 from secondguess.model.backends.base import digest
 from secondguess.model.determinism import compare
 from secondguess.model.needs import Needs
@@ -79,10 +80,9 @@ class Pass:
         sampled = [item for item in items if item.what == "samples"]
         steps, done = len(source) * _passes(items), 0
         try:
-            for start in range(0, len(source) if plain else 0, classifier.batch_size):
-                rows = slice(start, min(start + classifier.batch_size, len(source)))
-                with naming(self._ids, start):
-                    values_of = self._observe_batch(source[rows], plain)
+            for rows, images in read_ahead(source, classifier.batch_size) if plain else ():
+                with naming(self._ids, rows.start):
+                    values_of = self._observe_batch(images, plain)
                 for item, values in values_of.items():
                     sinks.write(item, rows, values)
                 done += rows.stop - rows.start

@@ -111,6 +111,7 @@ def histogram(
         if np.isfinite(threshold):
             axes.axvline(threshold, color=INK, linewidth=1, linestyle="--", label="threshold")
         axes.set(xlabel=f"{title} score, larger = more suspicious", yticks=[])
+        axes.locator_params(axis="x", nbins=5)  # scores that differ little have long labels
         axes.spines["left"].set_visible(False)
         axes.legend(frameon=False, ncols=3, loc="lower left", bbox_to_anchor=(-0.02, 1))
         return to_svg(figure, f"Scores of {title} on nominal and on {name} images")

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from secondguess.contracts.registry import snake_case
 from secondguess.errors import UserError
+from secondguess.images.scratch import scratch
 from secondguess.stress.base import Given, StressSet, changed
 from secondguess.stress.corruptions import COLOUR, FASHION_MNIST_C, MNIST_C, check_severity, corrupt, find, noise
 from secondguess.stress.registry import register
@@ -22,7 +23,8 @@ __all__ = ["Corrupted", "Mix"]
 
 Mix = Literal["mnist_c", "fashion_mnist_c"]
 
-# Images in double precision at a time, and values if the images are large; the result itself takes one byte per value.
+# Images in double precision at a time, and values if the images are large. The result takes one byte per value, and
+# goes to a file where it is large: made lazily, images would not come from one stream of random numbers.
 BLOCK, BLOCK_VALUES = 1024, 1 << 22
 
 
@@ -71,7 +73,7 @@ class Corrupted(StressSet):
         nominal, seed = given.nominal, given.seed
         names = self._names(nominal.shape[0])
         share, order = self._shares(len(nominal), len(names), np.random.default_rng(seed))
-        images = np.empty((len(nominal), *nominal.shape), dtype=np.uint8)
+        images = scratch((len(nominal), *nominal.shape), np.uint8, given.folder)
         block = max(1, min(BLOCK, BLOCK_VALUES // math.prod(nominal.shape)))
         for index, name in enumerate(names):
             mine, rng = np.flatnonzero(share == index), noise(name, seed)

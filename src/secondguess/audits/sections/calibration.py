@@ -51,6 +51,7 @@ class Calibration(Section):
             "mce": diagram.mce,
             "overconfidence": lean,
             "temperature": temperature,
+            "temperature_text": _degrees(temperature),
             "ece_after": after,
             "bins": BINS,
             "diagram": figures.reliability(diagram.edges, diagram.confidence, diagram.accuracy, diagram.count),
@@ -67,12 +68,18 @@ def _words(context: Context, error: float, lean: float, temperature: float | Non
     mistakes, certain = int(wrong.sum()), int((seen.confidences[wrong] >= CERTAINLY).sum())
     measured = f"expected calibration error {error:.1%}, {'over' if lean > 0 else 'under'}confident by {abs(lean):.1%}"
     if context.softmax is not None:
-        advice = "" if temperature is None else f"; a temperature of {temperature:.3g} would mend the most"
+        advice = "" if temperature is None else f"; a temperature of {_degrees(temperature)} would mend the most"
         return f"says nothing ({context.softmax.name}): {measured} on average{advice}"
     if 2 * certain > mistakes:
         return f"says nothing about mistakes: {certain} of {mistakes} were made with 100%; {measured} on average"
     known = "may be read" if error < 0.02 else "is off" if error < 0.05 else "cannot be read"
     return f"{known}{'' if known == 'is off' else ' as a probability'}: {measured} on average"
+
+
+def _degrees(temperature: float | None) -> str:
+    if temperature is None:
+        return ""
+    return f"{temperature:,.0f}" if temperature >= 100 else f"{temperature:.3g}"
 
 
 def _logits(context: Context) -> NDArray[np.float64]:

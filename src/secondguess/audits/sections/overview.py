@@ -61,7 +61,7 @@ def _absent(context: Context) -> str:
         return ""
     return (
         f"The test images are of {present:,} of the model's {len(counts):,} classes. Its answers are judged among all "
-        "of them; --keep present (keep='present') restricts them to those that are present."
+        "of them; to restrict them to those that are present, say"
     )
 
 

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from secondguess.contracts.registry import snake_case, unknown
 from secondguess.errors import UserError
+from secondguess.images.scratch import scratch
 from secondguess.planning.price import Price
 from secondguess.progress import Advance
 from secondguess.stress.adversarial.search import REASON_LENGTH, Floats, Ints, SmallestChange
@@ -141,7 +142,7 @@ class Adversarial(StressSet):
         judge = copy.copy(classifier)
         judge.cache, judge.batch_size = None, chunk  # discarded candidates must not fill the cache on disk
         surrogate = self._surrogate(judge, nominal, given, chunk)
-        images = np.empty((len(nominal), *nominal.shape), dtype=np.float32)
+        images: Floats = scratch((len(nominal), *nominal.shape), np.float32, given.folder)
         columns: dict[str, NDArray[Any]] = {
             "attack": np.full(len(nominal), "", dtype=f"U{max(map(len, ATTACKS))}"),
             "epsilon": np.full(len(nominal), np.nan),

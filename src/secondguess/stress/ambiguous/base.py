@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from secondguess.errors import UserError
 from secondguess.images import ImageSet
+from secondguess.images.sources import ArraySource, ImageSource, ViewSource
 from secondguess.progress import Progress
 from secondguess.stress.base import Given, StressSet
 from secondguess.stress.saving import save_stress_set
@@ -138,19 +139,21 @@ class AmbiguousGenerator(StressSet):
 def assemble(train: ImageSet, chosen: Candidates, *, name: str, seed: int) -> ImageSet:
     """Shuffle candidates into a set with soft labels and with hard labels drawn from them."""
     rng = np.random.default_rng([seed, len(chosen)])
-    chosen = chosen.take(rng.permutation(len(chosen)))
-    rows = np.arange(len(chosen))
+    order = rng.permutation(len(chosen))
+    pair, p1, rows = chosen.pair[order], chosen.p1[order], np.arange(len(chosen))
     soft = np.zeros((len(chosen), train.num_classes))
-    soft[rows, chosen.pair[:, 0]] = chosen.p1
-    soft[rows, chosen.pair[:, 1]] = 1.0 - chosen.p1
-    hard = np.where(rng.random(len(chosen)) < chosen.p1, chosen.pair[:, 0], chosen.pair[:, 1])
-    columns = {"class_1": chosen.pair[:, 0], "class_2": chosen.pair[:, 1], **chosen.origin}
-    return ambiguous_set(train, chosen.images, hard, soft, columns, name)
+    soft[rows, pair[:, 0]] = p1
+    soft[rows, pair[:, 1]] = 1.0 - p1
+    hard = np.where(rng.random(len(chosen)) < p1, pair[:, 0], pair[:, 1])
+    origin = {key: np.asarray(values)[order] for key, values in chosen.origin.items()}
+    # A view: the images themselves may be many, and stay where they are.
+    images = ViewSource(ArraySource(chosen.images, "NCHW"), order)
+    return ambiguous_set(train, images, hard, soft, {"class_1": pair[:, 0], "class_2": pair[:, 1], **origin}, name)
 
 
 def ambiguous_set(
     train: ImageSet,
-    images: NDArray[Any],
+    images: NDArray[Any] | ImageSource,
     hard: NDArray[np.int64],
     soft: NDArray[np.float64],
     columns: Mapping[str, NDArray[Any]],
@@ -166,13 +169,12 @@ def ambiguous_set(
         columns: where each image comes from.
         name: of the generator.
     """
-    return ImageSet.from_arrays(
-        images,
+    return ImageSet.from_source(
+        ArraySource(images, "NCHW") if isinstance(images, np.ndarray) else images,
         hard,
         class_names=train.class_names,
         soft_labels=soft,
         name=f"{name} between classes of {train.name}",
-        layout="NCHW",
         is_ambiguous=np.ones(len(images), dtype=bool),
         columns=dict(columns),
     )

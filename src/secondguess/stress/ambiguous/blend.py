@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from secondguess.errors import UserError
 from secondguess.images import ImageSet
+from secondguess.images.scratch import scratch
 from secondguess.planning import Pace, Price
 from secondguess.progress import Progress, Silent
 from secondguess.stress.ambiguous.base import AmbiguousGenerator, AmbiguousImages, Candidates, assemble
@@ -28,7 +29,7 @@ from secondguess.stress.registry import register
 
 __all__ = ["PixelBlend"]
 
-BLOCK = 1000  # images read at a time
+BLOCK, BLOCK_VALUES = 1000, 1 << 22  # images read at a time, and values if they are large
 BLENDING = 2e-8  # seconds for a value of an image
 
 
@@ -68,14 +69,15 @@ class PixelBlend(AmbiguousGenerator):
         pair = np.array(pairs, dtype=np.int64)[np.arange(count) % len(pairs)]
         sources = np.stack([_members(train, pair[:, side], rng) for side in (0, 1)], axis=1)
         weight = (1 + self.delta_max * rng.uniform(-1, 1, count)) / 2
-        blends = np.empty((count, *train.shape), dtype=np.uint8)
+        blends = scratch((count, *train.shape), np.uint8)
+        block = max(1, min(BLOCK, BLOCK_VALUES // math.prod(train.shape)))
         with (progress or Silent()).task("Blending images", count) as advance:
-            for start in range(0, count, BLOCK):
-                rows = slice(start, start + BLOCK)
+            for start in range(0, count, block):
+                rows = slice(start, start + block)
                 first, second = (train.images[sources[rows, side]] for side in (0, 1))
                 share = weight[rows, None, None, None]
                 blends[rows] = np.rint(255 * (share * first + (1 - share) * second))
-                advance(min(start + BLOCK, count), count)
+                advance(min(start + block, count), count)
         origin = {"source_1": sources[:, 0], "source_2": sources[:, 1], "lambda": weight}
         images = assemble(train, Candidates(blends, pair, weight, origin), name=self.name, seed=seed)
         return AmbiguousImages(images, self._card(train, images, pairs, seed))

@@ -20,7 +20,7 @@ from secondguess.stress.ambiguous.realism import Realism
 
 __all__ = ["figures", "likeliest_pair", "realism_share"]
 
-BLOCK = 1000  # images read at a time
+BLOCK, BLOCK_VALUES = 1000, 1 << 22  # images read at a time, and values if they are large
 
 
 def likeliest_pair(soft_labels: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -41,8 +41,9 @@ def realism_share(images: ImageSet, check: Realism) -> float:
         if not {first, second} <= check.thresholds.keys():
             continue
         rows = np.flatnonzero((pairs == (first, second)).all(axis=1))
-        for start in range(0, len(rows), BLOCK):
-            block = rows[start : start + BLOCK]
+        step = max(1, min(BLOCK, BLOCK_VALUES // int(np.prod(images.shape))))
+        for start in range(0, len(rows), step):
+            block = rows[start : start + step]
             plausible[block] = check.plausible(images.images[block], (first, second))
     return float(plausible.mean())
 

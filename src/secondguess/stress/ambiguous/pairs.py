@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from secondguess.errors import UserError
 from secondguess.images import ImageSet
+from secondguess.images.coarse import coarse_rows
 
 __all__ = ["choose_pairs", "confusion_by_neighbours", "how_many", "seconds_to_choose"]
 
@@ -73,7 +74,7 @@ def confusion_by_neighbours(train: ImageSet, *, seed: int = 0) -> NDArray[np.flo
     known = np.flatnonzero(train.labels >= 0)
     if len(known) > MOST_IMAGES:
         known = np.sort(np.random.default_rng(seed).choice(known, MOST_IMAGES, replace=False))
-    images = train.images[known].reshape(len(known), -1)
+    images = coarse_rows(train.images, known)
     labels = train.labels[known]
     components = min(COMPONENTS, *images.shape)
     features = PCA(components, svd_solver="randomized", random_state=seed).fit_transform(images)

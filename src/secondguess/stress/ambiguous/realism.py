@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.images import ImageSet
+from secondguess.images.coarse import coarse, coarse_rows
 
 __all__ = ["Realism", "sharpness"]
 
@@ -64,8 +65,8 @@ class Realism:
             rows = rng.permutation(np.flatnonzero(train.labels == label))
             cut = min(HELD_OUT, max(1, len(rows) // 5))
             rest = rows[cut : cut + REFERENCE] if len(rows) > 1 else rows
-            held_out[int(label)] = _unit(train.images[np.sort(rows[:cut])])
-            reference[int(label)] = _unit(train.images[np.sort(rest)])
+            held_out[int(label)] = _unit(coarse_rows(train.images, np.sort(rows[:cut])))
+            reference[int(label)] = _unit(coarse_rows(train.images, np.sort(rest)))
         everything = np.concatenate([*reference.values()])
         solver = "randomized" if components < min(everything.shape) else "full"
         self._pca = PCA(min(components, *everything.shape), svd_solver=solver, random_state=seed).fit(everything)
@@ -80,7 +81,7 @@ class Realism:
 
     def distance(self, images: Floats, label: int) -> NDArray[np.float64]:
         """Mean distance (n,) of images (n, C, H, W) to the nearest images of a class, in units of its threshold."""
-        return self._distance(label, _unit(images)) / self.thresholds[label]
+        return self._distance(label, _unit(coarse(images))) / self.thresholds[label]
 
     def plausible(self, images: Floats, pair: tuple[int, int]) -> NDArray[np.bool_]:
         """Which images (n,) could be either class."""
@@ -126,6 +127,6 @@ def sharpness(images: Floats) -> NDArray[np.float64]:
     return np.sqrt(slope / np.maximum(np.square(images).sum(axis=(1, 2, 3)), 1e-12))
 
 
-def _unit(images: Floats) -> Floats:
-    flat = images.reshape(len(images), -1)
+def _unit(flat: Floats) -> Floats:
+    """Rows (n, d) of length 1."""
     return flat / np.maximum(np.linalg.norm(flat, axis=1, keepdims=True), 1e-6)

@@ -24,7 +24,7 @@ Features = Literal["auto"] | int | Trace
 Shape = tuple[int, int, int]
 
 MOST = 1024
-BATCH = 1024
+BATCH, BATCH_VALUES = 1024, 1 << 22  # images at a time, and values if they are large
 
 
 def cell_for(features: Features, shape: Shape) -> int:
@@ -68,8 +68,9 @@ def feature_matrix(seen: Observation, features: Features) -> NDArray[np.float32]
     images = seen.require_images("A feature of pixels")
     cell = cell_for(features, images.shape)
     matrix = np.empty((len(images), int(np.prod(grid_of(images.shape, cell)))), dtype=np.float32)
-    for start in range(0, len(images), BATCH):
-        matrix[start : start + BATCH] = cell_means(images.images[start : start + BATCH], cell)
+    batch = max(1, min(BATCH, BATCH_VALUES // int(np.prod(images.shape))))
+    for start in range(0, len(images), batch):
+        matrix[start : start + batch] = cell_means(images.images[start : start + batch], cell)
     return matrix
 
 
