@@ -15,6 +15,13 @@ from secondguess.supervisors.registry import family
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "supervisors.md"
 COLUMNS = ("ambiguous", "adversarial", "corrupted", "invalid")
+PHOTOS = {
+    "mistakes": "mistakes",
+    "corrupted": "corrupted",
+    "corrupted.mistakes": "mistakes among corrupted",
+    "adversarial": "adversarial",
+    "invalid": "invalid",
+}
 HEADINGS = {
     "softmax": "The softmax vector",
     "dropout": "Dropout at run time",
@@ -57,7 +64,7 @@ PAPER = {
 def page() -> str:
     """The whole page: the introduction with its tables filled in, then every supervisor in its own words."""
     text = (ROOT / "docs" / "supervisors.intro.txt").read_text(encoding="utf-8")
-    for marker, table in (("measured", measured), ("surprise", surprise), ("speed", speed)):
+    for marker, table in (("measured", measured), ("photos", photos), ("surprise", surprise), ("speed", speed)):
         text = text.replace(f"<!-- {marker} -->\n", "".join(table()))
     return text + "".join(descriptions())
 
@@ -75,6 +82,19 @@ def measured() -> list[str]:
             published = PAPER.get(supervisor, (None,) * 8)[offset : offset + 4]
             cells = [_cell(row[column], value) for column, value in zip(COLUMNS, published, strict=True)]
             lines.append(f"| `{supervisor}` | " + " | ".join(cells) + f" | {row['runs']} |\n")
+        lines.append("\n")
+    return lines
+
+
+def photos() -> list[str]:
+    """What supervisors see on photographs, one table for each model of the record."""
+    record = json.loads((ROOT / "results" / "supervisors" / "photos.json").read_text(encoding="utf-8"))
+    lines = []
+    for name, model in record["models"].items():
+        lines += [f"| {name}, AUROC | " + " | ".join(PHOTOS.values()) + " | µs |\n", "|---" * (len(PHOTOS) + 2) + "|\n"]
+        for supervisor, row in model["table"].items():
+            cells = [f"{row['auroc'][column]:.3f}" for column in PHOTOS]
+            lines.append(f"| `{supervisor}` | " + " | ".join(cells) + f" | {row['score_microseconds']:.1f} |\n")
         lines.append("\n")
     return lines
 

@@ -21,6 +21,7 @@ def claims() -> Iterator[Claim]:
     """All of them."""
     yield from one_network()
     yield from four_networks()
+    yield from photographs()
     yield from sampling()
     yield from speed()
 
@@ -112,6 +113,40 @@ def four_networks() -> Iterator[Claim]:
         min(digits),
         min(clothes),
         provided=("dsa, densenet_se", "fashion_mnist: invalid") not in kept,
+    )
+
+
+def photographs() -> Iterator[Claim]:
+    """What supervisors see on CIFAR-10."""
+    model = record("supervisors/photos.json")["models"]["resnet20"]
+    table = {name: row["auroc"] for name, row in model["table"].items()}
+
+    def best(column: str) -> float:
+        return max(row[column] for row in table.values())
+
+    yield says("of which the model answers {} wrongly;", model["mistakes"])
+    yield says(
+        "The softmax sees the model's own mistakes ({:.2f}) better than everything newer;",
+        table["max_softmax"]["mistakes"],
+        provided=max(table, key=lambda name: table[name]["mistakes"]) in SOFTMAX,
+    )
+    yield says(
+        "`normalised_mahalanobis` has {:.2f} on invalid images and {:.2f} on corrupted ones, `she` {:.2f} on corrupted",
+        table["normalised_mahalanobis"]["invalid"],
+        table["normalised_mahalanobis"]["corrupted"],
+        table["she"]["corrupted"],
+        provided=table["normalised_mahalanobis"]["invalid"] == best("invalid"),
+    )
+    yield says(
+        "looked at (`dissector`, {:.2f}).",
+        table["dissector"]["adversarial"],
+        provided=table["dissector"]["adversarial"] == best("adversarial"),
+    )
+    yield says("no score tells mistakes better than {:.2f}.", best("corrupted.mistakes"))
+    yield says(
+        "both fall behind the plain energy, `ash` below chance.",
+        provided=table["ash"]["mistakes"] < 0.5
+        and all(table[name][column] < table["energy"][column] for name in ("ash", "scale") for column in table[name]),
     )
 
 

@@ -169,7 +169,7 @@ class Scale(_Shaping):
 
     The energy behind h exp(s1 / s2), nothing cut away. Source: Xu, Chen, Franchi and Yao, Scaling for Training Time and
     Post-hoc Out-of-distribution Detection Enhancement (ICLR 2024). Cost: a sort of the trace. Good at what `ash` is
-    good at, without its loss on familiar images; bad at mistakes.
+    good at, without its loss on familiar images; bad on narrow layers, and at mistakes.
 
     Args:
         layers: the layer that feeds the last one; see `TraceSupervisor`.
