@@ -14,7 +14,18 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Protocol, TextIO
 
-__all__ = ["Advance", "Bars", "Callback", "Lines", "Progress", "Silent", "Titled", "announce", "for_terminal"]
+__all__ = [
+    "Advance",
+    "Bars",
+    "Callback",
+    "Heartbeat",
+    "Lines",
+    "Progress",
+    "Silent",
+    "Titled",
+    "announce",
+    "for_terminal",
+]
 
 Advance = Callable[[int, int], None]
 
@@ -109,10 +120,10 @@ class Lines:
         def advance(done: int, total: int) -> None:
             nonlocal last
             now = time.monotonic()
-            if now - last >= self.every and 0 < done < total:
+            if now - last >= self.every and done < total:
                 last = now
-                left = (now - began) * (total - done) / done
-                self.say(f"{label}: {done} of {total}, about {left:.0f} s left")
+                left = f", about {(now - began) * (total - done) / done:.0f} s left" if done else ""
+                self.say(f"{label}: {done} of {total}{left}")
 
         self.say(f"{label} ...")
         yield advance
@@ -121,6 +132,19 @@ class Lines:
     def say(self, text: str) -> None:
         """Print lines."""
         print(text, file=self.stream, flush=True)
+
+
+class Heartbeat:
+    """Calls a function, but not more often than every few seconds: a sign of life within a long step."""
+
+    def __init__(self, function: Callable[[], None], every: float = 2.0) -> None:
+        self._function, self._every, self._last = function, every, time.monotonic()
+
+    def __call__(self) -> None:
+        """Call it, if it is time."""
+        if (now := time.monotonic()) - self._last >= self._every:
+            self._last = now
+            self._function()
 
 
 def announce(progress: Progress, text: str) -> None:

@@ -40,6 +40,49 @@ def model() -> Any:
     return answer
 
 
+def test_a_search_begins_without_distances_and_goes_on_with_them(model: Any, images: ImageSet, tmp_path: Path) -> None:
+    found = sg.find_errors(model, images, min_confidence=0, budget=150, behind=True, folder=tmp_path)
+    with found:
+        assert found.pool.distances is None
+        rows = found.ask(3)
+        found.tell(rows[:2], images.labels[rows[:2]])
+        found.measure()
+        assert found.pool.distances is not None and found.session.search.pool is found.pool
+        assert set(found.labelled) == set(rows[:2]), "what was answered stands"
+        assert found.ask(1) == rows[2:], "and so does what was asked"
+        before = found.pool
+        found.measure()
+        assert found.pool is before, "once is enough"
+    whole = sg.find_errors(model, images, min_confidence=0, budget=150)
+    assert whole.pool.distances is not None
+    np.testing.assert_array_equal(before.distances.mae, whole.pool.distances.mae)
+
+
+def test_a_search_that_cannot_wait_measures_first(model: Any, images: ImageSet) -> None:
+    few = images.head(30)
+    found = sg.find_errors(model, few, search="adversarial_distance", min_confidence=0, budget=130, behind=True)
+    assert found.pool.distances is not None
+
+
+def test_minutes_set_the_questions_and_a_session_keeps_them(
+    model: Any, images: ImageSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from secondguess.planning import Pace
+
+    settings: Any = {"min_confidence": 0, "behind": True, "folder": tmp_path, "minutes": 1.0}
+    monkeypatch.setattr(Pace, "observing", lambda self, needs=None: 60 / (200 * len(images)))
+    with sg.find_errors(model, images, **settings) as found:
+        assert found.to_dict()["settings"]["budget"] == 200
+    monkeypatch.setattr(Pace, "observing", lambda self, needs=None: 1.0)
+    with sg.find_errors(model, images, **settings) as again:
+        assert again.to_dict()["settings"]["budget"] == 200
+    slow = sg.find_errors(model, images, **settings | {"folder": None})
+    assert slow.to_dict()["settings"]["budget"] == 128, "the attack cannot do with fewer"
+    monkeypatch.setattr(Pace, "observing", lambda self, needs=None: 1e-9)
+    quick = sg.find_errors(model, images.head(10), **settings | {"folder": None})
+    assert quick.to_dict()["settings"]["budget"] is None, "the attack's own number"
+
+
 def test_a_bare_function_and_a_set_of_images_are_enough(model: Any, images: ImageSet) -> None:
     """No supervisors, no labels, no folder: the adaptive search, which is the default."""
     found = sg.find_errors(model, images, min_confidence=0, budget=150)

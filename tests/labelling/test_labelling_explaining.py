@@ -25,7 +25,7 @@ def classifier() -> Classifier:
 def test_an_image_its_counterexample_and_the_prototype(classifier: Classifier) -> None:
     pool = make_pool(12)
     assert pool.distances is not None
-    shown = explainer(classifier, pool, Album(pool.images.images))
+    shown = explainer(classifier, lambda: pool, Album(pool.images.images))
     assert shown is not None
     found = shown(3)
     captions = [one["caption"] for one in found["pictures"]]
@@ -43,7 +43,7 @@ def test_an_image_its_counterexample_and_the_prototype(classifier: Classifier) -
 
 def test_without_distances_there_is_no_counterexample(classifier: Classifier) -> None:
     pool = make_pool(12)
-    shown = explainer(classifier, replace(pool, distances=None), Album(pool.images.images))
+    shown = explainer(classifier, lambda: replace(pool, distances=None), Album(pool.images.images))
     assert shown is not None
     assert len(shown(3)["pictures"]) == 2
 
@@ -51,4 +51,4 @@ def test_without_distances_there_is_no_counterexample(classifier: Classifier) ->
 def test_without_captum_there_is_no_explainer(classifier: Classifier, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(explaining, "find_spec", lambda name: None)
     pool = make_pool(12)
-    assert explainer(classifier, pool, Album(pool.images.images)) is None
+    assert explainer(classifier, lambda: pool, Album(pool.images.images)) is None

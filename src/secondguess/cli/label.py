@@ -49,6 +49,10 @@ class SearchOptions:
     budget: Annotated[
         int | None, _search("Questions to the model about each image. [default: the attack's]", min=1)
     ] = None
+    minutes: Annotated[
+        float,
+        _search("Time for measuring distances, while the page is open; sets the number of questions.", min=0.1),
+    ] = 10.0
     supervisors: Annotated[
         str | None,
         _search("Whose scores the adaptive search learns from, separated by commas; see `secondguess supervisors`."),
@@ -62,6 +66,8 @@ class SearchOptions:
             "min_confidence": self.min_confidence,
             "attack": None if plain(self.attack) == "none" else self.attack,
             "budget": self.budget,
+            "minutes": self.minutes,
+            "behind": True,
             "supervisors": None if self.supervisors is None else listed(self.supervisors),
         }
 
@@ -107,8 +113,9 @@ def label(
 ) -> None:
     """Label images on a local page, led by a search for confident mistakes.
 
-    The page is for this machine only. Every answer is on disk, in the folder `--out`, before the next image appears;
-    the same command goes on where it was. Ctrl-C ends it.
+    The page opens as soon as the model has seen the images; how far each of them is from another answer is measured
+    behind it, and the search goes by that once it is known. The page is for this machine only. Every answer is on disk,
+    in the folder `--out`, before the next image appears; the same command goes on where it was. Ctrl-C ends it.
 
     **Examples**
 

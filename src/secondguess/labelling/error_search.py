@@ -5,6 +5,8 @@ Every answer is kept: in memory, or in a folder from which the same call goes on
 
 from __future__ import annotations
 
+import threading
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from html import escape
@@ -48,6 +50,7 @@ class ErrorSearch(Result):
         pool: the images, and which of them may be asked about.
         store: where answers are kept; those already there are taken up.
         about: what the session is about.
+        measure: returns the pool with distances, where they are still to be measured.
 
     Attributes:
         classifier: the model in question.
@@ -55,8 +58,17 @@ class ErrorSearch(Result):
         session: which image comes next, and what was answered.
     """
 
-    def __init__(self, classifier: Classifier, name: str, pool: Pool, store: Store, about: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        classifier: Classifier,
+        name: str,
+        pool: Pool,
+        store: Store,
+        about: Mapping[str, Any],
+        measure: Callable[[], Pool] | None = None,
+    ) -> None:
         self.classifier, self.pool = classifier, pool
+        self._measure = measure
         self._name, self._store, self._about = name, store, dict(about)
         self.session = self._session()
         self._page: ServedPage | None = None
@@ -132,6 +144,25 @@ class ErrorSearch(Result):
         """The reasons for asking about an image now: finite numbers and texts by name."""
         return self.session.search.why(index)
 
+    def measure(self) -> None:
+        """Measure the distances that are still to be measured; from then on the search chooses by them, too."""
+        measure, self._measure = self._measure, None
+        if measure is not None:
+            self.pool = measure()
+            self.session.take(self.pool)
+
+    def _measure_behind(self) -> None:
+        """Measure in a thread: the page works without distances, so what goes wrong is said and not raised."""
+
+        def work() -> None:
+            try:
+                self.measure()
+            except Exception as error:
+                warnings.warn(f"The distances could not be measured: {error}", stacklevel=2)
+
+        if self._measure is not None:
+            threading.Thread(target=work, name="distances", daemon=True).start()
+
     def open(
         self,
         port: int = 0,
@@ -170,6 +201,7 @@ class ErrorSearch(Result):
         if self._page is not None:
             self._page.close()
         self.session = self._session(overlap=overlap, goal=goal, show_answer=show_answer)
+        self._measure_behind()
         self._page = serve_page(
             self.session,
             self._store,

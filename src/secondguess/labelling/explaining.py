@@ -20,21 +20,22 @@ SAMPLES = 300  # enough to see; a person waits
 
 
 def explainer(
-    classifier: Classifier, pool: Pool, album: Album, *, seed: int = 0
+    classifier: Classifier, current: Callable[[], Pool], album: Album, *, seed: int = 0
 ) -> Callable[[int], dict[str, Any]] | None:
     """A function from the position of an image to a text and pictures with captions; None without captum.
 
     Args:
         classifier: the system under test.
-        pool: whose images are to be explained.
+        current: returns the pool whose images are to be explained; its distances may come later.
         album: through which its images are read.
         seed: of the superpixels and of what is hidden.
     """
     if find_spec("captum") is None:
         return None
-    names, distances = pool.observation.class_names, pool.distances
 
     def explained(row: int) -> dict[str, Any]:
+        pool = current()
+        names, distances = pool.observation.class_names, pool.distances
         image, predicted = album[row], int(pool.predictions[row])
         if distances is None or distances.failed[row]:
             first, second = explain(classifier, image, predicted, samples=SAMPLES, seed=seed), None

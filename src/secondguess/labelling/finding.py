@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,8 @@ def find_errors(
     min_confidence: float = MIN_CONFIDENCE,
     attack: str | None = "hop_skip_jump",
     budget: int | None = None,
+    minutes: float | None = None,
+    behind: bool = False,
     folder: str | Path | None = None,
     seed: int = 0,
     progress: Progress | None = None,
@@ -55,6 +58,10 @@ def find_errors(
         attack: how distances to another decision are measured, for searches that use them: `"hop_skip_jump"`,
             `"boundary"` or `"gradient"`; None measures none, which the adaptive search can do without.
         budget: the largest number of queries to the model for each image; the attack's own number if left out.
+        minutes: that measuring distances may take, which sets the budget where none is given; without both it is the
+            attack's own number.
+        behind: measure distances while the page is open, where the search can begin without them; see
+            `ErrorSearch.measure`.
         folder: where labels, scores and distances are kept; the same call goes on where it was. Without it they are
             kept in memory, and there is no page.
         seed: of everything random.
@@ -74,6 +81,10 @@ def find_errors(
     store = Store(None if folder is None else Path(folder))
     try:
         pool = find.make_pool(classifier, found, critical, min_confidence, seed, progress)
+        if attack is not None and budget is None and minutes is not None:
+            # A session that goes on asks as many questions as before, whatever the machine does now.
+            known = store.settings
+            budget = known.get("budget") if known else find.affordable(classifier, pool, attack, minutes)
         about: dict[str, Any] = {"model": classifier.fingerprint, "images": found.content_fingerprint}
         about |= {"search": search if ":" in search else kind.name, "seed": seed, "critical": critical}
         about |= {"min_confidence": min_confidence, "classes": list(pool.observation.class_names)}
@@ -82,9 +93,12 @@ def find_errors(
         store.agree(about)  # before the long work
         scores, distances = (None if store.folder is None else store.folder / name for name in (SCORES, DISTANCES))
         pool = find.add_scores(pool, classifier, asked, training, seed, progress, kept=scores, about=about)
+        measure = None
         if attack is not None:
-            pool = find.add_distances(pool, classifier, attack, budget, seed, progress, kept=distances)
-        made = ErrorSearch(classifier, about["search"], pool, store, about)
+            measure = partial(find.add_distances, pool, classifier, attack, budget, seed, progress, kept=distances)
+        if measure is not None and not (behind and kind.can_wait):
+            pool, measure = measure(), None
+        made = ErrorSearch(classifier, about["search"], pool, store, about, measure)
         store.begin(about)
     except BaseException:
         store.close()

@@ -60,7 +60,7 @@ def serve_page(
     keys = Keys.kept_in(store.folder / KEYS)
     pool = session.search.pool
     album = Album(pool.images.images)
-    page = LabelPage(session, store, keys, album, annotator, explainer(classifier, pool, album))
+    page = LabelPage(session, store, keys, album, annotator, explainer(classifier, lambda: session.search.pool, album))
     if not block:
         return serve_in_thread(label_app(page), keys, listening, announce=announce, browser=browser)
     serve(label_app(page), keys, listening, announce=announce, browser=browser)

@@ -27,6 +27,7 @@ from secondguess.labelling.store import Event, Kind, Seen, Store
 
 if TYPE_CHECKING:
     from secondguess.search.base import Search
+    from secondguess.search.pool import Pool
 
 __all__ = ["LabellingSession", "NotAsked"]
 
@@ -155,6 +156,13 @@ class LabellingSession:
             self._apply(self._store.append(event))
             self.search = self._begun_anew()
             return True
+
+    def take(self, pool: Pool) -> None:
+        """Go on with a pool of the same images of which more is known; what annotators have before them stays."""
+        with self._lock:
+            fresh = self.search.clone().fit(pool)
+            self._catch_up(fresh)
+            self.search = fresh
 
     def progress(self, annotator: str) -> SessionProgress:
         """How far the session is, for an annotator."""

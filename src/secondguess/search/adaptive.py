@@ -68,7 +68,7 @@ class AdaptiveSearch(Search):
 
     name = "adaptive"
     title = "Adaptive (primed by adversarial distance)"
-    needs_distances = True
+    needs_distances, can_wait = True, True
 
     def __init__(
         self,

@@ -37,11 +37,13 @@ class Search(Learner):
         name: by which it is known in the registry, in reports and on the page; lower case with underscores.
         title: what to call it in a table or a legend.
         needs_distances: whether the pool must have distances.
+        can_wait: whether it can begin without these, and be begun anew when they are there.
     """
 
     noun: ClassVar[str] = "search"
     title: ClassVar[str] = ""
     needs_distances: ClassVar[bool] = False
+    can_wait: ClassVar[bool] = False
 
     def __init__(self, *, seed: int = 0) -> None:
         self.seed = seed

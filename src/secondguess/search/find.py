@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = [
     "add_distances",
     "add_scores",
+    "affordable",
     "fitting_images",
     "make_pool",
     "open_images",
@@ -185,6 +186,18 @@ def add_distances(
         progress=progress,
     )
     return pool.with_distances(found)
+
+
+def affordable(classifier: Classifier, pool: Pool, attack: str, minutes: float) -> int | None:
+    """The questions about each image that can be asked in so many minutes; None where the attack asks no more."""
+    from secondguess.planning import Pace
+    from secondguess.search.attacks import open_attack
+
+    chosen = open_attack(attack)
+    if chosen.usual_budget is None:
+        return None
+    fits = int(60 * minutes / (max(1, pool.size) * Pace(classifier, pool.images).observing()))
+    return None if fits >= chosen.usual_budget else max(chosen.least_queries, fits)
 
 
 def remarks(pool: Pool) -> list[str]:

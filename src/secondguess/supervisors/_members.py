@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from secondguess.errors import UserError
 from secondguess.model.outputs import softmax
+from secondguess.progress import Progress
 from secondguess.supervisors._sampling_scores import mean_softmax, mutual_information, predictive_entropy
 
 if TYPE_CHECKING:
@@ -167,7 +168,13 @@ _in_use: weakref.WeakValueDictionary[Any, DeepEnsemble] = weakref.WeakValueDicti
 _latest: OrderedDict[Any, DeepEnsemble] = OrderedDict()
 
 
-def trained(plan: EnsemblePlan, images: ImageSource, labels: NDArray[np.int64], num_classes: int) -> DeepEnsemble:
+def trained(
+    plan: EnsemblePlan,
+    images: ImageSource,
+    labels: NDArray[np.int64],
+    num_classes: int,
+    progress: Progress | None = None,
+) -> DeepEnsemble:
     """Train an ensemble, or give back the one that was trained by the same plan on the same images and labels.
 
     Args:
@@ -175,11 +182,12 @@ def trained(plan: EnsemblePlan, images: ImageSource, labels: NDArray[np.int64], 
         images: n images.
         labels: (n,); images labelled -1 are left out.
         num_classes: K.
+        progress: where to report.
     """
     key = (plan, images.fingerprint, hashlib.blake2b(labels.tobytes(), digest_size=16).hexdigest(), num_classes)
     found = _in_use.get(key)
     if found is None:
-        found = _in_use[key] = _train(plan, images, labels, num_classes)
+        found = _in_use[key] = _train(plan, images, labels, num_classes, progress)
     if sum(array.nbytes for array in found.weights.values()) <= KEPT_BYTES:
         _latest[key] = found
         _latest.move_to_end(key)
@@ -204,7 +212,13 @@ def restored(
     return DeepEnsemble.of_fleet(Fleet(members, np.zeros((0, plan.members))), device=plan.device)
 
 
-def _train(plan: EnsemblePlan, images: ImageSource, labels: NDArray[np.int64], num_classes: int) -> DeepEnsemble:
+def _train(
+    plan: EnsemblePlan,
+    images: ImageSource,
+    labels: NDArray[np.int64],
+    num_classes: int,
+    progress: Progress | None,
+) -> DeepEnsemble:
     from secondguess.images.sources import ViewSource
     from secondguess.training import train_fleet
 
@@ -217,5 +231,6 @@ def _train(plan: EnsemblePlan, images: ImageSource, labels: NDArray[np.int64], n
         **plan.recipe(images.shape),
         seed=plan.seed,
         device=plan.device,
+        progress=progress,
     )
     return DeepEnsemble.of_fleet(fleet, device=plan.device)

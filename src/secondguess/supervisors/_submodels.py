@@ -6,6 +6,7 @@ entropy; the gradient has a closed form, x^T (softmax(x W + b) - one_hot(y)) / b
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,7 +45,12 @@ class SubmodelRecipe:
 
 
 def train_submodel(
-    activations: Floats, classes: Index, rows: Index, num_classes: int, recipe: SubmodelRecipe
+    activations: Floats,
+    classes: Index,
+    rows: Index,
+    num_classes: int,
+    recipe: SubmodelRecipe,
+    done: Callable[[int], None] = lambda epoch: None,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Learn the classes of images from their activations.
 
@@ -54,6 +60,7 @@ def train_submodel(
         rows: the positions (m,) of the images to learn from.
         num_classes: K.
         recipe: how.
+        done: called with the number of the epoch that has ended.
 
     Returns:
         The weights (d, K) and the biases (K,), for activations as they are given.
@@ -87,7 +94,7 @@ def train_submodel(
 
     best, kept, since = np.inf, (weights.clone(), biases.clone()), 0
     with torch.no_grad():
-        for _ in range(recipe.epochs):
+        for epoch in range(recipe.epochs):
             order = rng.permutation(learning)
             loss = sum(losses_of(batch, learn=True) for batch in _batches(order, recipe.batch_size)) / len(order)
             if len(watched):
@@ -96,6 +103,7 @@ def train_submodel(
             if since == 0 or recipe.legacy:
                 kept = (weights.clone(), biases.clone())
             best = min(best, loss)
+            done(epoch + 1)
             if since >= recipe.patience:
                 break
     return kept[0].double().numpy() / scale, kept[1].double().numpy()

@@ -29,6 +29,7 @@ sigmoid, which is the same number as the quotient and never 0 / 0.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -185,12 +186,18 @@ class Dissector(Supervisor):
                 f"{observation.num_classes - 1}); the data and the model must agree on the classes."
             )
         recipe = SubmodelRecipe(self.epochs, self.batch_size, self.patience, self.seed, self.mode == "legacy")
-        learnt = [
-            train_submodel(observation.trace(trace), classes, rows, observation.num_classes, recipe)
-            for trace in self.traces
-        ]
+        learnt, total = [], len(self.traces) * self.epochs
+        for number, trace in enumerate(self.traces):
+            done = partial(self._reported, number * self.epochs, total)
+            learnt.append(
+                train_submodel(observation.trace(trace), classes, rows, observation.num_classes, recipe, done)
+            )
         self.weights_ = {str(number): weights for number, (weights, _) in enumerate(learnt)}
         self.biases_ = np.stack([biases for _, biases in learnt])
+
+    def _reported(self, before: int, total: int, epoch: int) -> None:
+        """Report an epoch of a sub-model; one that stops early was expected to take all of them."""
+        self._advance(before + epoch, total)
 
     def _score(self, observation: Observation) -> NDArray[np.float64]:
         return np.asarray(-(self.supports(observation) @ self._weights()))

@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 from secondguess.errors import UserError
 from secondguess.model.needs import Needs
 from secondguess.model.observation import Observation
+from secondguess.progress import Callback
 from secondguess.supervisors._members import DeepEnsemble, EnsemblePlan, restored, trained
 from secondguess.supervisors.base import Supervisor
 from secondguess.supervisors.registry import register
@@ -111,7 +112,7 @@ class _EnsembleSupervisor(Supervisor):
                 f"The supervisor {self.name!r} trains classifiers of its own, and so needs the true labels of the "
                 "nominal images; call fit(observation, labels)."
             )
-        ensemble = trained(self._plan, observation.pixels, truth, observation.num_classes)
+        ensemble = trained(self._plan, observation.pixels, truth, observation.num_classes, Callback(self._advance))
         self._ensemble = ensemble
         self.shape_ = list(observation.pixels.shape)
         self.weights_ = ensemble.weights

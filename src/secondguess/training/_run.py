@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
@@ -57,6 +57,7 @@ class Run:
         self.monitor = monitor
         self.rows: list[dict[str, float]] = []
         self.best: dict[str, Tensor] | None = None
+        self.alive: Callable[[], None] = lambda: None  # called after every step
 
     def settings(self) -> dict[str, Any]:
         """Everything that determines the weights after an epoch, as JSON; to be read before the first epoch."""
@@ -131,6 +132,7 @@ class Run:
                 targets = examples.targets_at(index)
                 loss, right = step(images, targets)
                 losses.append(loss * len(index))
+                self.alive()
                 correct.append(right)
         total_loss = torch.stack(losses).cpu().double().sum()
         return float(total_loss) / len(examples), float(torch.stack(correct).sum()) / len(examples)

@@ -18,7 +18,7 @@ from torch import nn
 
 from secondguess.devices import isolated_rng, pick_device
 from secondguess.errors import UserError
-from secondguess.progress import Progress, Silent
+from secondguess.progress import Heartbeat, Progress, Silent
 from secondguess.training._checkpoint import Checkpoint
 from secondguess.training._examples import Examples, Images, check_schedule, derive_seed
 from secondguess.training._optimiser import Decay, Optimisation, OptimiserName
@@ -134,6 +134,7 @@ def train(
             if resume:
                 run.take_up(store.load(model, run.optimiser), epochs)
         with (progress or Silent()).task("Training", epochs) as advance:
+            run.alive = Heartbeat(lambda: advance(len(run.rows), epochs))
             while len(run.rows) < epochs and not run.out_of(patience):
                 run.epoch()
                 if store is not None:

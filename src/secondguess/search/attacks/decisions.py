@@ -46,7 +46,10 @@ class Decisions:
         spent: (n,) int64 queries made for each image, on `device`.
         unusable: (n,) int64 how many of them had no answer that can be used.
         batch_size: images per forward pass.
+        heard: called after every forward pass, so that progress can be reported while a step is under way.
     """
+
+    heard: Callable[[], None] | None = None
 
     def __init__(self, classifier: Classifier, count: int, *, budget: int | None, batch_size: int) -> None:
         self._classifier = copy.copy(classifier)
@@ -87,6 +90,8 @@ class Decisions:
         """Enter answers (m,) into the ledger, one query each at the expense of `rows` (m,)."""
         self.spent.index_add_(0, rows, torch.ones_like(rows))
         self.unusable.index_add_(0, rows, (answers == UNUSABLE).to(rows.dtype))
+        if self.heard is not None:
+            self.heard()
 
     def _ask(self, images: Tensor, rows: Tensor) -> Tensor:
         try:

@@ -46,6 +46,7 @@ class AttackRun:
             starts: where to begin.
             advance: called with the queries made so far and about how many there will be.
         """
+        self.decide.heard = lambda: self._report(advance)
         walk = self.results.under_way(self.decide)
         for rows in self._blocks():
             if walk is None:
@@ -54,7 +55,7 @@ class AttackRun:
                 self.attack.step(walk, self.decide, self.noise)
                 walk = self._retire(walk, self.attack.finished(walk, self.decide))
                 self.results.save(walk, self.decide)
-                self._report(walk, advance)
+                self._report(advance)
             walk = None
         self.results.save(Walk.begin(*self._load(np.zeros(0, dtype=np.int64), classes)), self.decide, now=True)
 
@@ -112,8 +113,10 @@ class AttackRun:
         arrays["done"][rows] = True
         return walk.take(~done)
 
-    def _report(self, walk: Walk, advance: Advance) -> None:
+    def _report(self, advance: Advance) -> None:
+        """The queries made so far of about those there will be; an image that is done has made all of its own."""
         done, wanted = self.results.arrays["done"], self.results.wanted
         usual = min(self.decide.budget, self.attack.usual_queries)
-        under_way = int(self.decide.spent[walk.rows].clamp_max(usual).sum())
-        advance(int(done[wanted].sum()) * usual + under_way, int(wanted.sum()) * usual)
+        spent = self.decide.spent.clamp_max(usual).cpu().numpy()
+        made = np.where(done, usual, spent)[wanted]
+        advance(int(made.sum()), int(wanted.sum()) * usual)

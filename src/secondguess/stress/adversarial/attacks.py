@@ -18,6 +18,7 @@ L is the cross-entropy of the logits. Departures from foolbox:
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -34,7 +35,15 @@ __all__ = ["open_attack", "require_foolbox"]
 LARGEST_LEAD = 50.0
 
 
-def open_attack(name: str, model: Differentiable, *, seed: int, transfer: bool, legacy: bool) -> GridAttack:
+def open_attack(
+    name: str,
+    model: Differentiable,
+    *,
+    seed: int,
+    transfer: bool,
+    legacy: bool,
+    heard: Callable[[], None] | None = None,
+) -> GridAttack:
     """Make an attack on a model.
 
     Args:
@@ -43,9 +52,12 @@ def open_attack(name: str, model: Differentiable, *, seed: int, transfer: bool, 
         seed: of random starts.
         transfer: whether the model is a surrogate.
         legacy: attack the softmax as if it were logits.
+        heard: called after every forward pass.
     """
     foolbox = require_foolbox()
     attacked = nn.Sequential(model, nn.Softmax(dim=1) if legacy else _Tempered()).eval()
+    if heard is not None:
+        attacked.register_forward_hook(lambda *_: heard())
     target = foolbox.PyTorchModel(attacked, bounds=(0, 1), device=model.device)
     if name == "deepfool":
         return _DeepFool(foolbox.attacks.LinfDeepFoolAttack(), target, scale=transfer)

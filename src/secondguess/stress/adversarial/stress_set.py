@@ -13,7 +13,7 @@ in ten.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
@@ -42,6 +42,7 @@ PAPER_GRID = (0, 0.0002, 0.0005, 0.0008, 0.001, 0.0015, 0.002, 0.003, 0.01, 0.1,
 
 # A fixed size rather than the classifier's batch size, on which the last bits of a gradient may depend.
 CHUNK = 256
+WAYS = {"fgsm": 1, "bim": 10, "pgd": 40, "deepfool": 5}  # passes for one size
 PASSES = 110  # forwards and back for an image, the mean of the four attacks: most images are fooled by a small change
 BY_NAME = 300  # images of a set requested by name: an attack costs hundreds of forward passes per image
 CHUNK_VALUES = 2**22  # pixels and channels of all images in a chunk: 27 colour images of 224x224
@@ -154,8 +155,9 @@ class Adversarial(StressSet):
         done = 0
         with given.progress.task("Attacking images", len(nominal)) as advance:
             for name, rows in self._chunks(len(nominal), seed, chunk):
-                search = self._search(name, judge, surrogate, nominal, rows, seed)
-                search.run(self._sizes(), partial(_report, advance, done, len(nominal)))
+                meter = _Meter(advance, done, len(rows), len(nominal), WAYS[name] * len(self._sizes()))
+                search = self._search(name, judge, surrogate, nominal, rows, seed, meter.passed)
+                search.run(self._sizes(), meter.settled)
                 images[rows] = search.images
                 columns["attack"][rows], columns["reason"][rows] = name, search.reasons
                 columns["epsilon"][rows], columns["success"][rows] = search.epsilon, search.success
@@ -192,12 +194,20 @@ class Adversarial(StressSet):
                 yield name, rows[start : start + chunk]
 
     def _search(
-        self, name: str, judge: Classifier, surrogate: Classifier | None, nominal: ImageSet, rows: Ints, seed: int
+        self,
+        name: str,
+        judge: Classifier,
+        surrogate: Classifier | None,
+        nominal: ImageSet,
+        rows: Ints,
+        seed: int,
+        heard: Callable[[], None],
     ) -> SmallestChange:
         from secondguess.stress.adversarial.attacks import open_attack
 
         model = (surrogate or judge).differentiable()
-        attack = open_attack(name, model, seed=seed, transfer=surrogate is not None, legacy=self.legacy)
+        how: dict[str, Any] = {"transfer": surrogate is not None, "legacy": self.legacy, "heard": heard}
+        attack = open_attack(name, model, seed=seed, **how)
         return SmallestChange(attack, partial(_classes, judge), nominal.images[rows], nominal.labels[rows], rows)
 
     def _sizes(self) -> list[float]:
@@ -237,6 +247,32 @@ def _check(attacks: tuple[str, ...], epsilons: tuple[float, ...], chunk_size: in
         raise UserError(f"The chunk size is {chunk_size}; it must be at least 1.")
 
 
-def _report(advance: Advance, before: int, total: int, settled: int) -> None:
-    """Report the images of one chunk as part of all of them."""
-    advance(before + settled, total)
+class _Meter:
+    """Reports the images of one chunk as part of all of them, within each size by the passes that were made.
+
+    Args:
+        advance: where to report.
+        before: images that were done before.
+        images: of the chunk.
+        total: all images.
+        passes: that an image takes which withstands every size.
+    """
+
+    def __init__(self, advance: Advance, before: int, images: int, total: int, passes: int) -> None:
+        self._advance, self._before, self._images, self._total = advance, before, images, total
+        self._passes, self._made, self._settled, self._shown = passes, 0, 0, 0
+
+    def settled(self, images: int) -> None:
+        """So many images are done."""
+        self._settled = images
+        self._show()
+
+    def passed(self) -> None:
+        """One pass over those that are not done."""
+        self._made += 1
+        self._show()
+
+    def _show(self) -> None:
+        under_way = (self._images - self._settled) * min(1.0, self._made / self._passes)
+        self._shown = max(self._shown, int(self._settled + under_way))
+        self._advance(self._before + self._shown, self._total)

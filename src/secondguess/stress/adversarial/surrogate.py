@@ -6,6 +6,8 @@ A small network learns to predict what the model predicts; images that fool it o
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -23,6 +25,7 @@ from secondguess.training import train
 __all__ = ["pace_of_surrogate", "train_surrogate"]
 
 BATCH_SIZE = 32
+MOST_VALUES = 1 << 28  # of the pixels in memory: 1 GiB
 
 
 def train_surrogate(
@@ -36,6 +39,7 @@ def train_surrogate(
 ) -> Classifier:
     """Train a network to answer as `classifier` does on `images`, which need no labels."""
     progress = progress or Silent()
+    images = images.head(max(1, MOST_VALUES // math.prod(images.shape)), seed=seed)
     rows, probabilities = _answers(classifier, images, chunk, progress)
     if len(np.unique(probabilities.argmax(axis=1))) < 2:
         raise UserError(
