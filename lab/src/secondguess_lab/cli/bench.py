@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from secondguess.cli.groups import grouped
-from secondguess.cli.options import Common, Device, print_json, say
+from secondguess.cli.options import DATA, Common, Device, listed, print_json, say
 from secondguess.errors import UserError
 from secondguess_lab.record import provenance
 
@@ -152,6 +152,29 @@ def gan(
     """Measure what ambiguity costs a GAN: stage 2 against stage 1, and the judges as one network against a loop."""
     options = {"members": members, "filters": filters, "batch_size": batch_size, "iterations": iterations}
     _measure("gan", common, **options, device=device)
+
+
+@app.command("photos")
+@grouped
+def photos(
+    *,
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[MODELS]...", help="Any --model; a ResNet-20 with random weights if left out."),
+    ] = None,
+    data: Annotated[str | None, DATA] = None,
+    commands: Annotated[str, typer.Option(help="Some of audit, guard, estimate and label, separated by commas.")] = (
+        "audit,guard,estimate,label"
+    ),
+    common: Common,
+) -> None:
+    """Time audit, guard fit, estimate and label on classifiers of photographs, against what they announced."""
+    from secondguess_lab.bench.photos import COMMANDS
+
+    chosen = listed(commands)
+    if wrong := [one for one in chosen if one not in COMMANDS]:
+        raise UserError(f"There is no command {wrong[0]!r} to be timed; there is {', '.join(COMMANDS)}.")
+    _measure("photos", common, models=models or [], data=data, commands=chosen)
 
 
 @app.command("guard")

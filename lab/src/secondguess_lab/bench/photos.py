@@ -1,0 +1,141 @@
+"""How long the commands take on classifiers of photographs, against what they announced.
+
+Each command runs as a user would start it, with nothing but a model and its images, in a fresh folder:
+
+| command  | planned                       | allowed, minutes | seconds counted                          |
+|----------|-------------------------------|-----------------:|------------------------------------------|
+| audit    | its own plan                  | 10               | from the call to the saved report        |
+| guard    | its own plan                  | 5                | from the call to the saved guard         |
+| estimate | none, it is short             | 3                | from the call to the result              |
+| label    | none, it opens a page         | 0.5              | until the page can be opened             |
+
+`ratio` is the real time of what was planned divided by what was planned: 1 is a perfect estimate.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+import secondguess as sg
+from secondguess.images import Dataset, ImageSet, conform, load_images
+from secondguess.progress import Progress, Silent, Titled
+
+__all__ = ["COMMANDS", "lines", "run"]
+
+ALLOWED = {"audit": 10.0, "guard": 5.0, "estimate": 3.0, "label": 0.5}
+COMMANDS = tuple(ALLOWED)
+TRAIN, TEST, CLASSES = 2000, 500, 10  # images of the stand-in for data of the user's
+
+
+def run(
+    models: Sequence[str] = (),
+    data: str | None = None,
+    commands: Sequence[str] = COMMANDS,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Run the commands on every model.
+
+    Args:
+        models: what `Classifier.open` takes; a ResNet-20 with random weights if there are none.
+        data: what `load` takes, with training and test images; photographs with random labels if left out, on which
+            times mean what they mean elsewhere, but nothing else does.
+        commands: some of `COMMANDS`.
+        progress: where to report.
+    """
+    images = _stand_in() if data is None else sg.load(data)
+    rows = [
+        {"model": name, "command": command} | _timed(command, classifier, images, Titled(progress or Silent(), command))
+        for name, classifier in _opened(models, images)
+        for command in commands
+    ]
+    return {"rows": rows, "images": {"train": len(images.train or ()), "test": len(images.test)}}
+
+
+def lines(result: dict[str, Any]) -> list[str]:
+    """One line for each command and model."""
+    shown = [f"{'model':<24}{'command':<10}{'planned':>9}{'took':>9}{'ratio':>7}{'allowed':>9}"]
+    for row in result["rows"]:
+        planned = "" if row["planned"] is None else f"{row['planned']:.0f} s"
+        ratio = "" if row["ratio"] is None else f"{row['ratio']:.2f}"
+        times = f"{planned:>9}{row['seconds']:>7.0f} s{ratio:>7}{row['allowed']:>7.0f} s"
+        missing = f"  without {', '.join(row['missing'])}" if row["missing"] else ""
+        shown.append(f"{row['model']:<24}{row['command']:<10}{times}{missing}")
+    return shown
+
+
+def _opened(models: Sequence[str], images: Dataset) -> Iterator[tuple[str, sg.Classifier]]:
+    if not models:
+        from secondguess_lab.reference import build
+
+        names = images.test.class_names
+        yield "resnet20, random", sg.Classifier(build("resnet20", len(names)), class_names=names)
+    for model in models:
+        yield "/".join(Path(model).parts[-2:]), sg.Classifier.open(model)
+
+
+def _timed(command: str, classifier: sg.Classifier, images: Dataset, progress: Progress) -> dict[str, Any]:
+    began = time.perf_counter()
+    with TemporaryDirectory(prefix="secondguess-bench-") as folder:
+        plan, missing = _RUN[command](classifier, images, Path(folder), progress)
+    seconds = time.perf_counter() - began
+    planned = None if plan is None else plan["planned_seconds"]
+    return {
+        "planned": planned,
+        "seconds": round(seconds, 2),
+        "ratio": None if not planned or plan is None else round(plan["seconds"] / planned, 3),
+        "allowed": 60 * ALLOWED[command],
+        "missing": missing,
+        "plan": plan,
+    }
+
+
+Outcome = tuple[dict[str, Any] | None, list[str]]
+
+
+def _audit(classifier: sg.Classifier, images: Dataset, folder: Path, progress: Progress) -> Outcome:
+    found = sg.audit(classifier, images, folder=folder, progress=progress)
+    return found.about["plan"], [one.name for one in found.sections if one.status != "done"]
+
+
+def _guard(classifier: sg.Classifier, images: Dataset, folder: Path, progress: Progress) -> Outcome:
+    guard = sg.Guard(false_alarms=0.05).fit(classifier, images.train, images.test, folder=folder, progress=progress)
+    guard.save(folder / "guard")
+    kinds = {"ambiguous", "corrupted", "adversarial", "invalid"}
+    return guard.record["plan"], sorted(kinds - set(guard.record["stress"]))
+
+
+def _estimate(classifier: sg.Classifier, images: Dataset, folder: Path, progress: Progress) -> Outcome:
+    sg.estimate(classifier, images.test, train=images.train, progress=progress).save(folder)
+    return None, []
+
+
+def _label(classifier: sg.Classifier, images: Dataset, folder: Path, progress: Progress) -> Outcome:
+    options: Any = {"minutes": 10, "behind": True, "min_confidence": 0, "folder": folder}
+    sg.find_errors(classifier, images.test, progress=progress, **options).close()
+    return None, []
+
+
+_RUN: dict[str, Callable[[sg.Classifier, Dataset, Path, Progress], Outcome]] = {
+    "audit": _audit,
+    "guard": _guard,
+    "estimate": _estimate,
+    "label": _label,
+}
+
+
+def _stand_in() -> Dataset:
+    """Photographs of 32 pixels with random labels."""
+    photos = conform(load_images("photos"), (3, 32, 32))
+    rng = np.random.default_rng(0)
+    pixels = photos.images[np.sort(rng.integers(len(photos), size=TRAIN + TEST))]
+    pixels = np.clip(pixels + rng.normal(0, 0.02, pixels.shape), 0, 1).astype(np.float32)  # no two are equal
+    labels = rng.integers(CLASSES, size=TRAIN + TEST)
+    names = [f"class {k}" for k in range(CLASSES)]
+    both = ImageSet.from_arrays(pixels, labels, class_names=names, layout="NCHW", name="photographs")
+    return Dataset("photographs", both.take(np.arange(TRAIN)), both.take(np.arange(TRAIN, TRAIN + TEST)))
