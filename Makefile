@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # One thread a test worker: two workers that each want all cores wait for each other.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: audit test coverage test-slow lint bench docs clean
+.PHONY: audit test coverage test-slow lint bench fuzz soak kill supply sbom docs clean
 
 audit: $(VENV)/.installed  ## set up, audit a small classifier on 5,000 digits, write out/audit/report.html
 	$(BIN)/secondguess audit --out $(OUT)
@@ -37,6 +37,24 @@ bench: $(VENV)/.installed-dev
 	$(BIN)/secondguess bench surprise
 	$(BIN)/secondguess bench search
 	$(BIN)/secondguess bench guard
+
+fuzz: $(VENV)/.installed-dev  ## thousands of altered files for every parser; other ones each time
+	SECONDGUESS_FUZZ_EXAMPLES=$${SECONDGUESS_FUZZ_EXAMPLES:-2000} SECONDGUESS_FUZZ_SEED=$${SECONDGUESS_FUZZ_SEED:-$$(date +%s)} \
+	  $(ONE_THREAD) $(BIN)/python -m pytest tests/fuzz
+
+soak: $(VENV)/.installed-dev  ## half an hour of good and bad callers of the service
+	$(BIN)/secondguess bench soak
+
+kill: $(VENV)/.installed-dev  ## kill every long command at random moments, run it again, compare
+	$(BIN)/secondguess bench kill
+
+supply: $(VENV)/.installed-dev  ## licences, and known vulnerabilities where pypi.org can be reached
+	$(BIN)/python -m secondguess_lab.supply licences
+	-$(PIP) install --quiet pip-audit
+	$(BIN)/python -m secondguess_lab.supply audit
+
+sbom: $(VENV)/.installed-dev  ## the bill of materials of a release
+	$(BIN)/python -m secondguess_lab.supply sbom --out dist/secondguess.cdx.json
 
 docs: $(VENV)/.installed-dev  ## check the links of the documentation and take its screenshots anew
 	$(BIN)/python docs/build.py

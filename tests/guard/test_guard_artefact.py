@@ -182,3 +182,14 @@ def test_a_folder_with_something_else_is_left_alone(guard: Guard, tmp_path: Path
     with pytest.raises(UserError, match="holds something else than a guard"):
         guard.save(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_equal_learners_are_equal_files(tmp_path: Path) -> None:
+    """Whatever the order in which safetensors writes its metadata, which differs from process to process."""
+    from secondguess.contracts.sealed import seal_tensors
+
+    contents = set()
+    for order in (("a", "b"), ("b", "a")):
+        header = json.dumps({"__metadata__": dict.fromkeys(order, "1")}).encode()
+        contents.add(seal_tensors(len(header).to_bytes(8, "little") + header))
+    assert len(contents) == 1

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from secondguess.errors import UserError
+from secondguess.files import draft_mark
 from secondguess.model.cache import Cache
 
 KEY = {"what": "trace", "shape": (1, 2), "count": 3}
@@ -58,13 +59,15 @@ def test_an_entry_that_vanishes_while_it_is_published_is_still_returned(
 
 
 def test_drafts_of_the_living_are_left_alone(tmp_path: Path) -> None:
-    cache = Cache(tmp_path)
-    mine = cache.draft(KEY, (2,), np.float32)
-    (tmp_path / ".draft-1-of-init").mkdir()
-    (tmp_path / ".draft-strange").mkdir()
-    (tmp_path / ".draft-999999999-dead").mkdir()
-    cache.draft(KEY, (2,), np.float32).drop()
-    assert sorted(path.name.split("-")[1] for path in tmp_path.iterdir()) == sorted(["1", "strange", str(os.getpid())])
+    here = draft_mark().split("-")[1]
+    kept = {f".draft-{here}-1-of-init", ".draft-strange", ".draft-01234567-999999999-of-another-machine", "draft"}
+    for name in (*kept, f".draft-{here}-999999999-dead", f".draft-{here}-999999999-dead-old"):
+        (tmp_path / name).mkdir()
+    (tmp_path / f".a.npz.draft-{here}-999999999-dead.npz").touch()
+    mine = Cache(tmp_path).draft(KEY, (2,), np.float32)
+    Cache(tmp_path).draft(KEY, (2,), np.float32).drop()
+    left = {path.name for path in tmp_path.iterdir()} - kept
+    assert [name.split("-")[:3] for name in left] == [[".draft", here, str(os.getpid())]]
     mine.drop()
 
 

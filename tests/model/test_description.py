@@ -276,3 +276,10 @@ def test_a_new_description_says_what_the_file_says(exported, tmp_path: Path) -> 
         describe_model(path, classes=["a", "b"])
     assert "which images it takes; add size and channels" in describe_model("zoo:lenet").summary()
     assert sg.Classifier.open(str(path)).description.path == path
+
+
+@pytest.mark.parametrize("text", ["a = " + "[" * 5000, "a = " + "9" * 5000])
+def test_what_python_cannot_parse_is_a_sentence(tmp_path: Path, text: str) -> None:
+    (tmp_path / "model.toml").write_text(text)
+    with pytest.raises(UserError, match=r"model.toml is not valid TOML: "):
+        Description.read(tmp_path / "model.toml")

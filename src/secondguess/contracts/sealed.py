@@ -27,6 +27,7 @@ __all__ = [
 
 SEAL = "digest"
 METADATA = "__metadata__"
+UNREADABLE = (ValueError, TypeError, AttributeError, RecursionError)  # the last: too deeply nested
 LENGTH = 8  # bytes that hold the length of a safetensors header, and what the header is aligned to
 
 
@@ -64,7 +65,7 @@ def read_json(path: Path, *, sealed: bool = True) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text("utf-8"))
         seal = content.pop(SEAL, None)
-    except (ValueError, TypeError, AttributeError) as error:
+    except UNREADABLE as error:
         raise Damaged(f"{path.name} is not a complete JSON object ({error})") from error
     if (sealed or seal is not None) and seal != _json_seal(content):
         raise Damaged(f"{path.name} does not hold what was written")
@@ -74,7 +75,8 @@ def read_json(path: Path, *, sealed: bool = True) -> dict[str, Any]:
 def seal_tensors(content: bytes) -> bytes:
     """The content of a safetensors file with its digest among the metadata."""
     header, data = _split(content)
-    header.setdefault(METADATA, {})[SEAL] = _tensor_seal(header, data)
+    about = header.get(METADATA, {}) | {SEAL: _tensor_seal(header, data)}
+    header[METADATA] = dict(sorted(about.items()))  # safetensors has another order each time: equal things, equal files
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % LENGTH)
     return b"".join([len(text).to_bytes(LENGTH, "little"), text, data])
@@ -86,7 +88,7 @@ def read_tensors(path: Path, *, sealed: bool = True) -> bytes:
     try:
         header, data = _split(content)
         seal = header.get(METADATA, {}).pop(SEAL, None)
-    except (ValueError, TypeError, AttributeError) as error:
+    except UNREADABLE as error:
         raise Damaged(f"{path.name} is not a complete safetensors file ({error})") from error
     if (sealed or seal is not None) and seal != _tensor_seal(header, data):
         raise Damaged(f"{path.name} does not hold what was written")

@@ -180,13 +180,16 @@ def read_card(folder: str | Path) -> dict[str, Any]:
         ) from error
     except (OSError, *DAMAGE) as error:
         raise UserError(f"{path} is damaged or not a guard ({error}); fit the guard again.") from error
-    if version not in (*MIGRATIONS, FORMAT):
+    if not isinstance(version, int) or version not in (*MIGRATIONS, FORMAT):
         raise UserError(
             f"{path} is written in format {version!r}, but this version of secondguess reads up to {FORMAT}; install a "
             "newer one."
         )
-    while card["format"] != FORMAT:
-        card = MIGRATIONS[card["format"]](card)
+    try:
+        while card["format"] != FORMAT:
+            card = MIGRATIONS[card["format"]](card)
+    except DAMAGE as error:
+        raise UserError(f"{path} is damaged ({type(error).__name__}: {error}); fit the guard again.") from error
     return card
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -26,7 +25,7 @@ from numpy.typing import DTypeLike, NDArray
 from secondguess._text import amount
 from secondguess.contracts.sealed import file_digest
 from secondguess.errors import UserError
-from secondguess.files import make_folder, sync_folder, write_json
+from secondguess.files import draft_mark, make_folder, sweep, sync_folder, write_json
 
 __all__ = ["Cache", "Draft"]
 
@@ -51,16 +50,16 @@ class Cache:
             if card["digest"] != file_digest(folder / ARRAY):
                 return None
             return np.load(folder / ARRAY, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
 
     def draft(self, key: Key, shape: tuple[int, ...], dtype: DTypeLike) -> Draft:
         """A writable memory-mapped array that becomes the entry for `key` when it is kept."""
         make_folder(self.path)
-        self._sweep()
+        sweep(self.path)
         self._check_space(math.prod(shape) * np.dtype(dtype).itemsize)
         try:
-            folder = Path(tempfile.mkdtemp(prefix=f".draft-{os.getpid()}-", dir=self.path))
+            folder = Path(tempfile.mkdtemp(prefix=f".{draft_mark()}", dir=self.path))
         except OSError as error:
             raise UserError(f"The cache folder {self.path} cannot be written to: {error.strerror or error}.") from error
         return Draft(folder, self._folder(key), _plain(key), open_memmap(folder / ARRAY, "w+", dtype, shape))
@@ -73,13 +72,6 @@ class Cache:
                 f"An array of {amount(size)} does not fit into the cache folder {self.path}, where "
                 f"{amount(free)} are free; make room, name another folder or ask for less."
             )
-
-    def _sweep(self) -> None:
-        """Remove the drafts of processes that were killed."""
-        for folder in self.path.glob(".draft-*"):
-            owner = folder.name.split("-")[1]
-            if owner.isdigit() and not _alive(int(owner)):
-                shutil.rmtree(folder, ignore_errors=True)
 
     def _folder(self, key: Key) -> Path:
         text = json.dumps(_plain(key), sort_keys=True)
@@ -120,16 +112,6 @@ class Draft:
     def drop(self) -> None:
         """Forget the draft."""
         shutil.rmtree(self._folder, ignore_errors=True)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # it exists and belongs to another user
-        return True
-    return True
 
 
 def _plain(key: Key) -> Any:

@@ -123,7 +123,7 @@ class Description:
             raise UserError(f"There is no file {path}; `secondguess model new` writes one.") from error
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(f"{path} cannot be read ({error}).") from error
-        except tomllib.TOMLDecodeError as error:
+        except (ValueError, RecursionError) as error:  # the first: also a number with thousands of digits
             raise UserError(f"{path} is not valid TOML: {error}.") from error
         try:
             found = cls(**from_tables(content))

@@ -250,6 +250,7 @@ async def _answered(service: Service, request: Request) -> Response:
             await service.reader.drain(request)
         headers = {"retry-after": RETRY} if refused.status == 503 else {}
         headers |= {"www-authenticate": "Bearer"} if refused.status == 401 else {}
+        headers |= {"connection": "close"} if refused.status == 408 else {}
         return JSONResponse({"detail": refused.sentence}, refused.status, headers)
     except ClientDisconnect:
         return JSONResponse({"detail": "The request ended before it was complete."}, 400)

@@ -34,6 +34,7 @@ __all__ = ["RECORDS", "Serving", "bind", "read_token", "run", "serve_guard"]
 RECORDS = "records.sqlite"  # in the folder of the guard
 
 PATIENCE = 7  # seconds for requests under way when the service is stopped
+IDLE = 30  # seconds between two requests on one connection
 SHORTEST, LONGEST = 16, 4096  # letters of a token
 
 
@@ -208,7 +209,7 @@ def run(
         lifespan="on",
         limits=service.connections,
         throttle=service.throttle,
-        timeout_keep_alive=30,
+        timeout_keep_alive=IDLE,
     )
     if service.hangs:  # its thread would be waited for without end
         sys.stdout.flush()

@@ -205,6 +205,24 @@ def soak(
     _measure("soak", common, minutes=minutes, requests=requests, bad_requests=bad_requests, seed=seed)
 
 
+@app.command("kill")
+@grouped
+def kill(
+    *,
+    kills: Annotated[int, typer.Option(min=1, help="Of each command.")] = 50,
+    jobs: Annotated[
+        str | None, typer.Option(help="Which commands, separated by commas: audit, guard fit, ... [default: all]")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the moments.")] = 0,
+    common: Common,
+) -> None:
+    """Kill audit, guard fit, generate, study run and label at random moments: are they the same when run again?"""
+    chosen = {} if jobs is None else {"jobs": listed(jobs)}
+    result = _measure("kill", common, kills=kills, seed=seed, **chosen)
+    if not result["met"]:
+        raise typer.Exit(1)
+
+
 def _whole_numbers(text: str) -> tuple[int, ...]:
     try:
         numbers = tuple(int(part) for part in text.split(","))

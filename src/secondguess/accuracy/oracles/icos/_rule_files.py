@@ -40,6 +40,8 @@ def read_tables(path: Path) -> tuple[dict[str, Any], str]:
         raise UserError(f"{path}, line {error.lineno}: this is not JSON ({error.msg}).") from error
     except tomllib.TOMLDecodeError as error:
         raise UserError(f"{path}: this is not TOML: {error}.") from error
+    except (ValueError, RecursionError) as error:  # a number with thousands of digits, or brackets
+        raise UserError(f"{path}: this cannot be read: {error}.") from error
     if not isinstance(tables, dict):
         raise UserError(f"{path}, line 1: a rule file is a table with a list called 'partition', not a list.")
     return tables, text

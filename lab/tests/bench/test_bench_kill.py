@@ -1,0 +1,62 @@
+"""One kill of a quick command, and how folders are compared; `make kill` does the rest."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from secondguess.errors import UserError
+from secondguess_lab.bench import kill
+from secondguess_lab.bench.kill import JOBS, Job, content, lines, run
+
+
+def test_a_killed_command_ends_as_if_it_had_not_been(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kill, "ONCE_MORE", 0.0)
+    result = run(kills=1, jobs=["guard fit"])
+    found = result["jobs"]["guard fit"]
+    assert result["met"] and found["kills"] == 1 and found["files"] > 4
+    assert (found["different"], found["debris"]) == ([], [])
+    assert "same files" in next(lines(result))
+
+
+PROGRAM = """
+import os, random, sys, time
+from pathlib import Path
+
+out = Path(sys.argv[1])
+out.mkdir(exist_ok=True)
+(out / ".half-written").touch()
+time.sleep(0.5)
+(out / ".half-written").unlink()
+(out / "drawn.txt").write_text(str(random.random()))
+"""
+
+
+def test_other_numbers_and_debris_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    monkeypatch.setattr(kill, "COMMAND", [kill.COMMAND[0]])
+    killer = kill._Killer(Job((str(tmp_path / "program.py"), "{out}")), tmp_path, tmp_path)
+    found = killer.run(1, random.Random(0), lambda n: None)
+    assert found["different"] == ["drawn.txt"]
+
+
+def test_folders_are_compared_without_what_always_differs(tmp_path: Path) -> None:
+    for name, number, time in (("a", 1, "noon"), ("b", 1, "night"), ("c", 2, "noon")):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "x.json").write_text(json.dumps({"value": number, "created": time, "inner": [{"seconds": time}]}))
+        (folder / "page.html").write_text(time)
+        np.savez(folder / "x.npz", a=np.arange(number))
+    one, same, other = (content(tmp_path / name) for name in "abc")
+    assert one == same and one.keys() == other.keys()
+    assert {name for name in one if one[name] != other[name]} == {"x.json", "x.npz"}
+
+
+def test_an_unknown_job_is_a_sentence() -> None:
+    with pytest.raises(UserError, match="There is no job 'walk'; there is audit, guard fit"):
+        run(kills=1, jobs=["walk"])
+    assert list(JOBS) == ["audit", "guard fit", "generate", "study run", "label"]

@@ -1,0 +1,131 @@
+"""Sound files of every kind, altered at random: a parser gives a good value or a `UserError`, whatever it reads.
+
+Every example is read by a child process with limits, so that neither a crash of a library, nor a hang, nor an archive
+that unpacks to gigabytes goes unnoticed. A few examples belong to the suite; `make fuzz` tries
+`SECONDGUESS_FUZZ_EXAMPLES` of each kind (2,000), with another seed each time. What was found is in `FOUND`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from child import outcome
+from hypothesis import HealthCheck, example, given, seed, settings
+from hypothesis import strategies as st
+from parsers import CORPUS, PARSERS
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="children are limited by what Linux offers")
+
+EXAMPLES = int(os.environ.get("SECONDGUESS_FUZZ_EXAMPLES", "10"))
+SEED = int(os.environ.get("SECONDGUESS_FUZZ_SEED", "0"))
+NUMBERS = [b"\0", b"\xff", b"\x7f", b"\x80", b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\0\0\0\x80", b"\xff" * 8]
+WORDS = [
+    b"[" * 3000,
+    b"{" * 3000,
+    b'{"a":' * 3000,
+    b"nan",
+    b"-1",
+    b"1e999",
+    b"9" * 5000,
+    b"\xef\xbb\xbf",
+    b"\xd8\0",
+    b"'",
+]
+
+IMPORTED = (
+    "onnxruntime",
+    "pyarrow.parquet",
+    "torch.export",
+    "secondguess.accuracy.oracles.icos",
+    "secondguess.guard.artefact",
+    "secondguess.hubris.files",
+    "secondguess.model.backends.exported",
+    "secondguess.service.reading",
+    "secondguess.supervisors",
+)
+
+Change = tuple[str, float, float, bytes]  # what, where, how much of it, with what; places as shares of the length
+shares = st.floats(0, 1, allow_nan=False)
+changes = st.lists(
+    st.tuples(
+        st.sampled_from(["put", "insert", "delete", "repeat", "cut", "flip", "swap"]),
+        shares,
+        shares,
+        st.one_of(st.sampled_from(NUMBERS), st.sampled_from(WORDS), st.binary(max_size=9)),
+    ),
+    max_size=5,
+)
+
+
+def changed(content: bytes, todo: list[Change]) -> bytes:
+    for what, where, much, data in todo:
+        at = int(where * len(content))
+        end = min(len(content), at + 1 + int(much**4 * len(content)))  # mostly little
+        before, within, after = content[:at], content[at:end], content[end:]
+        match what:
+            case "put":
+                content = before + data + content[at + len(data) :]
+            case "insert":
+                content = before + data + within + after
+            case "delete":
+                content = before + after
+            case "repeat":
+                content = before + within + within + after
+            case "cut":
+                content = before
+            case "flip":
+                content = before + bytes(byte ^ 1 << int(7 * much) for byte in within) + after
+            case "swap":
+                content = after + within + before
+    return content
+
+
+def seeds(name: str) -> list[Path]:
+    """The files of the corpus that a parser reads."""
+    return [path for path in sorted(CORPUS.iterdir()) if path.name.endswith(PARSERS[name].files)]
+
+
+def fails(name: str, file: Path, content: bytes, folder: Path) -> str:
+    """What is wrong with how a parser takes this; "" if nothing."""
+    path = folder / (f"it__{file.name}" if name == "idx" else f"it{file.suffix}")
+    path.write_bytes(content)
+    told = outcome(PARSERS[name].read, path)
+    return "" if told == "" or told.startswith("UserError: ") else told
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A place for altered files; what parsers import is imported before the first child is forked."""
+    for module in IMPORTED:
+        import_module(module)
+    return tmp_path_factory.mktemp("fuzz")
+
+
+@pytest.mark.parametrize("name", PARSERS)
+def test_sound_files_are_read(name: str, folder: Path) -> None:
+    assert seeds(name)
+    for file in seeds(name):
+        path = folder / (f"it__{file.name}" if name == "idx" else f"it{file.suffix}")
+        shutil.copy(file, path)
+        assert outcome(PARSERS[name].read, path) == "", file.name
+
+
+@pytest.mark.parametrize("name", PARSERS)
+@pytest.mark.timeout(0 if EXAMPLES > 10 else 300)
+def test_whatever_is_read_ends_well(name: str, folder: Path) -> None:
+    @seed(SEED)
+    @settings(max_examples=EXAMPLES, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(st.sampled_from(seeds(name)), changes)
+    @example(seeds(name)[0], [("cut", 0.0, 0.0, b"")])
+    @example(seeds(name)[0], [("cut", 0.5, 0.0, b"")])
+    @example(seeds(name)[0], [("put", 0.0, 0.0, b"[" * 3000)])
+    def tried(file: Path, todo: list[Change]) -> None:
+        told = fails(name, file, changed(file.read_bytes(), todo), folder)
+        assert not told, f"{file.name}: {told}"
+
+    tried()
