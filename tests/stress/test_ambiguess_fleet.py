@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -287,6 +289,39 @@ def test_acceptance_has_the_thresholds_of_the_paper():
     right = np.array([1.0, 0.9, 0.9, 1.0, 1.0, 0.899, 0.2])
     trained = TrainedFleet(make_fleet(), fooled, right, np.zeros(7), np.zeros(7))
     assert trained.accepted.tolist() == [False, True, True, True, False, False, False]
+
+
+def test_natural_neighbours_are_asked_for_what_is_achievable():
+    right = np.array([0.88, 0.8, 0.76, 0.9])
+    achievable = np.array([1.0, 0.87, 0.87, 1.0])
+    trained = TrainedFleet(make_fleet(), np.full(4, 0.5), right, np.zeros(4), np.zeros(4), achievable)
+    assert trained.accepted.tolist() == [False, True, False, True]
+
+
+def test_achievable_accuracy_is_that_of_the_best_rule():
+    rng = np.random.default_rng(0)
+    which = np.arange(1600) % 2
+    images = rng.normal(0, 0.2, (1600, 1, 8, 8)).astype(np.float32)
+    images[:, 0, 0, 0] += 0.2 * which
+    images[:, 0, 5, 5] += 0.2 * which
+    best = 0.5 * (
+        1 + math.erf(math.sqrt(2) / 2 / math.sqrt(2))
+    )  # of Gaussians whose means lie sqrt(2) deviations apart
+    assert acceptance.achievable_accuracy(images, which) == pytest.approx(best, abs=0.06)
+    assert acceptance.achievable_accuracy(images[:4], which[:4]) == 1.0
+
+
+def test_only_pairs_that_fall_short_are_measured_against_a_classifier(monkeypatch):
+    fleet = make_fleet()
+    images, rows, which = task(fleet, 60)
+    asked = []
+    monkeypatch.setattr(acceptance, "achievable_accuracy", lambda *_, **__: asked.append(1) or 0.7)
+    monkeypatch.setattr(acceptance, "TELLS_APART", 1.1)
+    found = examine(fleet, images, rows, which, seed=0, acceptance="achievable")
+    assert len(asked) == 2  # three autoencoders of two pairs
+    assert found.achievable.tolist() == [0.7] * 3
+    assert examine(fleet, images, rows, which, seed=0).achievable.tolist() == [1.0] * 3
+    assert len(asked) == 2
 
 
 def test_an_examination_counts_what_a_loop_counts():

@@ -41,7 +41,7 @@ from secondguess.errors import UserError
 from secondguess.images import ImageSet
 from secondguess.planning import Pace, Price, timed
 from secondguess.progress import Advance, Progress, Silent
-from secondguess.stress.ambiguous.acceptance import TrainedFleet, examine
+from secondguess.stress.ambiguous.acceptance import Acceptance, TrainedFleet, examine
 from secondguess.stress.ambiguous.autoencoders import Member, RaaeFleet
 from secondguess.stress.ambiguous.base import AmbiguousGenerator, AmbiguousImages, assemble
 from secondguess.stress.ambiguous.card import ambiguity_card, latent_picture
@@ -79,6 +79,8 @@ class AmbiGuess(AmbiguousGenerator):
         epochs: 80 in the authors' code.
         batch_size: images per step; a twelfth of the largest pair, at most 1,000 (the authors' value), if left out.
         mode: `"paper"` or `"legacy"`.
+        acceptance: `"paper"`, or `"achievable"`, which does not ask natural neighbours for more than is possible
+            (`acceptance.py`).
         realism: reject images that a person would assign to neither class.
         stratify: let every pair contribute equally.
         device: where to train.
@@ -98,6 +100,7 @@ class AmbiGuess(AmbiguousGenerator):
         epochs: int = 80,
         batch_size: int | None = None,
         mode: Mode = "paper",
+        acceptance: Acceptance = "paper",
         realism: bool = True,
         stratify: bool = True,
         device: str = "auto",
@@ -105,12 +108,14 @@ class AmbiGuess(AmbiguousGenerator):
     ) -> None:
         if mode not in ("paper", "legacy"):
             raise UserError(f"mode is {mode!r}; it must be 'paper' or 'legacy'.")
+        if acceptance not in ("paper", "achievable"):
+            raise UserError(f"acceptance is {acceptance!r}; it must be 'paper' or 'achievable'.")
         if not 0 < delta_max <= 1:
             raise UserError(f"delta_max is {delta_max}; |p1 - p2| lies between 0 and 1.")
         if autoencoders < 1 or epochs < 1 or cells < 2:
             raise UserError("At least one autoencoder, one epoch and two cells are needed.")
         self.pairs, self.autoencoders, self.delta_max, self.cells = pairs, autoencoders, delta_max, cells
-        self.epochs, self.batch_size, self.mode = epochs, batch_size, mode
+        self.epochs, self.batch_size, self.mode, self.acceptance = epochs, batch_size, mode, acceptance
         self.realism, self.stratify, self.device = realism, stratify, device
         self.folder = Path(folder) if folder is not None else None
 
@@ -211,7 +216,7 @@ class AmbiGuess(AmbiguousGenerator):
                         fleet.fit(images, theirs, classes, epochs=self.epochs, by_own_size=own, **how)
                         if path is not None:
                             fleet.save(path)
-                    trained.append(examine(fleet, images, theirs, classes, seed))
+                    trained.append(examine(fleet, images, theirs, classes, seed, self.acceptance))
                 except torch.OutOfMemoryError:
                     if len(members) == 1:
                         raise
@@ -244,8 +249,7 @@ class AmbiGuess(AmbiguousGenerator):
         ]
 
     def _settings(self) -> dict[str, Any]:
-        names = ("pairs", "autoencoders", "delta_max", "cells", "epochs", "batch_size", "mode", "realism", "stratify")
-        return {name: getattr(self, name) for name in names}
+        return {name: value for name, value in self.params().items() if name not in ("device", "folder")}
 
     def _path(self, train: ImageSet, members: Sequence[Member], codes: int, size: int, seed: int) -> Path | None:
         if self.folder is None:
