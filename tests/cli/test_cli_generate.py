@@ -12,7 +12,7 @@ from secondguess import UserError, load, load_images
 from secondguess.cli.generate import _pairs
 from secondguess.images import ImageSet, save_npz
 from secondguess.metrics import frechet_distance
-from secondguess.stress.ambiguous import AmbiGuess, acceptance, features, train_extractor
+from secondguess.stress.ambiguous import AmbiFlow, AmbiGuess, acceptance, features, train_extractor
 from secondguess.stress.ambiguous.autoencoders import RaaeFleet
 
 FILES = {"images.npz", "images.parquet", "card.json", "sheet.png"}
@@ -37,7 +37,9 @@ def test_ambiguous_images_from_the_command_line(run, tmp_path):
     assert outcome.err == ""
     card = outcome.json()
     assert card.pop("files") == "mine"
-    assert card == json.loads((tmp_path / "mine/card.json").read_text("utf-8"))
+    saved = json.loads((tmp_path / "mine/card.json").read_text("utf-8"))
+    assert saved.pop("digest")
+    assert card == saved
     assert card["generator"] == "AmbiGuess" and card["images"] == 30
     assert [one["pair"] for one in card["pairs"]] == [["1", "7"], ["3", "8"]]
     assert card["settings"]["epochs"] == 2 and card["settings"]["realism"] is False
@@ -78,7 +80,7 @@ def test_notes_are_shown(run, monkeypatch):
 
 @pytest.mark.parametrize("generator", ["blend"])
 def test_the_baselines(run, tmp_path, generator):
-    words = ["generate", "ambiguous", "--data", "digits", "--generator", generator, "--pairs", "3-8", "--count", "20"]
+    words = ["generate", "ambiguous", "--data", "digits", "--method", generator, "--pairs", "3-8", "--count", "20"]
     card = run(*words, "--out", "mine", "--json").json()
     assert card["generator"] == "PixelBlend" and card["images"] == 20
     assert files(tmp_path / "mine") == FILES
@@ -103,17 +105,48 @@ def test_options_reach_the_generator(run, monkeypatch):
 
 
 @pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--method", "flow", "--train-steps", "9"], {"train_steps": 9, "generator": None, "delta_max": 0.4}),
+        (["--generator", "kept"], {"generator": Path("kept"), "folder": Path("mine/generator")}),
+    ],
+)
+def test_options_reach_the_flow(run, monkeypatch, words, expected):
+    seen = {}
+
+    def stop(self, train, count, **options):
+        seen.update(vars(self))
+        raise UserError("That is enough.")
+
+    monkeypatch.setattr(AmbiFlow, "generate", stop)
+    outcome = run("generate", "ambiguous", "--data", "digits", "--pairs", "all", *words, "--out", "mine")
+    assert outcome.err == "Error: That is enough.\n"
+    assert seen.items() >= ({"pairs": "all"} | expected).items()
+
+
+def test_photographs_without_a_gpu_get_blends_and_a_word_about_it(run, monkeypatch):
+    monkeypatch.setattr("secondguess.stress.ambiguous.choosing._can_flow", lambda device, folder: False)
+    words = ["generate", "ambiguous", "--data", "digits", "--size", "70", "--pairs", "3-8", "--count", "4"]
+    card = run(*words, "--out", "mine", "--json").json()
+    assert card["generator"] == "PixelBlend"
+    assert card["notes"][0].startswith("Ambiguous images are blends of two photographs")
+
+
+@pytest.mark.parametrize(
     ("words", "message"),
     [
         (["--pairs", "3-x"], "'3-x' is not a pair of classes such as 3-8; the classes are: 0, 1, 2"),
         (["--pairs", "38"], "'38' is not a pair of classes"),
         (["--pairs", "3-3"], "(3, 3) is not a pair of two classes"),
-        (["--generator", "magic"], "There is no generator 'magic'; known are: ambiguess, blend"),
+        (["--method", "magic"], "There is no generator 'magic'; known are: ambiguess, blend"),
         (["--mode", "new"], "mode is 'new'"),
         (["--delta-max", "2"], "delta_max is 2.0"),
         (["--data", "nowhere/"], "nowhere"),
         (["--data", "photos"], "has 0"),
-        (["--size", "100"], "The images are 100 x 100 pixels"),
+        (["--method", "ambiguess", "--size", "100"], "The images are 100 x 100 pixels"),
+        (["--method", "flow", "--size", "100"], "The images have 100 x 100 pixels"),
+        (["--generator", "nowhere"], "There is no trained generator in nowhere"),
+        (["--acceptance", "any"], "acceptance is 'any'"),
         (["--device", "abacus"], "'abacus' is not a device"),
     ],
 )

@@ -37,6 +37,7 @@ app = typer.Typer(
 )
 
 Data = Annotated[str, DATA]
+FLOW, GAN = "flow", "ambigan"
 MaxImages = Annotated[int | None, MAX_IMAGES]
 Folder = Annotated[Path, typer.Option("--out", "-o", help="Folder for the set; nothing is written anywhere else.")]
 
@@ -48,12 +49,25 @@ def ambiguous(
     out: Folder,
     data: Data = "mnist5k",
     count: Annotated[int, COUNT] = 1000,
-    generator: Annotated[str, typer.Option(help="ambiguess, blend, or one that another package adds.")] = "ambiguess",
+    method: Annotated[
+        str, typer.Option(help="auto (what suits the images), ambiguess, flow, gan, blend, or one of another package.")
+    ] = "auto",
+    generator: Annotated[
+        Path | None,
+        typer.Option(help="Folder of a trained flow to draw from, such as the folder `generator` of a set."),
+    ] = None,
     pairs: Annotated[str, typer.Option(help="all, confused, or class names such as 3-8,4-9.")] = "confused",
     autoencoders: Annotated[int, typer.Option(min=1, help="For each pair; the paper trains 20.")] = 4,
-    delta_max: Annotated[float, typer.Option(help="Largest |p1 - p2|; the paper takes 0.25, 0.4 to train on.")] = 0.25,
+    delta_max: Annotated[
+        float | None,
+        typer.Option(help="Largest |p1 - p2|; the paper takes 0.25, 0.4 to train on. [default: the method's]"),
+    ] = None,
     epochs: Annotated[int, typer.Option(min=1, help="Of each autoencoder.")] = 80,
     mode: Annotated[str, typer.Option(help="paper, or legacy: as the authors' code does it.")] = "paper",
+    acceptance: Annotated[
+        str, typer.Option(help="Of autoencoders: paper, or achievable, for classes that nobody can tell apart.")
+    ] = "paper",
+    train_steps: Annotated[int | None, typer.Option(min=1, help="Of a flow. [default: its preset's]")] = None,
     realism: Annotated[bool, typer.Option(help="Reject images that fit neither class.")] = True,
     loading: LoadingOptions,
     seed: Seed = 0,
@@ -62,34 +76,41 @@ def ambiguous(
 ) -> None:
     """Images to which two classes are right, with soft labels.
 
-    The autoencoders are kept in the folder: an interrupted run goes on where it stopped, and more images of the same
-    autoencoders cost little.
+    What is trained is kept in the folder: an interrupted run goes on where it stopped, and more images of the same
+    autoencoders or of the same flow cost little.
 
     **Examples**
 
     `secondguess generate ambiguous --out out/ambiguous`
 
-    `secondguess generate ambiguous --data photos/ --size 64 --pairs cat-dog --count 500 --out out/cats_or_dogs`
+    `secondguess generate ambiguous --method flow --data photos/ --size 64 --count 500 --out out/cats_or_dogs`
+
+    `secondguess generate ambiguous --data photos/ --size 64 --generator out/cats_or_dogs/generator --out out/more`
     """
     from secondguess.images import load
+    from secondguess.stress.ambiguous.choosing import suited_generator
     from secondguess.stress.registry import make_generator
 
     dataset = load(data, **loading.arguments())
     train = dataset.train or dataset.test
-    maker = make_generator(
-        generator,
-        pairs=_pairs(pairs, train),
-        autoencoders=autoencoders,
-        delta_max=delta_max,
-        epochs=epochs,
-        mode=plain(mode),
-        realism=realism,
-        device=device,
-        folder=out / "autoencoders",
-    )
-    made = maker.generate(train, count, seed=seed, progress=common.progress)
+    name, note = GAN if method == "gan" else method, ""
+    if plain(method) == "auto":
+        name, note = (FLOW, "") if generator else suited_generator(train, device=device, folder=out / "generator")
+    chosen = _pairs(pairs, train)
+    options: dict[str, Any] = {"pairs": chosen, "realism": realism, "device": device}
+    if delta_max is not None:
+        options["delta_max"] = delta_max
+    if plain(name) == GAN:
+        options["classes"] = chosen[0] if isinstance(chosen, list) and len(chosen) == 1 else None
+    elif plain(name) == FLOW:
+        options |= {"generator": generator, "train_steps": train_steps, "folder": out / "generator"}
+    else:
+        options |= {"autoencoders": autoencoders, "epochs": epochs, "mode": plain(mode)}
+        options |= {"acceptance": plain(acceptance), "folder": out / "autoencoders"}
+    made = make_generator(name, **options).generate(train, count, seed=seed, progress=common.progress)
     made.save(out)
-    _report(made.card, out, as_json=common.json)
+    card = made.card if not note else made.card | {"notes": [note, *made.card["notes"]]}
+    _report(card, out, as_json=common.json)
 
 
 @app.command("companion")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from secondguess.images import ImageSet
     from secondguess.stress.base import StressSet
 
-__all__ = ["AMBIGUOUS", "Chosen", "choose_generator"]
+__all__ = ["AMBIGUOUS", "Chosen", "choose_generator", "suited_generator"]
 
 AMBIGUOUS = ("auto", "ambiguess", "flow", "blend", "none")
 SMALLEST, LARGEST = 8, 64  # pixels per side
@@ -45,11 +45,17 @@ def choose_generator(which: str, train: ImageSet | None, *, device: str = "auto"
         return None, ""
     if which != "auto":
         return make(NAMES[which]), ""
+    suited, note = suited_generator(train, device=device, folder=folder)
+    return make(NAMES[suited]), note
+
+
+def suited_generator(train: ImageSet | None, *, device: str = "auto", folder: Path | None = None) -> tuple[str, str]:
+    """What `auto` means for these images: the short name of a generator, and why it is not a better one."""
     if train is None or _small_grey(train.shape):
-        return make(NAMES["ambiguess"]), ""
+        return "ambiguess", ""
     if _can_flow(device, folder):
-        return make(NAMES["flow"]), ""
-    return make(NAMES["blend"]), (
+        return "flow", ""
+    return "blend", (
         "Ambiguous images are blends of two photographs, which teach little about true ambiguity: a generator of "
         "photographs needs a GPU, or one that has been trained before."
     )
