@@ -53,9 +53,12 @@ class Reality:
         return np.asarray(self._distances(self._features(images)) <= self.threshold)
 
     def measure(self, images: Bytes) -> dict[str, Any]:
-        """Kernel distances to real images, of these and of plain samples, with their bounds; and their ratio."""
+        """Kernel distances to real images, of these and of plain samples, with their bounds; and their ratio.
+
+        The ratio is None where the features cannot tell plain samples from real images: it would be one of noise.
+        """
         own, plain = (kernel_distance_interval(self.real, one) for one in (self._features(images), self.plain))
-        ratio = own.value / plain.value if plain.value > 0 else None
+        ratio = own.value / plain.value if plain.low > 0 else None
         return {
             "kernel": [own.value, own.low, own.high],
             "kernel_of_plain_samples": [plain.value, plain.low, plain.high],
