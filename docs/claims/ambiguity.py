@@ -18,6 +18,7 @@ ROW = " | {:.3f} | {:.3f} | {:.3f} | {:.2f} | {:.4f} "
 
 def claims() -> Iterator[Claim]:
     """All of them."""
+    yield from photographs()
     yield from autoencoders()
     yield from pairs()
     for name in ("mnist", "fashion_mnist"):
@@ -37,6 +38,60 @@ def claims() -> Iterator[Claim]:
         "Training the 900 autoencoders and drawing 30,000 images took {:.0f} seconds for MNIST and {:.0f} for",
         *seconds,
     )
+
+
+def photographs() -> Iterator[Claim]:
+    """The flow on CIFAR-10, and what 22 classifiers say of its images."""
+    kept = record("ambiguity/photos.json")
+    made, judge = kept["generation"], kept["generation"]["judge"]
+    yield says("{:,} steps of 512 images took {:.0f} seconds", made["training"]["steps"], made["training"]["seconds"])
+    yield says(
+        "gets {:.3f} of 1,000 others right, with a log loss of {:.3f} nats and a calibration error of {:.3f}",
+        judge["accuracy"],
+        judge["log_loss"],
+        judge["calibration_error"],
+    )
+    right = [
+        judge["pairs"][pair]["accuracy"] for pair in ("cat-dog", "automobile-truck", "airplane-ship", "deer-horse")
+    ]
+    yield says(
+        "right in {:.3f} of the cases for cat and dog (where it hesitates, with a share between .3 and .7, on {:.3f} of "
+        "the images), {:.3f} for automobile and truck, {:.3f} for airplane and ship and {:.3f} for deer and horse",
+        right[0],
+        judge["pairs"]["cat-dog"]["hesitates"],
+        *right[1:],
+    )
+    drawn = made["composition"]
+    yield says(
+        "Of {:,} compositions (means of velocities, guidance 2), drawn and judged in {:.0f} seconds, {:,} lie between",
+        drawn["candidates"],
+        drawn["seconds"],
+        drawn["accepted"],
+        provided=min(drawn["accepted_by_pair"].values()) > 0,
+    )
+    models = {row["model"]: row for row in kept["models"]}
+    names = {
+        "VGG": "vgg",
+        "ResNet-20": "resnet20",
+        "ConvMixer": "convmixer",
+        "DenseNet-22": "densenet22",
+        "ResNet-20 without augmentation": "resnet20_raw",
+        "ResNet-20 with label smoothing": "resnet20_smooth",
+        "ResNet-20 with mixup": "resnet20_mixup",
+    }
+    for label, name in names.items():
+        row = models[name]
+        sure = (row[kind]["sure"][0] for kind in ("ambiguous", "ambiguous_scaled", "blends", "clear"))
+        yield says(f"| {label} | {{:.3f}} | {{:.2f}} | {{:.2f}} | {{:.2f}} | {{:.2f}} |", row["accuracy"], *sure)
+    ranks = kept["ranks"]
+    yield says(
+        "(Spearman {:.2f}, 95 % interval {:.2f} to {:.2f}; among nine ResNets {:.2f}, {:.2f} to {:.2f})",
+        *(ranks[kind][part] for kind in ("all", "resnet") for part in ("spearman", "low", "high")),
+        provided=ranks["all"]["models"] == len(models) == 22,
+    )
+    second = made["second_judge"]["on_accepted"]
+    yield says("finds {:.2f} bits of ambiguity in the accepted images", second["entropy"])
+    yield says("its shares correlate by {:.2f} with the soft labels", second["rank"])
 
 
 def autoencoders() -> Iterator[Claim]:
