@@ -55,8 +55,8 @@ def photographs() -> Iterator[Claim]:
         judge["pairs"][pair]["accuracy"] for pair in ("cat-dog", "automobile-truck", "airplane-ship", "deer-horse")
     ]
     yield says(
-        "right in {:.3f} of the cases for cat and dog (where it hesitates, with a share between .3 and .7, on {:.3f} of "
-        "the images), {:.3f} for automobile and truck, {:.3f} for airplane and ship and {:.3f} for deer and horse",
+        "right in {:.3f} of the cases for cat and dog (where it hesitates, with a share between .3 and .7, on {:.3f} "
+        "of the images), {:.3f} for automobile and truck, {:.3f} for airplane and ship and {:.3f} for deer and horse",
         right[0],
         judge["pairs"]["cat-dog"]["hesitates"],
         *right[1:],
