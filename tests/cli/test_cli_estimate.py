@@ -153,7 +153,7 @@ def test_what_a_person_reads(run, house, words, tmp_path):
     assert "Rules were learnt from 200 of 240 training images; --max-train changes that." in outcome.out
     assert re.search(r"\d+ predictions are judged wrong by rules \(0 by input data, \d+ by training data", outcome.out)
     assert "truth" not in outcome.out
-    assert "Observing new images" in outcome.err and "Learning and trying estimators" in outcome.err
+    assert "Observing new images" in outcome.err and "Trying estimators" in outcome.err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["incoming", "mine"]
     kept = json.loads((tmp_path / "mine/estimate.json").read_text())
     assert kept["validation"]["held_out_of_training"] and kept["truth"] is None

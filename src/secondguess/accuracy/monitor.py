@@ -106,24 +106,22 @@ class AccuracyMonitor:
         known = InputRules.load(rules, classifier.class_names) if isinstance(rules, (str, Path)) else rules
         data = LabelledData.of(training, checking, max_train=max_train, seed=seed).with_columns_of(known)
         trained, validated = (classifier.observe(one, progress=progress) for one in (data.training, data.validation))
-        with progress.task("Learning and trying estimators", 3) as advance:
-            with warnings.catch_warnings(record=True) as heard:
-                warnings.simplefilter("always", UserWarning)
-                oracle = Icos(known, seed=seed).fit(trained, validated)
-            advance(1, 3)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # already given for all validation images
-                fitted = _fitted(estimators, oracle, trained, validated, seed)
-                advance(2, 3)
-                trust = cross_check(
-                    fitted,
-                    validated,
-                    training=trained,
-                    classifier=classifier,
-                    ambiguous=_ambiguous(data.training, len(data.validation), seed),
-                    seed=seed,
-                )
-            advance(3, 3)
+        with progress.task("Learning rules", 1) as advance, warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always", UserWarning)
+            oracle = Icos(known, seed=seed).fit(trained, validated)
+            advance(1, 1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # already given for all validation images
+            fitted = _fitted(estimators, oracle, trained, validated, seed, progress)
+            trust = cross_check(
+                fitted,
+                validated,
+                training=trained,
+                classifier=classifier,
+                ambiguous=_ambiguous(data.training, len(data.validation), seed),
+                seed=seed,
+                progress=progress,
+            )
         notes = (*data.notes, *(str(one.message) for one in heard))
         sets = LearntFrom.of(data.training), LearntFrom.of(data.validation)
         degenerate = find_degenerate(validated.probabilities, validated.labels)
@@ -260,7 +258,12 @@ class AccuracyMonitor:
 
 
 def _fitted(
-    wanted: str | Iterable[str | Estimator], oracle: Icos, training: Observation, validation: Observation, seed: int
+    wanted: str | Iterable[str | Estimator],
+    oracle: Icos,
+    training: Observation,
+    validation: Observation,
+    seed: int,
+    progress: Progress,
 ) -> list[Estimator]:
     """The estimators that are wanted, fitted: by the names of the table, by those of the registry, or ready-made."""
     known = {one.name: one for one in standard_estimators(oracle.rules, [oracle], seed=seed)}
@@ -272,7 +275,11 @@ def _fitted(
             chosen += known.values()
         else:
             chosen.append(known.get(snake_case(one)) or make(one, seed=seed))
-    return [one.fit(validation, training) for one in chosen]
+    with progress.task("Learning estimators", len(chosen)) as advance:
+        for done, one in enumerate(chosen, start=1):
+            one.fit(validation, training)
+            advance(done, len(chosen))
+    return chosen
 
 
 def _ambiguous(training: ImageSet, count: int, seed: int) -> ImageSet | None:

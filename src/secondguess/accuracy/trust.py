@@ -33,6 +33,7 @@ from secondguess.accuracy.base import Estimator, Trial
 from secondguess.errors import UserError
 from secondguess.model.needs import Needs
 from secondguess.model.observation import Observation
+from secondguess.progress import Progress, Silent
 
 if TYPE_CHECKING:
     from secondguess.images import ImageSet
@@ -54,6 +55,9 @@ class Drawn(NamedTuple):
 Draw = Callable[[np.random.Generator], Drawn]
 
 
+KINDS = 6  # of shift, where all can be made
+
+
 def cross_check(
     estimators: Sequence[Estimator],
     validation: Observation,
@@ -63,6 +67,7 @@ def cross_check(
     ambiguous: ImageSet | None = None,
     repetitions: int = 5,
     seed: int = 0,
+    progress: Progress | None = None,
 ) -> dict[str, tuple[Trial, ...]]:
     """Try each estimator under each kind of shift; return the trials by its name.
 
@@ -75,6 +80,7 @@ def cross_check(
         ambiguous: labelled ambiguous images.
         repetitions: how many sets are drawn of each kind.
         seed: of the halves and the draws.
+        progress: where to report.
     """
     validation.require_labels("Trying estimators")
     if len(validation) < 4 or repetitions < 1:
@@ -92,19 +98,25 @@ def cross_check(
     order = np.random.default_rng(seed).permutation(len(validation))
     fitting, shifting = (validation.take(np.sort(half)) for half in np.array_split(order, 2))
     once = [one.clone(resamples=1) for one in estimators]  # the intervals are not used here
-    copies = [one.retrained(fitting, training) or one.fit(fitting) for one in once]
-    trials: dict[str, list[Trial]] = {one.name: [] for one in copies}
-    needs = Needs()
-    for one in copies:
-        needs |= one.needs
-    for number, (kind, draw) in enumerate(shifted(shifting, classifier, ambiguous, needs, seed)):
-        drawn = [draw(np.random.default_rng([seed, number, i])) for i in range(repetitions)]
+    trials: dict[str, list[Trial]] = {one.name: [] for one in once}
+    done, total = 0, (1 + KINDS) * len(once)
+    with (progress or Silent()).task("Trying estimators", total) as advance:
+        copies = []
+        for one in once:
+            copies.append(one.retrained(fitting, training) or one.fit(fitting))
+            advance(done := done + 1, total)
+        needs = Needs()
         for one in copies:
-            if one.recorded and kind in RELOOKED:
-                continue
-            found = [_estimated(one, case, training, fitting) for case in drawn[: _affordable(one, kind)]]
-            trial = _trial(kind, [value for value in found if value is not None], drawn)
-            trials[one.name] += [trial] if trial is not None else []
+            needs |= one.needs
+        for number, (kind, draw) in enumerate(shifted(shifting, classifier, ambiguous, needs, seed)):
+            drawn = [draw(np.random.default_rng([seed, number, i])) for i in range(repetitions)]
+            for one in copies:
+                advance(done := done + 1, total)
+                if one.recorded and kind in RELOOKED:
+                    continue
+                found = [_estimated(one, case, training, fitting) for case in drawn[: _affordable(one, kind)]]
+                trial = _trial(kind, [value for value in found if value is not None], drawn)
+                trials[one.name] += [trial] if trial is not None else []
     return {name: tuple(tried) for name, tried in trials.items()}
 
 

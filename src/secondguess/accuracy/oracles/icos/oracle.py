@@ -15,11 +15,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.accuracy.oracles.base import Oracle, Verdicts
+from secondguess.accuracy.oracles.icos._trees import Tree
 from secondguess.accuracy.oracles.icos.drawing import draw_rule
 from secondguess.accuracy.oracles.icos.features import Features, cell_for, feature_matrix, feature_name
 from secondguess.accuracy.oracles.icos.forest import grow_forest, votes
@@ -72,6 +74,10 @@ class Violations:
         """Which predictions violate each kind of invariant, (n,) each, in order."""
         found = (self.partition >= 0, self.rule >= 0, self.votes > MAJORITY)
         return dict(zip(KINDS, found, strict=True))
+
+
+# By the observation they were grown from, and by features, fewest records and seed.
+_GROWN: WeakKeyDictionary[Observation, dict[tuple[str, int, int], Tree]] = WeakKeyDictionary()
 
 
 @register
@@ -130,9 +136,9 @@ class Icos(Oracle):
         shape = _shape_of(training)
         if shape != _shape_of(validation):
             raise UserError(_other_shape("validation", validation, shape))
-        values, labels = feature_matrix(training, self.features), training.require_labels("Learning rules")
+        labels = training.require_labels("Learning rules")
         self.shape_ = list(shape)
-        self.tree_ = grow(values, labels, len(training.class_names), min_records=self.min_records, seed=self.seed)
+        self.tree_ = self._grown(training, labels)
         seen = feature_matrix(validation, self.features)
         self.support_ = (
             choose_support(self.tree_, seen, self.confidence) if self.support == "auto" else int(self.support)
@@ -144,6 +150,15 @@ class Icos(Oracle):
             balanced=self.balanced,
             seed=self.seed,
         )
+
+    def _grown(self, training: Observation, labels: NDArray[np.int64]) -> Tree:
+        """The tree of these training images; copies that are fitted on the same ones, fold after fold, share it."""
+        known = _GROWN.setdefault(training, {})
+        key = (repr(self.features), self.min_records, self.seed)
+        if key not in known:
+            values, classes = feature_matrix(training, self.features), len(training.class_names)
+            known[key] = grow(values, labels, classes, min_records=self.min_records, seed=self.seed)
+        return known[key]
 
     def _judge(self, operation: Observation) -> Verdicts:
         found = self._violations(operation)
