@@ -1,5 +1,8 @@
 """AmbiFlow end to end with a tiny generator of striped images: training, resuming, saving, judging, composing."""
 
+import time
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -7,11 +10,13 @@ import torch
 from secondguess.errors import UserError
 from secondguess.images import ImageSet
 from secondguess.progress import Callback
+from secondguess.stress.ambiguous.choosing import choose_generator
 from secondguess.stress.ambiguous.flow import AmbiFlow, Flow
 from secondguess.stress.ambiguous.flow.drawing import Dial
 from secondguess.stress.ambiguous.flow.network import Architecture, architecture_for
 from secondguess.stress.ambiguous.flow.pixels import from_padded, to_padded
 from secondguess.stress.ambiguous.flow.training import Schedule, train_flow
+from secondguess.stress.base import Given
 from secondguess.stress.registry import make, make_generator
 
 SIZE = 8
@@ -168,6 +173,26 @@ def test_a_generator_of_other_images_is_refused(trained):
 def test_it_is_found_by_name():
     assert isinstance(make("ambiguous_flow"), AmbiFlow)
     assert make_generator("flow", pairs="all", autoencoders=3).pairs == "all"
+
+
+def test_a_trained_folder_is_a_way_to_make_ambiguous_images(trained):
+    _, folder = trained
+    chosen, note = choose_generator(str(folder), blobs(), device="cpu")
+    assert isinstance(chosen, AmbiFlow)
+    assert chosen.generator == str(folder)
+    assert not note
+    with pytest.raises(UserError, match="or by the generator in a folder, not by 'nowhere'"):
+        choose_generator("nowhere", blobs())
+
+
+def test_the_price_counts_the_training_only_where_there_is_one(trained):
+    _, folder = trained
+    given = Given(blobs(), blobs(), device="cpu")
+    pace = SimpleNamespace(clock=time.perf_counter)
+    dear, cheap = (generator(generator=one).price(pace, given) for one in (None, folder))
+    assert dear.fixed > 0 == cheap.fixed
+    assert cheap.each > 0
+    assert cheap.full == len(blobs())
 
 
 def test_padding_is_taken_off_again():

@@ -89,7 +89,7 @@ Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for the results; 
 
 AMBIGUOUS = typer.Option(
     "--ambiguous",
-    help="How ambiguous images are made: auto (what suits the images), ambiguess, flow, blend, none.",
+    help="How ambiguous images are made: auto (what suits), ambiguess, flow, blend, none, or a trained flow's folder.",
     rich_help_panel="Stress",
 )
 

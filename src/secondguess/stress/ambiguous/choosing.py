@@ -10,11 +10,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from secondguess.contracts.registry import snake_case
 from secondguess.errors import UserError
-from secondguess.stress.registry import REGISTRY, get, make
+from secondguess.stress.registry import make
 
 if TYPE_CHECKING:
     from secondguess.images import ImageSet
@@ -33,14 +33,18 @@ def choose_generator(which: str, train: ImageSet | None, *, device: str = "auto"
     """A generator of ambiguous images, or None, and the sentence that says why it is not a better one ("" if it is).
 
     Args:
-        which: one of `AMBIGUOUS`.
+        which: one of `AMBIGUOUS`, or the folder of a trained flow.
         train: the images that ambiguous ones are made of.
         device: where the generator computes.
         folder: where a trained generator may lie.
     """
+    if _trained_in(Path(which)):
+        return make(NAMES["flow"], generator=which), ""
     which = snake_case(which)
     if which not in AMBIGUOUS:
-        raise UserError(f"Ambiguous images are made by {', '.join(AMBIGUOUS)}, not by {which!r}.")
+        raise UserError(
+            f"Ambiguous images are made by {', '.join(AMBIGUOUS)}, or by the generator in a folder, not by {which!r}."
+        )
     if which == "none":
         return None, ""
     if which != "auto":
@@ -67,10 +71,12 @@ def _small_grey(shape: tuple[int, int, int]) -> bool:
 
 
 def _can_flow(device: str, folder: Path | None) -> bool:
-    """Whether the flow is known here, and can be trained or need not be."""
+    """Whether the flow can be trained here, or need not be."""
     from secondguess.devices import pick_device
 
-    if NAMES["flow"] not in REGISTRY.names():
-        return False
-    at_hand: Any = getattr(get(NAMES["flow"]), "at_hand", None)  # folder -> whether a trained generator lies there
-    return pick_device(device).type == "cuda" or bool(at_hand and at_hand(folder))
+    return pick_device(device).type == "cuda" or _trained_in(folder)
+
+
+def _trained_in(folder: Path | None) -> bool:
+    """Whether a trained flow lies in the folder."""
+    return folder is not None and (folder / "flow.json").is_file()

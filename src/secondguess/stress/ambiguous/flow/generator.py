@@ -13,14 +13,17 @@ model under test plays no part in it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from secondguess.devices import pick_device
 from secondguess.errors import UserError
 from secondguess.images import ImageSet
+from secondguess.planning import Pace, Price, timed
 from secondguess.progress import Progress, Silent
 from secondguess.stress.ambiguous.base import AmbiguousGenerator, AmbiguousImages, assemble
 from secondguess.stress.ambiguous.flow.card import flow_card
@@ -29,10 +32,12 @@ from secondguess.stress.ambiguous.flow.drawing import FlowDrawer
 from secondguess.stress.ambiguous.flow.fields import VelocityField
 from secondguess.stress.ambiguous.flow.judge import DenoisingJudge
 from secondguess.stress.ambiguous.flow.model import CARD, Flow
-from secondguess.stress.ambiguous.flow.network import architecture_for
+from secondguess.stress.ambiguous.flow.network import FlowNetwork, architecture_for
 from secondguess.stress.ambiguous.flow.reality import Reality
+from secondguess.stress.ambiguous.flow.sampling import noise_of
 from secondguess.stress.ambiguous.flow.training import Schedule, train_flow
 from secondguess.stress.ambiguous.pairs import choose_pairs
+from secondguess.stress.base import Given
 from secondguess.stress.registry import register
 
 __all__ = ["AmbiFlow"]
@@ -42,6 +47,8 @@ STEPS = {"full": 5000, "small": 1500, "tiny": 300}
 BATCH = {"full": 512, "small": 64, "tiny": 64}
 RATE = {"full": 4e-4, "small": 1e-3, "tiny": 2e-3}
 PLAIN = 500  # plain samples that realism is measured by
+LEARNING, DRAWN, JUDGED = 3, 6, 60  # passes in a step for each image; candidates for an image; passes to judge one
+TIMED = 32
 
 
 @register
@@ -106,6 +113,23 @@ class AmbiFlow(AmbiguousGenerator):
         """Whether a trained generator lies in the folder."""
         return folder is not None and (folder / CARD).is_file()
 
+    def price(self, pace: Pace, given: Given) -> Price:
+        """The training, unless a generator is at hand, and the candidates for each image, by a pass that is timed."""
+        device = pick_device(given.device if self.device == "auto" else self.device)
+        preset = self._preset(device)
+        architecture = architecture_for(given.nominal.shape, given.nominal.num_classes, preset)
+        field = VelocityField(FlowNetwork(architecture).to(device), compiled=False, batch_size=TIMED)
+        classes, times = torch.zeros(TIMED, dtype=torch.int64, device=device), torch.full((TIMED,), 0.5, device=device)
+        look = partial(field, noise_of(TIMED, architecture.padded, 0, device), times, classes)
+        look()
+        one = timed(look, pace.clock) / TIMED
+        trained = self.generator is not None or self.at_hand(self.folder or given.folder)
+        fixed = 0.0 if trained else LEARNING * one * BATCH[preset] * (self.train_steps or STEPS[preset])
+        return Price(DRAWN * (3 * self.steps + JUDGED) * one, fixed, len(given.nominal), self.least, "images")
+
+    def _preset(self, device: torch.device) -> str:
+        return self.preset if self.preset != "auto" else ("full" if device.type == "cuda" else "small")
+
     def fit(
         self, train: ImageSet, *, held_out: ImageSet | None = None, seed: int = 0, progress: Progress | None = None
     ) -> Flow:
@@ -119,7 +143,7 @@ class AmbiFlow(AmbiguousGenerator):
         """
         learnt, kept_back = _parts(train, held_out, seed)
         device = pick_device(self.device)
-        preset = self.preset if self.preset != "auto" else ("full" if device.type == "cuda" else "small")
+        preset = self._preset(device)
         architecture = architecture_for(train.shape, train.num_classes, preset)
         schedule = Schedule(
             steps=self.train_steps or STEPS[preset],
