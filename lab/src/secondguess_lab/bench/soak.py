@@ -160,7 +160,7 @@ class _Soaked:
     async def rotate(self, over: asyncio.Event, every: float, rng: random.Random) -> None:
         while not over.is_set():
             await _pause(over, every * rng.uniform(0.5, 1.5))
-            with suppress(ProcessLookupError):
+            if self.serving.process.poll() is None:  # it is not being started again
                 self.serving.process.send_signal(signal.SIGHUP)
                 self.rotations += 1
 

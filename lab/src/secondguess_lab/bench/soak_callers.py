@@ -12,7 +12,6 @@ import random
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -189,11 +188,14 @@ async def _slow_head(callers: Callers, reader: asyncio.StreamReader, writer: asy
 async def _slow_body(callers: Callers, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     writer.write(callers.head(1000))
     answer = asyncio.create_task(callers.expect(reader, 408))
-    with suppress(OSError):
+    try:
         while not answer.done():
             writer.write(b"x")
             await asyncio.sleep(0.3)
-    await answer
+        await answer
+    finally:  # also where the service was killed, or the run is over
+        answer.cancel()
+        await asyncio.gather(answer, return_exceptions=True)
 
 
 async def _half_body(callers: Callers, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
