@@ -134,8 +134,8 @@ def photographs() -> Iterator[Claim]:
         provided=set(best("mistakes")) <= set(SOFTMAX),
     )
     yield says(
-        "`normalised_mahalanobis` has {:.2f} on invalid images with the ResNet and {:.2f} with the VGG, `knn` {:.2f} and "
-        "{:.2f}.",
+        "`normalised_mahalanobis` has {:.2f} on invalid images with the ResNet and {:.2f} with the VGG, "
+        "`knn` {:.2f} and {:.2f}.",
         *both("normalised_mahalanobis", "invalid"),
         *both("knn", "invalid"),
     )
@@ -149,7 +149,7 @@ def photographs() -> Iterator[Claim]:
         max(row["corrupted.mistakes"] for table in tables for row in table.values()),
     )
     yield says(
-        "both fall behind the plain energy in every column, `ash` below chance.",
+        "both fall behind the plain energy in every column, `ash` below chance on mistakes.",
         provided=max(both("ash", "mistakes")) < 0.5
         and all(
             table[name][column] < table["energy"][column]
