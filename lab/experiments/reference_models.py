@@ -325,9 +325,10 @@ def describe(where, network, names, size):
     rest = (
         f'classes = [{classes}]\n\n[input]\nsize = [{size}, {size}]\nchannels = 3\n{scale}\n[output]\nkind = "logits"\n'
     )
-    (where / "model.toml").write_text(f'import = "{source}"\nweights = "weights.safetensors"\n{rest}')
+    start = f'name = "{where.name}"\n'
+    (where / "model.toml").write_text(f'{start}import = "{source}"\nweights = "weights.safetensors"\n{rest}')
     for kind in ("onnx", "pt2"):
-        (where / f"{kind}.toml").write_text(f'path = "model.{kind}"\n{rest}')
+        (where / f"{kind}.toml").write_text(f'{start}path = "model.{kind}"\n{rest}')
 
 
 if __name__ == "__main__":

@@ -122,6 +122,20 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         Classifier.open(tmp_path / "model.toml")
 
 
+def test_two_folders_with_a_module_of_the_same_name(tmp_path: Path, images: np.ndarray) -> None:
+    for seed in (1, 2):
+        home = tmp_path / f"model{seed}"
+        home.mkdir()
+        (home / "same_named.py").write_text(
+            f"from tiny_models import TinyCNN, seeded\n\n\ndef make():\n    return seeded(TinyCNN, seed={seed})\n"
+        )
+        (home / "model.toml").write_text('import = "same_named:make"\nclasses = ["a", "b", "c"]\n')
+    for seed in (1, 2, 1):  # and back again
+        opened = Classifier.open(tmp_path / f"model{seed}" / "model.toml", device="cpu")
+        same = Classifier(seeded(TinyCNN, seed=seed), device="cpu")
+        np.testing.assert_allclose(opened.predict(images), same.predict(images), rtol=1e-6)
+
+
 def test_a_model_by_import_beside_the_file_from_anywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, images: np.ndarray
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.machinery
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +25,8 @@ OTHERS = {
     ".tflite": "export the original model to ONNX",
     ".safetensors": "these are weights alone: give --model package.module:make_model and this file as --weights",
 }
+
+_imported_from: dict[str, str] = {}  # the folder from which the package of a model came
 
 
 def open_backend(
@@ -130,8 +133,7 @@ def _from_text(text: str, device: str, output: int | str | None, folder: Path) -
 def _imported(where: str, name: str, folder: Path) -> Any:
     """`package.module:name`: the thing itself if it is a torch module, else what it makes when called."""
     here = str(folder.resolve())
-    if here not in sys.path:
-        sys.path.insert(0, here)  # users expect a file in the working directory to be found
+    _look_first_in(here, where.partition(".")[0])
     try:
         with foreign_code(f"The module {where!r} failed while it was imported", passing=(ImportError, TypeError)):
             found = importlib.import_module(where)
@@ -142,6 +144,22 @@ def _imported(where: str, name: str, folder: Path) -> Any:
         raise UserError(f"The module {where!r} has no {name!r}; it has: {', '.join(public)}.")
     thing = getattr(found, name)
     return thing if _is_module(thing) else _made(f"{where}:{name}", thing)
+
+
+def _look_first_in(here: str, package: str) -> None:
+    """Let a package be imported from a folder, even if a model's package of that name came from another one before.
+
+    Two models often lie in two folders with a `network.py` each. What a model was not imported from is left alone.
+    """
+    if here in sys.path:
+        sys.path.remove(here)
+    sys.path.insert(0, here)
+    before = _imported_from.setdefault(package, here)
+    if before == here or importlib.machinery.PathFinder.find_spec(package, [here]) is None:
+        return
+    _imported_from[package] = here
+    for name in [name for name in sys.modules if name == package or name.startswith(f"{package}.")]:
+        del sys.modules[name]
 
 
 def _made(spec: str, factory: Callable[..., Any]) -> Any:
