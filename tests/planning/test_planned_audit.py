@@ -1,0 +1,132 @@
+"""An audit is planned: it fits, says what it leaves out, keeps what was given, and can be repeated exactly."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import secondguess as sg
+from secondguess.audits.context import Context
+from secondguess.audits.planned import plan_audit
+from secondguess.images import Dataset, ImageSet, load
+from secondguess.planning import Pace, Price
+from secondguess.stress import Corrupted
+from secondguess.stress.base import Given, StressSet
+from secondguess.supervisors import Supervisor, make
+
+SECTIONS = ["accuracy", "supervisors", "deploy"]
+
+
+@pytest.fixture(scope="module")
+def digits() -> Dataset:
+    return load("digits")
+
+
+@pytest.fixture
+def classifier() -> sg.Classifier:
+    torch.manual_seed(0)
+    return sg.Classifier(nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), name="tiny", device="cpu")
+
+
+class Patient(Supervisor):
+    """Counts its epochs."""
+
+    name = "patient"
+    dial, least = "epochs", 2
+
+    def __init__(self, epochs: int = 50) -> None:
+        self.epochs = epochs
+
+    def _fit(self, observation: Any, labels: Any) -> None:
+        self.seen_ = len(observation)
+
+    def _score(self, observation: Any) -> Any:
+        return -observation.confidences
+
+
+class Dear(StressSet):
+    """Says that an image costs ten seconds."""
+
+    kind, name, least = "corrupted", "dear", 20
+
+    def price(self, pace: Pace, given: Given) -> Price:
+        return Price(10.0, 0.0, len(given.nominal), self.least, "images")
+
+    def _make(self, given: Given) -> ImageSet:
+        return given.nominal
+
+
+@pytest.fixture(autouse=True)
+def a_known_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model takes a tenth of a second for an image, and nothing else takes any time."""
+    monkeypatch.setattr(Pace, "observing", lambda self, needs=None: 0.1)
+    monkeypatch.setattr("secondguess.supervisors.pricing.timed", lambda work, clock: (work() and 0.0) or 0.0)
+
+
+def planned(classifier: sg.Classifier, digits: Dataset, folder: Path, minutes: float, **changes: Any) -> Any:
+    settings: Any = {
+        "classifier": classifier,
+        "test": digits.test,
+        "train": digits.train,
+        "supervisors": [make("entropy"), Patient()],
+        "stress": [Corrupted(), Dear()],
+        "folder": folder,
+    }
+    context = Context(**settings | changes)
+    sections = sg.audits.sections.make_all(SECTIONS)
+    return plan_audit(context, sections, minutes), context
+
+
+def test_sizes_follow_from_the_time(classifier: sg.Classifier, digits: Dataset, tmp_path: Path) -> None:
+    plan, _ = planned(classifier, digits, tmp_path, 10.0)
+    assert plan.size("test") == 360 and plan.size("train") == 1437, "what everything rests on comes last"
+    assert 20 <= plan.size("stress.dear") < 360 and plan.part("stress.dear").remark == "instead of 360"
+    assert plan.planned <= 600
+    hurried, _ = planned(classifier, digits, tmp_path / "other", 0.5)
+    assert hurried.size("stress.dear") == 0
+    assert all(hurried.size(f"section.{name}") for name in SECTIONS), "sections stay"
+
+
+def test_a_plan_cuts_the_images(classifier: sg.Classifier, digits: Dataset, tmp_path: Path) -> None:
+    votes = np.eye(10)[digits.test.labels]
+    plan, context = planned(classifier, digits, tmp_path, 0.1, votes=votes)
+    context.follow(plan)
+    size = plan.size("test")
+    assert len(context.test) == size == len(context.votes) <= 360
+    assert np.array_equal(context.votes.argmax(axis=1), context.test.labels), "votes go with their images"
+
+
+def test_what_was_given_keeps_its_size(classifier: sg.Classifier, digits: Dataset, tmp_path: Path) -> None:
+    settings: Any = {"train": digits.train, "supervisors": ["entropy"], "sections": SECTIONS}
+    result = sg.audit(classifier, digits.test, folder=tmp_path, stress=["corrupted", Dear()], minutes=100.0, **settings)
+    assert {one.name: one.status for one in result.sections} == dict.fromkeys(SECTIONS, "done")
+    (part,) = (one for one in result.about["plan"]["parts"] if one["name"] == "stress.dear")
+    assert part["size"] == 360, "ready-made: its size was given"
+
+
+def test_the_same_sizes_give_the_same_numbers(
+    classifier: sg.Classifier, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings: Any = {"train": digits.train, "supervisors": ["entropy"], "stress": ["corrupted"], "sections": SECTIONS}
+    first = sg.audit(classifier, digits.test, folder=tmp_path / "first", minutes=0.5, **settings)
+    record = json.loads((tmp_path / "first/audit.json").read_text())
+    sizes = {part["name"]: part["size"] for part in record["plan"]["parts"]}
+    assert sizes["stress.corrupted"] < 360
+    monkeypatch.setattr(Pace, "observing", lambda self, needs=None: 1e-6)  # a faster machine
+    plan = tmp_path / "first/audit.json"
+    again = sg.audit(classifier, digits.test, folder=tmp_path / "again", plan=plan, minutes=None, **settings)
+    whole = sg.audit(classifier, digits.test, folder=tmp_path / "whole", minutes=None, **settings)
+    resumed = sg.audit(classifier, digits.test, folder=tmp_path / "first", minutes=0.5, **settings)
+    values = [
+        {name: one.value for name, one in result.numbers.items() if "seconds" not in name}
+        for result in (first, again, resumed, whole)
+    ]
+    assert values[0] == values[1] == values[2] != values[3]
+    assert whole.about["plan"]["parts"] == [], "no plan without a limit"
+    assert "instead of 360" in (tmp_path / "first/report.html").read_text()
