@@ -105,7 +105,7 @@ def test_a_plan_cuts_the_images(classifier: sg.Classifier, digits: Dataset, tmp_
 def test_what_was_given_keeps_its_size(classifier: sg.Classifier, digits: Dataset, tmp_path: Path) -> None:
     settings: Any = {"train": digits.train, "supervisors": ["entropy"], "sections": SECTIONS}
     result = sg.audit(classifier, digits.test, folder=tmp_path, stress=["corrupted", Dear()], minutes=100.0, **settings)
-    assert {one.name: one.status for one in result.sections} == dict.fromkeys(SECTIONS, "done")
+    assert not result.failed
     (part,) = (one for one in result.about["plan"]["parts"] if one["name"] == "stress.dear")
     assert part["size"] == 360, "ready-made: its size was given"
 
