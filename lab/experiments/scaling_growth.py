@@ -18,7 +18,7 @@ import torch
 
 from secondguess import training, zoo
 from secondguess.accuracy.oracles.icos.oracle import Icos
-from secondguess.accuracy.recommended import RulesAndConfidence
+from secondguess.accuracy.rules_and_confidence import RulesAndConfidence
 from secondguess.guard.panel import fit_panel
 from secondguess.guard.thresholds import conformal_p_values
 from secondguess.images import ImageSet, load

@@ -12,6 +12,7 @@ from secondguess.accuracy import (
     Estimator,
     OraclePasses,
     RulesAndConfidence,
+    SyntheticShifts,
     Trial,
     ValidationAccuracy,
     check_estimator,
@@ -39,7 +40,12 @@ class Doubter(Oracle):
         return Verdicts.make(operation.confidences < 0.5)
 
 
-ALL = [*standard_estimators(oracles=[Doubter()]), AverageConfidence("isotonic"), AverageConfidence(None)]
+ALL = [
+    *standard_estimators(oracles=[Doubter()]),
+    AverageConfidence("isotonic"),
+    AverageConfidence(None),
+    SyntheticShifts(),
+]
 
 
 @pytest.fixture(params=ALL, ids=lambda one: one.name)
@@ -145,9 +151,9 @@ def _outcomes(right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_an_estimate_tells_where_it_may_be_trusted() -> None:
-    trials = (Trial("nominal", 0.01, 0.0, 0.9, 5), Trial("corrupted", 0.2, 0.2, 0.6, 5))
+    trials = (Trial("none", 0.01, 0.0, 0.9, 5), Trial("appearance", 0.2, 0.2, 0.6, 5))
     found = Estimate(0.9, 0.85, 0.95, "method", 100).with_trust(trials)
-    assert (found.trusted, found.failed) == (("nominal",), ("corrupted",))
+    assert (found.trusted, found.failed) == (("none",), ("appearance",))
     assert json.loads(json.dumps(found.to_dict()))["trust"][1]["bias"] == 0.2
     assert str(found) == "method: 0.900 (0.850 to 0.950)"
 
@@ -202,7 +208,7 @@ def test_estimators_by_name() -> None:
         "seed": 3,
     }
     assert make("rules_and_confidence").params()["resamples"] == 40
-    assert [one.name for one in make_all("standard")][-2:] == ["icos", "rules_and_confidence"]
+    assert [one.name for one in make_all("standard")][-2:] == ["rules_and_confidence", "synthetic_shifts"]
     with pytest.raises(UserError, match="There is no estimator 'nuclear_nrm'; did you mean 'nuclear_norm'"):
         make("nuclear_nrm")
     with pytest.raises(UserError, match=r"its parameters are: method, resamples, level, seed\."):

@@ -75,7 +75,7 @@ def test_a_corrected_oracle_needs_verdicts_on_images_it_does_not_know(world) -> 
     assert not verdicts.judged_wrong.any()
     honest = OraclePasses(oracle, corrected=True, folds=4).fit(validation, training).estimate(operation)
     assert honest.value == pytest.approx(validation.correct.mean())
-    anew = OraclePasses(oracle, corrected=True).retrained(validation, training)
+    anew = OraclePasses(oracle, corrected=True).tried(validation, training)
     assert anew.estimate(operation).value == pytest.approx(validation.correct.mean())
 
 
@@ -86,7 +86,8 @@ def test_an_oracle_that_is_not_fitted_learns_with_the_estimator(world) -> None:
     assert not given.is_fitted
     assert together == OraclePasses(Memory().fit(training, validation)).fit(validation).estimate(operation)
     assert OraclePasses("cross-reference").name == "cross_reference"
-    assert OraclePasses(given).retrained(validation, None) is None
+    known = OraclePasses(given.clone().fit(training, validation))
+    assert known.tried(validation, None).estimate(operation).value == together.value
 
 
 def test_bad_input(world) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from PIL import Image
 
 import secondguess as sg
-from secondguess.accuracy import AccuracyMonitor, EstimateResult, ValidationAccuracy
+from secondguess.accuracy import AccuracyMonitor, EstimateResult, ValidationAccuracy, recommend
 from secondguess.accuracy.oracles.icos import InputRules, Partition
 from secondguess.errors import UserError
 from secondguess.images import Dataset, ImageSet
@@ -62,7 +63,7 @@ def test_one_call_does_what_the_monitor_does(model: Model, digits: Dataset, foun
     once = sg.estimate(model, digits.test, like=digits, estimators=FEW)
     assert isinstance(once, Result)
     assert once.to_dict() == found.to_dict()
-    assert list(once.estimates) == ["validation_accuracy", "average_confidence", "icos", "icos_corrected"]
+    assert list(once.estimates) == ["synthetic_shifts", *(name.replace("-", "_") for name in FEW)]
     assert once.about["validation"]["images"] == 100 and not once.about["validation"]["held_out_of_training"]
 
 
@@ -75,8 +76,10 @@ def test_values_by_hand(model: Model, digits: Dataset, found: EstimateResult) ->
     assert found.truth.value == pytest.approx(
         (model(digits.test.materialise()).argmax(axis=1) == digits.test.labels).mean()
     )
-    last = found.estimates["icos_corrected"]
-    assert (found.value, found.low, found.high) == (last.value, last.low, last.high)
+    lead = found.estimates["synthetic_shifts"]
+    assert found.answer.method == "synthetic_shifts"
+    said = None if found.answer.withheld else lead.value
+    assert found.value == said and (found.low is None) == (found.high is None) == (said is None)
 
 
 def test_rules_and_confidence_is_the_one_to_report(model: Model, digits: Dataset) -> None:
@@ -84,8 +87,9 @@ def test_rules_and_confidence_is_the_one_to_report(model: Model, digits: Dataset
     images = ImageSet.from_arrays(digits.test.materialise(), ids=[f"{i}.png" for i in range(60)])
     wanted = ["rules-and-confidence", ValidationAccuracy()]
     result = sg.estimate(model, images, like=digits, rules=rules, estimators=wanted)
-    assert result.recommended is result.estimates["rules_and_confidence"]
-    assert result.value == result.recommended.value and result.truth is None
+    lead = result.estimates["rules_and_confidence"]
+    assert result.answer == recommend({"rules_and_confidence": lead}, covered=1.0) and result.truth is None
+    assert recommend(result.estimates, covered=0.4).method == "synthetic_shifts", "rules about few images do not lead"
     assert any("about 100.0% of the images" in note for note in result.notes)
 
 
@@ -124,14 +128,32 @@ def test_a_saved_monitor_estimates_the_same(
 def test_what_a_person_reads(found: EstimateResult) -> None:
     lines = str(found).splitlines()
     assert len(lines) <= 10
-    assert lines[0].startswith("Accuracy of answer on 60 images of digits/test: ") and "95% interval" in lines[0]
-    best = found.recommended
-    if best.failed:
-        assert f"Do not trust it where images have changed in one of these ways: {', '.join(best.failed)}." in lines
+    assert lines[0].startswith("Accuracy of answer on 60 images of digits/test: ")
+    assert ("95% interval" in lines[0]) != ("cannot be said for these images, because" in lines[0])
+    assert lines[1] == found.shift.sentence()
     assert any("predictions are judged wrong by rules" in line for line in lines)
     assert "truth, not used" in found.table()
     html = found._repr_html_()
-    assert html.count("<tr>") == 1 + len(FEW) and "<td>icos_corrected</td>" in html
+    assert html.count("<tr>") == 2 + len(FEW) and "<td>icos_corrected</td>" in html
+
+
+def test_a_number_or_the_reason_why_there_is_none(
+    monitor: AccuracyMonitor, model: Model, digits: Dataset, found: EstimateResult
+) -> None:
+    few = {"like": digits, "estimators": "validation_accuracy"}
+    sure, unsure = (sg.estimate(model, digits.test, widest=widest, **few) for widest in (1.0, 0.001))
+    assert sure.value == found.estimates["synthetic_shifts"].value and sure.low <= sure.value <= sure.high
+    assert f"{sure.value:.1%} (95% interval" in str(sure) and "was off by" in str(sure)
+    assert (unsure.value, unsure.low, unsure.high) == (None, None, None)
+    assert re.search(r": cannot be said for these images, because anything from \d+% to \d+% is plausible", str(unsure))
+    said = unsure.to_dict()["answer"]
+    assert said["value"] is None and said["withheld"].startswith("anything from")
+    with pytest.raises(UserError, match="The widest interval is 0; give a share above 0"):
+        sg.estimate(model, digits.test, widest=0, **few)
+    dark = monitor.estimate(digits.test.materialise() * np.float32(0.4))
+    assert dark.shift.way in ("appearance", "both") and dark.shift.appearance.what in ("darker", "of less contrast")
+    assert "The images look shifted in appearance" in str(dark)
+    assert found.shift.way == "none" and "The images look like the validation images" in str(found)
 
 
 def test_what_was_reported_before_is_not_shown_again(found: EstimateResult) -> None:

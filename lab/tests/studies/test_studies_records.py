@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from secondguess.errors import UserError
-from secondguess_lab.studies import get, recorded
+from secondguess_lab.studies import Cell, Table, get, recorded
 from secondguess_lab.studies.papers.ambiguity import ARCHITECTURES, ENSEMBLES
-from secondguess_lab.studies.records import results_folder
+from secondguess_lab.studies.records import record_tables, recorded_table, results_folder
 
 RESULTS = Path(__file__).parents[3] / "results"
 
@@ -194,3 +194,18 @@ def test_no_results_are_said(tmp_path, monkeypatch):
     assert results_folder(None) == RESULTS
     (tmp_path / "results").mkdir()
     assert results_folder(None) == Path("results")
+
+
+def test_a_record_with_cells_is_a_table_of_its_own(tmp_path):
+    assert recorded_table("photos-mine", tmp_path) is None and recorded_table("photos", tmp_path) is None
+    (tmp_path / "photos").mkdir()
+    table = Table({("resnet20", "error"): Cell(0.04), ("resnet20", "given"): Cell(0.8, n=45)})
+    card = {"title": "Mine", "command": "python mine.py", "cells": table.tidy(), "secret": 1}
+    (tmp_path / "photos/mine.json").write_text(json.dumps(card))
+    (tmp_path / "photos/other.json").write_text("{}")
+    title, found = recorded_table("photos-mine", tmp_path)
+    assert (title, found.table) == ("Mine", table)
+    assert found.records == [{"file": "photos/mine.json", "command": "python mine.py"}]
+    assert record_tables(tmp_path) == {"photos-mine": "Mine"}
+    with pytest.raises(UserError, match="holds no table of its own"):
+        recorded_table("photos-other", tmp_path)

@@ -220,7 +220,8 @@ def test_gpu_tasks_are_declared(tiny):
 
 def test_the_list_is_exactly_as_documented(study):
     listed = study("list", "--json").json()
-    assert list(listed) == ["studies"]
+    assert list(listed) == ["studies", "records"]
+    assert all(list(one) == ["name", "title"] for one in listed["records"])
     assert [list(one) for one in listed["studies"]] == [["name", "paper", "table"]] * len(names())
     assert [one["name"] for one in listed["studies"]] == names()
 

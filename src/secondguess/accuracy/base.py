@@ -9,7 +9,7 @@ together: for every resample `_learn` and `_value` run on rows drawn with replac
 beyond the value as the score interval (Wilson) of the validation accuracy does.
 
 The interval says what the number of images leaves open. It cannot say whether the estimator's assumption holds in
-operation: that is what `trust` is for, filled in by `secondguess.accuracy.cross_check`.
+operation: that is what `trust` is for, filled in by `secondguess.accuracy.try_estimators`.
 
 Parameters live in `__init__` and are stored untouched under their own names; an estimator with parameters of its own
 passes `**settings` on to this base. Saved are the rows that `_see` took from the validation images; what follows from
@@ -21,7 +21,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, ClassVar, Self, TypedDict, final
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypedDict, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,9 @@ from secondguess.errors import UserError
 from secondguess.metrics import Interval, wilson
 from secondguess.model.observation import Observation
 from secondguess.model.observer import Observer
+
+if TYPE_CHECKING:
+    from secondguess.accuracy.shifted_copies import ShiftedCopies
 
 __all__ = ["Estimate", "Estimator", "EstimatorSettings", "Rows", "Trial"]
 
@@ -50,10 +53,10 @@ class EstimatorSettings(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Trial:
-    """The errors of an estimator under one kind of artificial shift, for which the truth is known.
+    """The errors of an estimator on artificially shifted sets, of which the truth is known.
 
     Attributes:
-        shift: which kind.
+        shift: in which way the images were changed: none, classes, appearance or both.
         error: the mean absolute difference between estimate and truth over the repetitions.
         bias: the mean of estimate minus truth: positive where the estimator is too optimistic.
         truth: the mean true accuracy.
@@ -84,6 +87,7 @@ class Estimate:
         level: nominal coverage of the interval.
         trust: the trials of the method under artificial shifts; empty if there were none.
         details: what else the method found out, by name.
+        withheld: why the number must not be reported; empty where it may be.
     """
 
     value: float
@@ -94,6 +98,7 @@ class Estimate:
     level: float = 0.95
     trust: tuple[Trial, ...] = ()
     details: Mapping[str, float] = field(default_factory=dict)
+    withheld: str = ""
 
     @property
     def interval(self) -> Interval:
@@ -111,7 +116,7 @@ class Estimate:
         return tuple(trial.shift for trial in self.trust if not trial.passed())
 
     def with_trust(self, trust: tuple[Trial, ...]) -> Estimate:
-        """The same estimate, with the record of `cross_check`."""
+        """The same estimate, with the record of `try_estimators`."""
         return replace(self, trust=trust)
 
     def to_dict(self) -> dict[str, Any]:
@@ -150,25 +155,28 @@ class Estimator(Observer):
         return False
 
     @property
+    def own_trials(self) -> tuple[Trial, ...]:
+        """Trials that were part of fitting it; none by default."""
+        return ()
+
+    @property
     def recorded(self) -> bool:
         """Whether it reads predictions that were recorded with the images, which new images lack; not by default."""
         return False
 
-    @property
-    def slow_to_fit(self) -> bool:
-        """Whether fitting it takes so long that it is tried on fewer sets; not by default."""
-        return False
-
     @final
-    def fit(self, validation: Observation, training: Observation | None = None) -> Self:
+    def fit(
+        self, validation: Observation, training: Observation | None = None, shifted: ShiftedCopies | None = None
+    ) -> Self:
         """Learn from images whose labels are known.
 
         Args:
             validation: of images on which the model was not trained.
             training: of those on which it was, for the few estimators that use them, such as those with an oracle.
+            shifted: copies of validation images, shifted in known ways, for estimators that learn from them.
         """
         labels = validation.require_labels(f"Fitting the estimator {self.name!r}")
-        self._prepare(validation, training)
+        self._prepare(validation, training, shifted)
         self._classes = validation.num_classes
         self._seen, self._labels = self._see_labelled(validation), labels
         self._right = int(validation.correct.sum())
@@ -202,16 +210,12 @@ class Estimator(Observer):
             len(operation),
             self.level,
             details=self._details(self._learnt, seen),
+            withheld=self._withheld(self._learnt, seen),
         )
 
-    def retrained(self, validation: Observation, training: Observation | None) -> Self | None:
-        """A fitted copy for which these images were all there was to learn from, or None if it cannot be made.
-
-        Args:
-            validation: of labelled images on which the model was not trained.
-            training: of the training images, or None where they are not available.
-        """
-        return self.clone().fit(validation, training)
+    def tried(self, validation: Observation, training: Observation | None) -> Self:
+        """A copy, fitted on these images only, to be tried on others; cheaper than a fit where that is possible."""
+        return self.clone(resamples=1).fit(validation, training)
 
     def state(self) -> dict[str, Any]:
         """The rows taken from the validation images and their labels, from which everything else follows."""
@@ -226,7 +230,7 @@ class Estimator(Observer):
             self._classes, self._labels, self._right = int(state["classes_"]), state["labels_"], int(state["right_"])
             self._learnt = self._learn(self._seen, self._labels)
 
-    def _prepare(self, validation: Observation, training: Observation | None) -> None:
+    def _prepare(self, validation: Observation, training: Observation | None, shifted: ShiftedCopies | None) -> None:
         """Prepare before the validation images are used; nothing to do by default."""
 
     @abstractmethod
@@ -248,6 +252,10 @@ class Estimator(Observer):
     def _details(self, learnt: Any, seen: Rows) -> dict[str, float]:
         """Further results to report; none by default."""
         return {}
+
+    def _withheld(self, learnt: Any, seen: Rows) -> str:
+        """Why the number must not be reported for these rows; it always may be by default."""
+        return ""
 
     def _bounds(self, value: float, seen: Rows) -> tuple[float, float]:
         """Lower and upper bound of the interval around the value; the caller keeps them within [0, 1]."""

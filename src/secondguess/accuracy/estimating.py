@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from secondguess.accuracy.labelled_data import labelled_images
 from secondguess.accuracy.monitor import MAX_TRAIN, AccuracyMonitor
 from secondguess.accuracy.oracles.icos import InputRules
+from secondguess.accuracy.recommendation import WIDEST, check_widest
 from secondguess.accuracy.watched_folder import holds_images
 from secondguess.errors import UserError
 from secondguess.images import Dataset, ImageSet, as_image_set, check_loading, load
@@ -35,13 +36,14 @@ def estimate(
     estimators: str | Iterable[str | Estimator] = "standard",
     seed: int = 0,
     max_train: int = MAX_TRAIN,
+    widest: float = WIDEST,
     progress: Progress | None = None,
     **loading: Any,
 ) -> EstimateResult:
     """Estimate the accuracy of a model on images without labels, and name the predictions that are probably wrong.
 
-    Every method is tried on the validation images, shifted in ways of which the effect is known; the result says under
-    which of them it can be trusted.
+    The result is one number with an interval, or the reason why there is none, and says whether the images differ from
+    the validation images in their classes or their appearance. Every method is tried on shifted validation images.
 
     Args:
         model: a `Classifier`, or anything that `Classifier.open` takes.
@@ -52,14 +54,16 @@ def estimate(
         train: labelled images the model was trained on, instead of `like`.
         validation: labelled images it was not trained on; a fifth of the training images if left out.
         rules: which labels can occur where, as a TOML or JSON file or ready-made; see docs/accuracy.md.
-        estimators: `"standard"` for all, or some of them by name or ready-made.
+        estimators: those beside the leading one: `"standard"` for all, or some of them by name or ready-made.
         seed: of everything random.
         max_train: the largest number of training images to learn rules from.
+        widest: the widest interval with which a number is recommended.
         progress: where to report; silent by default.
         **loading: options of `load` for images given by name; by default as the model takes its images.
     """
     loading = check_loading(loading, estimate)
-    learning: dict[str, Any] = {"estimators": estimators, "seed": seed, "max_train": max_train, "progress": progress}
+    learning: dict[str, Any] = {"estimators": estimators, "seed": seed, "max_train": max_train}
+    learning |= {"widest": check_widest(widest), "progress": progress}
     arriving = isinstance(images, (str, Path)) and holds_images(Path(images))
     prepared = _Prepared.of(model, images, like, train, validation, rules, loading)
     if arriving:
@@ -98,7 +102,7 @@ def watch(
     """
     if not Path(folder).is_dir():
         raise UserError(f"There is no folder {folder} for images to arrive in.")
-    names = ("estimators", "seed", "max_train")
+    names = ("estimators", "seed", "max_train", "widest")
     learning = {name: options.pop(name) for name in names if name in options} | {"progress": progress}
     loading = check_loading(options, estimate)
     prepared = _Prepared.of(model, folder, like, train, validation, rules, loading)

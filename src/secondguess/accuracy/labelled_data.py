@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from secondguess.accuracy.oracles.icos import InputRules
-from secondguess.accuracy.result import RECOMMENDED
+from secondguess.accuracy.recommendation import WITH_RULES
 from secondguess.errors import UserError
 from secondguess.images import Dataset, ImageSet, load
 
 __all__ = ["LabelledData", "LearntFrom", "labelled_images"]
 
 HELD_OUT = 0.2  # of the training images, where there are no validation images
-NO_RULES = f"No rules were given, so {RECOMMENDED} is the average confidence after temperature scaling."
+NO_RULES = f"No rules were given, so {WITH_RULES} is the average confidence after temperature scaling."
 FEWEST = 10  # labelled validation images
 
 
@@ -117,7 +117,7 @@ class LabelledData:
             return replace(self, validation=filled)
         note = (
             "No validation image is in a partition of the rules, so they could not be tried: whether to trust "
-            f"{RECOMMENDED} is said as if there were none."
+            f"{WITH_RULES} is said as if there were none."
         )
         return replace(self, validation=filled, notes=(*self.notes, note))
 

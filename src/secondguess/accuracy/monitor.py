@@ -1,7 +1,7 @@
 """The accuracy monitor: fitted before the first image of operation arrives, then applied to it.
 
-Images whose labels are known go through the model once; the oracle and the estimators learn from them, and every
-estimator is tried on shifts made of the validation images. In operation they are only applied.
+Images whose labels are known go through the model once, as do shifted copies of the validation images; the oracle and
+the estimators learn from them, and every estimator is tried on shifted sets. In operation they are only applied.
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ import numpy as np
 from secondguess.accuracy.base import Estimator, Trial
 from secondguess.accuracy.labelled_data import LabelledData, LearntFrom, labelled_images
 from secondguess.accuracy.oracles.icos import Icos, InputRules
+from secondguess.accuracy.recommendation import LEADING, WIDEST, check_widest, recommend
 from secondguess.accuracy.registry import make
 from secondguess.accuracy.result import EstimateResult, JudgedWrong
+from secondguess.accuracy.shifted_copies import ShiftedCopies
 from secondguess.accuracy.standard import standard_estimators
-from secondguess.accuracy.trust import cross_check
+from secondguess.accuracy.synthetic_shifts import SyntheticShifts
+from secondguess.accuracy.trials import try_estimators
 from secondguess.accuracy.watched_folder import WatchedFolder, holds_images
 from secondguess.contracts.registry import snake_case
 from secondguess.environment import versions
-from secondguess.errors import UserError
 from secondguess.images import ImageSet, as_image_set, check_loading
 from secondguess.images.decode import BadImage
 from secondguess.metrics import wilson
@@ -49,11 +51,13 @@ class AccuracyMonitor:
         training: what rules were learnt from.
         validation: what estimators were calibrated on.
         oracle: fitted on both.
-        estimators: fitted on the validation images, in the order of the table.
+        leading: the estimator that is recommended unless there are rules; it also says whether images look shifted.
+        estimators: the others, fitted on the validation images, in the order of the table.
         trust: the trials of each under artificial shifts, by its name.
         notes: what the user should know, one sentence each.
         held_out: whether the validation images were taken from the training images.
         seed: of everything random.
+        widest: the widest interval with which a number is recommended.
         loading: how images given by a path are loaded.
         softmax: what is wrong with the probabilities of the validation images as a whole, if anything.
     """
@@ -62,11 +66,13 @@ class AccuracyMonitor:
     training: LearntFrom
     validation: LearntFrom
     oracle: Icos
+    leading: SyntheticShifts
     estimators: list[Estimator]
     trust: Mapping[str, tuple[Trial, ...]]
     notes: tuple[str, ...]
     held_out: bool
     seed: int
+    widest: float
     loading: Mapping[str, Any]
     softmax: str = ""
 
@@ -81,6 +87,7 @@ class AccuracyMonitor:
         estimators: str | Iterable[str | Estimator] = "standard",
         seed: int = 0,
         max_train: int = MAX_TRAIN,
+        widest: float = WIDEST,
         progress: Progress | None = None,
         **loading: Any,
     ) -> AccuracyMonitor:
@@ -91,13 +98,15 @@ class AccuracyMonitor:
             train: labelled images the model was trained on: an `ImageSet`, a data set, or a path or name to load.
             validation: labelled images it was not trained on; a fifth of the training images if left out.
             rules: which labels can occur where, as a file or ready-made.
-            estimators: `"standard"` for all, or some of them by name or ready-made.
+            estimators: those beside the leading one: `"standard"` for all, or some of them by name or ready-made.
             seed: of everything random.
             max_train: the largest number of training images to learn rules from.
+            widest: the widest interval with which a number is recommended.
             progress: where to report; silent by default.
             **loading: options of `load` for images given by name; by default as the model takes its images.
         """
-        progress, classifier = progress or Silent(), Classifier.open(model)
+        progress, widest = progress or Silent(), check_widest(widest)
+        classifier = Classifier.open(model)
         how = classifier.loading | check_loading(loading, cls.fit)
         training = labelled_images(train, "training", how)
         how |= {"size": training.shape[1:], "channels": training.shape[0]}
@@ -106,27 +115,26 @@ class AccuracyMonitor:
         known = InputRules.load(rules, classifier.class_names) if isinstance(rules, (str, Path)) else rules
         data = LabelledData.of(training, checking, max_train=max_train, seed=seed).with_columns_of(known)
         trained, validated = (classifier.observe(one, progress=progress) for one in (data.training, data.validation))
+        copies = ShiftedCopies.observe(classifier, data.validation, seed=seed, progress=progress)
         with progress.task("Learning rules", 1) as advance, warnings.catch_warnings(record=True) as heard:
             warnings.simplefilter("always", UserWarning)
             oracle = Icos(known, seed=seed).fit(trained, validated)
             advance(1, 1)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # already given for all validation images
-            fitted = _fitted(estimators, oracle, trained, validated, seed, progress)
-            trust = cross_check(
-                fitted,
-                validated,
-                training=trained,
-                classifier=classifier,
-                ambiguous=_ambiguous(data.training, len(data.validation), seed),
-                seed=seed,
-                progress=progress,
+            leading, others = SyntheticShifts(seed=seed), _chosen(estimators, oracle, seed)
+            with progress.task("Learning estimators", 1 + len(others)) as advance:
+                for done, one in enumerate([leading, *others], start=1):
+                    one.fit(validated, trained, copies)
+                    advance(done, 1 + len(others))
+            trust = try_estimators(
+                [leading, *others], validated, shifted=copies, training=trained, seed=seed, progress=progress
             )
         notes = (*data.notes, *(str(one.message) for one in heard))
         sets = LearntFrom.of(data.training), LearntFrom.of(data.validation)
         degenerate = find_degenerate(validated.probabilities, validated.labels)
         softmax = degenerate.text if degenerate else ""
-        return cls(classifier, *sets, oracle, fitted, trust, notes, data.held_out, seed, how, softmax)
+        return cls(classifier, *sets, oracle, leading, others, trust, notes, data.held_out, seed, widest, how, softmax)
 
     def save(self, folder: str | Path) -> Path:
         """Write everything that was learnt into a folder, with the model where it is a file; an older one is replaced.
@@ -161,11 +169,15 @@ class AccuracyMonitor:
         """
         operation = self._observe(images, progress or Silent())
         found = operation.require_images("An estimate")
-        estimates = {one.name: one.estimate(operation).with_trust(self.trust[one.name]) for one in self.estimators}
+        everybody = [self.leading, *self.estimators]
+        estimates = {one.name: one.estimate(operation).with_trust(self.trust[one.name]) for one in everybody}
+        covered = 0.0 if self.oracle.rules is None else self.oracle.rules.coverage(found)
         labels = operation.labels
         known = labels is not None and bool((labels >= 0).all())
         return EstimateResult(
             estimates,
+            recommend(estimates, covered=covered, widest=self.widest),
+            self.leading.shift(operation, estimates[LEADING]),
             tuple(self._judged(operation)),
             wilson(int(operation.correct.sum()), len(operation)) if known else None,
             (*self.notes, *self._remarks(found), *found.notes),
@@ -257,15 +269,8 @@ class AccuracyMonitor:
         }
 
 
-def _fitted(
-    wanted: str | Iterable[str | Estimator],
-    oracle: Icos,
-    training: Observation,
-    validation: Observation,
-    seed: int,
-    progress: Progress,
-) -> list[Estimator]:
-    """The estimators that are wanted, fitted: by the names of the table, by those of the registry, or ready-made."""
+def _chosen(wanted: str | Iterable[str | Estimator], oracle: Icos, seed: int) -> list[Estimator]:
+    """The estimators that are wanted: by the names of the table, by those of the registry, or ready-made."""
     known = {one.name: one for one in standard_estimators(oracle.rules, [oracle], seed=seed)}
     chosen: list[Estimator] = []
     for one in [wanted] if isinstance(wanted, str) else wanted:
@@ -275,18 +280,4 @@ def _fitted(
             chosen += known.values()
         else:
             chosen.append(known.get(snake_case(one)) or make(one, seed=seed))
-    with progress.task("Learning estimators", len(chosen)) as advance:
-        for done, one in enumerate(chosen, start=1):
-            one.fit(validation, training)
-            advance(done, len(chosen))
-    return chosen
-
-
-def _ambiguous(training: ImageSet, count: int, seed: int) -> ImageSet | None:
-    """Images between two classes to try estimators on, or None where there are no two classes."""
-    from secondguess.stress.ambiguous import PixelBlend
-
-    try:
-        return PixelBlend().generate(training, count, seed=seed).images
-    except UserError:
-        return None
+    return [one for one in chosen if one.name != LEADING]

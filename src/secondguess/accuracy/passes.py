@@ -15,7 +15,7 @@ estimated from few wrong predictions, it multiplies noise; the interval shows it
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,9 @@ from secondguess.accuracy.registry import register
 from secondguess.errors import UserError
 from secondguess.model.needs import Needs
 from secondguess.model.observation import Observation
+
+if TYPE_CHECKING:
+    from secondguess.accuracy.shifted_copies import ShiftedCopies
 
 __all__ = ["OraclePasses", "cross_judged", "rogan_gladen"]
 
@@ -99,19 +102,11 @@ class OraclePasses(Estimator):
         """Whether the predictions of some referee are a column of the images."""
         return isinstance(self._oracle, CrossReference) and any(isinstance(one, str) for one in self._oracle.referees)
 
-    @property
-    def slow_to_fit(self) -> bool:
-        """Whether the oracle must be fitted."""
-        return self._oracle.requires_fit
-
-    def retrained(self, validation: Observation, training: Observation | None) -> Self | None:
-        """As for every estimator; None where the oracle must be fitted and there are no training images."""
-        if not self._oracle.requires_fit:
-            return super().retrained(validation, training)
-        if training is None:
-            return None
-        fresh = self.clone(oracle=self._oracle.clone(), folds=FOLDS_OF_A_TRIAL, seed=0)
-        return fresh.fit(validation, training)
+    def tried(self, validation: Observation, training: Observation | None) -> Self:
+        """As for every estimator; the oracle learns anew where there are training images to learn from."""
+        if training is None or not self._oracle.requires_fit:
+            return super().tried(validation, training)
+        return self.clone(oracle=self._oracle.clone(), folds=FOLDS_OF_A_TRIAL, resamples=1).fit(validation, training)
 
     def state(self) -> dict[str, Any]:
         """As of every estimator, with what the oracle has learnt."""
@@ -128,7 +123,7 @@ class OraclePasses(Estimator):
         """The oracle as it was given."""
         return make(self.oracle) if isinstance(self.oracle, str) else self.oracle
 
-    def _prepare(self, validation: Observation, training: Observation | None) -> None:
+    def _prepare(self, validation: Observation, training: Observation | None, shifted: ShiftedCopies | None) -> None:
         self._cross_judged: Verdicts | None = None
         self._oracle = self._given()
         if not self._oracle.requires_fit:

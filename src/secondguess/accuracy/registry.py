@@ -13,7 +13,15 @@ REGISTRY: Registry[type[Estimator], Estimator] = Registry(
     public="secondguess.accuracy.Estimator",
     package="secondguess.accuracy",
     group="secondguess.estimators",
-    modules=("confidence", "dispersion", "label_shift", "agreement", "passes", "recommended"),
+    modules=(
+        "confidence",
+        "dispersion",
+        "label_shift",
+        "agreement",
+        "passes",
+        "rules_and_confidence",
+        "synthetic_shifts",
+    ),
 )
 register, names, get = REGISTRY.register, REGISTRY.names, REGISTRY.get
 make, make_all = REGISTRY.make, REGISTRY.make_all

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from secondguess.accuracy.base import TOLERANCE, Estimate, Trial
+from secondguess.accuracy.shift_tests import ShiftReport
 from secondguess.files import make_folder, write_json
 from secondguess.metrics import Interval
 from secondguess.results import Result
 
-__all__ = ["BASELINES", "RECOMMENDED", "EstimateResult", "JudgedWrong"]
+__all__ = ["BASELINES", "EstimateResult", "JudgedWrong"]
 
-BASELINES, RECOMMENDED = ("validation_accuracy", "average_confidence"), "rules_and_confidence"
+BASELINES = ("validation_accuracy", "average_confidence")
 SHOWN, LONGEST = 20, 160  # images judged wrong in the table, and letters of a reason
 NOTES = 4  # in the summary
 
@@ -46,6 +47,8 @@ class EstimateResult(Result):
 
     Attributes:
         estimates: one by the name of each method, with the record of its trials on shifted validation images.
+        answer: the one to report; its `withheld` is the reason where no number can be given.
+        shift: whether the images differ from the validation images, and in which way.
         judged_wrong: the predictions that the oracle judges wrong, in the order of the images.
         truth: the accuracy, where the images happen to have labels; no method uses them.
         notes: what the user should know, one sentence each.
@@ -54,6 +57,8 @@ class EstimateResult(Result):
     """
 
     estimates: Mapping[str, Estimate]
+    answer: Estimate
+    shift: ShiftReport
     judged_wrong: tuple[JudgedWrong, ...]
     truth: Interval | None
     notes: tuple[str, ...]
@@ -61,40 +66,26 @@ class EstimateResult(Result):
     softmax: str = ""
 
     @property
-    def recommended(self) -> Estimate:
-        """The estimate to report: by rules and confidence, or by the last method where that was not requested."""
-        return self.estimates.get(RECOMMENDED) or list(self.estimates.values())[-1]
+    def value(self) -> float | None:
+        """The accuracy, or None where it cannot be said."""
+        return None if self.answer.withheld else self.answer.value
 
     @property
-    def value(self) -> float:
-        """The recommended estimate of the accuracy."""
-        return self.recommended.value
+    def low(self) -> float | None:
+        """Lower bound of its interval, or None."""
+        return None if self.answer.withheld else self.answer.low
 
     @property
-    def low(self) -> float:
-        """Lower bound of its 95 % interval."""
-        return self.recommended.low
-
-    @property
-    def high(self) -> float:
-        """Upper bound of its 95 % interval."""
-        return self.recommended.high
+    def high(self) -> float | None:
+        """Upper bound of its interval, or None."""
+        return None if self.answer.withheld else self.answer.high
 
     def summary(self) -> str:
-        """The recommended estimate, when to trust it, and how many predictions are judged wrong."""
-        best, skipped = self.recommended, self.about["operation"]["skipped"]
-        about = self.about["operation"]
-        title = f"Accuracy of {self.about['model']['name']} on {about['images']:,} images of {about['name']}"
-        bare = best.method == RECOMMENDED and not self.about["oracle"].get("rules", True)
-        how = "calibrated confidence, as no rules were given" if bare else best.method
+        """The accuracy or why it cannot be said, whether the images look shifted, what is judged wrong."""
+        skipped = self.about["operation"]["skipped"]
         most = NOTES - bool(self.softmax)
         lines = [self.softmax] if self.softmax else []
-        lines += [
-            f"{title}: {best.value:.1%} ({best.level:.0%} interval {best.low:.1%} to {best.high:.1%}), by {how}",
-            *self._trust(best),
-            self._count() + ".",
-            *self.notes[:most],
-        ]
+        lines += [self._headline(), self.shift.sentence(), *self._tried(), self._count() + ".", *self.notes[:most]]
         lines += [f"There are {len(self.notes) - most} more notes."] if len(self.notes) > most else []
         return "\n".join([*lines, *([f"Left out: {len(skipped):,} images that cannot be read."] if skipped else [])])
 
@@ -113,8 +104,15 @@ class EstimateResult(Result):
             **{key: about[key] for key in ("model", "seed", "versions", "training", "validation", "operation")},
             "softmax": self.softmax or None,
             "notes": list(self.notes),
+            "answer": {
+                "method": self.answer.method,
+                **{key: getattr(self, key) for key in ("value", "low", "high")},
+                "level": self.answer.level,
+                "withheld": self.answer.withheld or None,
+            },
+            "shift": self.shift.to_dict(),
             "estimates": [
-                one.to_dict() | {"baseline": name in BASELINES, "recommended": name == RECOMMENDED}
+                one.to_dict() | {"baseline": name in BASELINES, "recommended": name == self.answer.method}
                 for name, one in self.estimates.items()
             ],
             "truth": None if truth is None else {"value": truth.value, "low": truth.low, "high": truth.high},
@@ -141,12 +139,21 @@ class EstimateResult(Result):
         body = "".join(f"<tr>{row}</tr>" for row in rows)
         return f"{super()._repr_html_()}<table>{body}</table>"
 
-    def _trust(self, one: Estimate) -> Iterator[str]:
-        """When to trust an estimate, and when not to."""
-        if one.trusted:
-            yield f"Tried on shifted validation images, it was within 2 points of the truth: {', '.join(one.trusted)}."
-        if one.failed:
-            yield f"Do not trust it where images have changed in one of these ways: {', '.join(one.failed)}."
+    def _headline(self) -> str:
+        about, best = self.about["operation"], self.answer
+        title = f"Accuracy of {self.about['model']['name']} on {about['images']:,} images of {about['name']}"
+        if best.withheld:
+            return f"{title}: cannot be said for these images, because {best.withheld}."
+        return (
+            f"{title}: {best.value:.1%} ({best.level:.0%} interval {best.low:.1%} to {best.high:.1%}), by {best.method}"
+        )
+
+    def _tried(self) -> Iterator[str]:
+        """How far off the method was under such a change."""
+        such = [trial for trial in self.answer.trust if trial.shift == self.shift.way]
+        if such and not self.answer.withheld:
+            where = "unchanged validation images" if self.shift.way == "none" else "validation images shifted like this"
+            yield f"Tried on {where}, {self.answer.method} was off by {100 * such[0].error:.1f} points on average."
 
     def _shifts(self) -> list[str]:
         return list(dict.fromkeys(trial.shift for one in self.estimates.values() for trial in one.trust))
@@ -154,14 +161,11 @@ class EstimateResult(Result):
     def _rows(self) -> Iterator[str]:
         """The table of estimates, what the flags mean, and what the summary has no room for."""
         tried = self._shifts()
-        shifts = [shift.rpartition(" ") for shift in tried]
-        widths = [max(7, len(above), len(below)) for above, _, below in shifts]
         names = [name + " (baseline)" * (name in BASELINES) for name in self.estimates]
         wide = max(map(len, names))
-        starts = ("", f"{'':<{wide}}  {'estimate':>8}  {'95% interval':<16}")
-        for start, heads in zip(starts, ([one[0] for one in shifts], [one[2] for one in shifts]), strict=True):
-            cells = "  ".join(f"{head:<{width}}" for head, width in zip(heads, widths, strict=True))
-            yield f"{start:<{wide + 28}}  {cells}".rstrip()
+        widths = [max(7, len(shift)) for shift in tried]
+        heads = "  ".join(f"{shift:<{width}}" for shift, width in zip(tried, widths, strict=True))
+        yield f"{'':<{wide}}  {'estimate':>8}  {'95% interval':<16}  {heads}".rstrip()
         for name, one in zip(names, self.estimates.values(), strict=True):
             trials = {trial.shift: _flag(trial) for trial in one.trust}  # not every method can be tried on each
             flags = "  ".join(f"{trials.get(shift, '-'):<{width}}" for shift, width in zip(tried, widths, strict=True))
@@ -170,7 +174,10 @@ class EstimateResult(Result):
         if self.truth is not None:
             yield f"{'truth, not used':<{wide}}  {self.truth.value:>8.1%}"
         yield ""
-        yield "May I trust it? Tried on your validation images, shifted on purpose: mean error in points, ok up to 2."
+        yield (
+            "May I trust it? Tried on your validation images, as they are and shifted on purpose: mean error in "
+            f"points, ok up to 2. The column for these images: {self.shift.way}."
+        )
         yield from self.notes[NOTES:]
         yield from (f"Left out: {name} cannot be read." for name in self.about["operation"]["skipped"])
 

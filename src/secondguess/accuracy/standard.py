@@ -16,7 +16,7 @@ from secondguess.accuracy.confidence import (
 from secondguess.accuracy.dispersion import NuclearNorm
 from secondguess.accuracy.label_shift import LabelShift
 from secondguess.accuracy.passes import OraclePasses
-from secondguess.accuracy.recommended import RulesAndConfidence
+from secondguess.accuracy.rules_and_confidence import RulesAndConfidence
 
 if TYPE_CHECKING:
     from secondguess.accuracy.oracles import Oracle
@@ -34,10 +34,10 @@ def standard_estimators(
     folds: int = 5,
     **settings: Unpack[EstimatorSettings],
 ) -> list[Estimator]:
-    """All estimators, none fitted.
+    """All estimators for which validation images suffice, none fitted: all but `SyntheticShifts`.
 
     Args:
-        rules: what is known about the domain, for the recommended estimator.
+        rules: what is known about the domain, for `RulesAndConfidence`.
         oracles: each gives two estimators, as it is and corrected.
         others: further models of the same task, for agreement.
         folds: of the correction of oracles.

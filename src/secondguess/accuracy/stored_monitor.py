@@ -2,6 +2,7 @@
 
 monitor.json            what was learnt from which images, the trials of each estimator, and which file holds what
 oracle.safetensors      the oracle
+leading.safetensors     the estimator that leads
 estimators/*            one file each
 model.toml, model-*     the model, as in the folder of a guard
 """
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from secondguess.accuracy.base import Estimator, Trial
 from secondguess.accuracy.labelled_data import LearntFrom
 from secondguess.accuracy.oracles.icos import Icos
+from secondguess.accuracy.synthetic_shifts import SyntheticShifts
 from secondguess.contracts.sealed import Damaged, read_json, write_json_sealed
 from secondguess.errors import UserError
 from secondguess.files import make_folder
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["read_monitor", "write_monitor"]
 
-CARD, ORACLE, FORMAT = "monitor.json", "oracle.safetensors", 1
+CARD, ORACLE, LEADS, FORMAT = "monitor.json", "oracle.safetensors", "leading.safetensors", 2
 
 
 def write_monitor(monitor: AccuracyMonitor, folder: str | Path) -> Path:
@@ -39,6 +41,7 @@ def write_monitor(monitor: AccuracyMonitor, folder: str | Path) -> Path:
     for file, estimator in zip(files, monitor.estimators, strict=True):
         estimator.save(folder / file)
     monitor.oracle.save(folder / ORACLE)
+    monitor.leading.save(folder / LEADS)
     store_model(monitor.classifier, monitor.training.shape, folder)
     card = {
         "format": FORMAT,
@@ -50,6 +53,7 @@ def write_monitor(monitor: AccuracyMonitor, folder: str | Path) -> Path:
         "notes": list(monitor.notes),
         "held_out": monitor.held_out,
         "seed": monitor.seed,
+        "widest": monitor.widest,
         "loading": dict(monitor.loading),
         "softmax": monitor.softmax,
     }
@@ -87,11 +91,13 @@ def read_monitor(folder: str | Path, model: Any = None, **changes: Any) -> Accur
         training,
         validation,
         Icos.load(folder / ORACLE),
+        SyntheticShifts.load(folder / LEADS),
         [Estimator.load(folder / file) for file in card["estimators"]],
         {name: tuple(Trial(**trial) for trial in trials) for name, trials in card["trust"].items()},
         tuple(card["notes"]),
         bool(card["held_out"]),
         int(card["seed"]),
+        float(card["widest"]),
         card["loading"] | {"size": tuple(training.shape[1:])},
         card.get("softmax", ""),
     )

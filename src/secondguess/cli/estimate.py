@@ -44,6 +44,9 @@ def estimate(
         ),
     ] = None,
     max_train: Annotated[int, MAX_TRAIN] = 10_000,
+    widest: Annotated[
+        float, typer.Option(help="The widest interval with which a number is given; beyond, it cannot be said.")
+    ] = 0.3,
     loading: LoadingOptions,
     watch: Annotated[
         bool, typer.Option("--watch", help="Estimate again whenever images come or go, until Ctrl-C.")
@@ -57,10 +60,11 @@ def estimate(
 ) -> None:
     """Estimate the accuracy on images without labels, and name the predictions that are probably wrong.
 
-    Every method reports how far it can be trusted: it is tested on your validation images, shifted in ways of which the
-    effect is known. Two trivial ones are always included for comparison: the validation accuracy and the average
-    confidence. Predictions are judged one by one by the oracle ICOS, with the rule that they violate. Without
-    `--validation` a fifth of `--train` is held out; `--like` is a data set that has both.
+    The answer is one number with an interval, or the reason why there is none, and whether the images look shifted in
+    their classes or their appearance. It is learnt from your validation images, shifted in ways of which the effect is
+    known, and every other method is tried on these for comparison. Predictions are judged one by one by the oracle
+    ICOS, with the rule that they violate. Without `--validation` a fifth of `--train` is held out; `--like` is a data
+    set that has both.
 
     **Examples**
 
@@ -80,7 +84,13 @@ def estimate(
         raise UserError(f"--watch needs a folder into which images arrive, but --images {images} is none.")
     classifier = open_classifier(model, loading)
     options: dict[str, Any] = {"like": like, "train": train, "validation": validation, "rules": rules}
-    options |= {"max_train": max_train, "seed": seed, "progress": common.progress, **loading.arguments(classifier)}
+    options |= {
+        "max_train": max_train,
+        "widest": widest,
+        "seed": seed,
+        "progress": common.progress,
+        **loading.arguments(classifier),
+    }
     if watch:
         _watch(accuracy.watch(classifier, images, every=every, **options), images, out, quiet=common.quiet)
         return

@@ -30,12 +30,14 @@ OUT = Path("out/studies")
 
 @app.command("list")
 def list_(json: Json = False, debug: Debug = False) -> None:
-    """List the studies."""
+    """List the studies, and the records that have a table of their own."""
     from secondguess_lab.studies import get, names
+    from secondguess_lab.studies.records import record_tables
 
-    studies = [get(name) for name in names()]
+    studies, own = [get(name) for name in names()], record_tables(None)
     if json:
-        print_json({"studies": [{"name": one.name, "paper": one.paper, "table": one.table} for one in studies]})
+        listed = [{"name": one.name, "paper": one.paper, "table": one.table} for one in studies]
+        print_json({"studies": listed, "records": [{"name": name, "title": title} for name, title in own.items()]})
         return
     paper = ""
     for study in studies:
@@ -43,6 +45,10 @@ def list_(json: Json = False, debug: Debug = False) -> None:
             paper = study.paper
             say(paper)
         say(f"  {study.name:<18} {study.table:<10} {study.summary}")
+    if own:
+        say("Measured here, of no paper: study table NAME")
+    for name, title in own.items():
+        say(f"  {name:<18} {title}")
 
 
 @app.command("run")
@@ -123,16 +129,28 @@ def status(name: Name, out: Folder = OUT, json: Json = False, debug: Debug = Fal
 
 @app.command("table")
 def table(name: Name, results: Results = None, json: Json = False, debug: Debug = False) -> None:
-    """Print the table of a study from the results that there are."""
-    from secondguess_lab.studies import get, recorded
-    from secondguess_lab.studies.records import results_folder
+    """Print the table of a study, or of a record that has one of its own, from the results that there are.
 
-    study = get(name)
-    found = recorded(study, results_folder(results))
+    **Examples**
+
+    `secondguess study table surprise-table1`
+
+    `secondguess study table photos-accuracy --json`
+    """
+    from secondguess_lab.studies import get, recorded
+    from secondguess_lab.studies.records import recorded_table, results_folder
+
+    folder = results_folder(results)
+    own = recorded_table(name, folder)
+    if own is None:
+        study = get(name)
+        title, found = f"{study.table} of {study.paper}", recorded(study, folder)
+    else:
+        title, found = own
     if json:
-        print_json({"study": name, "cells": found.table.tidy(), "records": list(found.records)})
+        print_json({"study": name, "title": title, "cells": found.table.tidy(), "records": list(found.records)})
         return
-    say(f"{study.table} of {study.paper}")
+    say(title)
     say(found.table.text())
     _say_records(found.records)
 

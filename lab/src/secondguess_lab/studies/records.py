@@ -1,4 +1,8 @@
-"""Numbers that lie in a folder of results: records that `study run` wrote, or earlier ones that a study can read."""
+"""Numbers that lie in a folder of results: records that `study run` wrote, earlier ones that a study can read, tables.
+
+An experiment that belongs to no paper has its table in its record: `results/FOLDER/NAME.json` with a list `cells`, as
+`Table.tidy` makes it, and a `title`. Such a record is known as FOLDER-NAME.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from secondguess.errors import UserError
 from secondguess_lab.studies.base import Recorded, Study
 from secondguess_lab.studies.tables import Table
 
-__all__ = ["provenance", "read_json", "read_record", "recorded", "results_folder"]
+__all__ = ["provenance", "read_json", "read_record", "record_tables", "recorded", "recorded_table", "results_folder"]
 
 
 def recorded(study: Study, results: Path) -> Recorded:
@@ -32,6 +36,33 @@ def recorded(study: Study, results: Path) -> Recorded:
             f"There are no results of {study.name} below {results}; make some with: study run {study.name}."
         )
     return found
+
+
+def record_tables(results: Path | None) -> dict[str, str]:
+    """The titles of the records that hold a table of their own, by name; none where there is no folder of results."""
+    try:
+        folder = results_folder(results)
+    except UserError:
+        return {}
+    found = {}
+    for path in sorted(folder.glob("*/*.json")):
+        kept = read_json(path)
+        if "title" in kept and "cells" in kept:
+            found[f"{path.parent.name}-{path.stem}"] = str(kept["title"])
+    return found
+
+
+def recorded_table(name: str, results: Path) -> tuple[str, Recorded] | None:
+    """Title and numbers of a record with a table of its own; None where there is no such record."""
+    folder, _, stem = name.partition("-")
+    path = results / folder / f"{stem}.json"
+    if not stem or not path.is_file():
+        return None
+    kept = read_json(path)
+    try:
+        return str(kept["title"]), Recorded(Table.from_tidy(kept["cells"]), [provenance(kept, path, results)])
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{path} holds no table of its own ({error!r}).") from error
 
 
 def read_json(path: Path) -> dict[str, Any]:

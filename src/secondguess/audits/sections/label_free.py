@@ -2,6 +2,7 @@
 
 In operation the labels are unknown. Here they are known, so the estimators can be tested: half of the labelled test
 images is their validation set, and they judge the other half and every stress set that has labels without seeing these.
+The number that `estimate` would recommend, or its reason to give none, stands before the table of methods.
 The oracle behind two of them is ICOS without input rules, which an audit does not have; its pixel rules come from the
 training images, and those that contradict a prediction are drawn over the image.
 """
@@ -18,7 +19,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess.accuracy import Estimator, RulesAndConfidence, standard_estimators
+from secondguess.accuracy import (
+    Estimate,
+    Estimator,
+    RulesAndConfidence,
+    ShiftedCopies,
+    SyntheticShifts,
+    recommend,
+    standard_estimators,
+)
 from secondguess.accuracy.oracles.icos import Contribution, Icos, to_png
 from secondguess.accuracy.oracles.icos.features import feature_matrix
 from secondguess.audits.context import Context
@@ -62,29 +71,25 @@ class LabelFree(Section):
         with warnings.catch_warnings(record=True) as heard:
             warnings.simplefilter("always", UserWarning)
             oracle = Icos(seed=context.seed).fit(training, validation)
-        estimators = _fitted(context, oracle, training, validation)
+        leading, *others = _fitted(context, oracle, training, validation)
         truths = {name: wilson(int(one.correct.sum()), len(one)) for name, one in sets.items()}
-        rows = [_row(estimator, sets, truths) for estimator in estimators]
+        rows = [_row(estimator, sets, truths) for estimator in (leading, *others)]
         judged = {name: verdict_confusion(oracle.judge(one).wrong, one.correct) for name, one in sets.items()}
-        best = min(rows, key=lambda row: float(row["mean"]))
         baseline = next(row for row in rows if row["name"] == "validation_accuracy")
+        answers = {name: recommend({leading.name: one}) for name, one in rows[0]["estimates"].items()}
         return Findings(
             numbers=_numbers(context, truths, rows, judged),
-            summary=[
-                (
-                    self.title,
-                    f"{best['name']} is off by {100 * best['mean']:.1f} points on average over {_listed(sets)} images; "
-                    f"validation accuracy, which sees no change, by {100 * baseline['mean']:.1f}",
-                )
-            ],
+            summary=[(self.title, _in_words(answers, rows[0]["off"], baseline["off"]))],
             view={
                 "validation": len(validation),
                 "training": len(training),
                 "truths": truths,
                 "rows": rows,
                 "closest": {name: min(abs(row["off"][name]) for row in rows) for name in sets},
-                "best": best["name"],
-                "chosen": (best, baseline),
+                "leading": rows[0],
+                "baseline": baseline,
+                "answers": answers,
+                "shifts": {name: leading.shift(sets[name], one) for name, one in rows[0]["estimates"].items()},
                 "baselines": BASELINES,
                 "rules": len(oracle.pixel_rules),
                 "contributions": {name: _contributions(oracle, one) for name, one in sets.items()},
@@ -127,16 +132,36 @@ def _split(context: Context) -> tuple[Observation, dict[str, Observation]]:
     return nominal.take(validation), sets
 
 
-def _fitted(context: Context, oracle: Icos, training: Observation, validation: Observation) -> list[Estimator]:
-    """All estimators; without rules of the user's the recommended one is the average confidence once more."""
+def _fitted(
+    context: Context, oracle: Icos, training: Observation, validation: Observation
+) -> tuple[SyntheticShifts, *tuple[Estimator, ...]]:
+    """All estimators, the leading one first; without rules one of them is the average confidence once more."""
+    images = validation.require_images("Shifting the validation images")
+    copies = ShiftedCopies.observe(context.classifier, images, seed=context.seed, progress=context.progress)
     listed = standard_estimators(oracles=[oracle], folds=FOLDS, seed=context.seed)
-    made = [one for one in listed if not isinstance(one, RulesAndConfidence)]
-    with context.progress.task("Fitting estimators of accuracy", len(made)) as advance, warnings.catch_warnings():
+    others = [one for one in listed if not isinstance(one, RulesAndConfidence)]
+    leading = SyntheticShifts(seed=context.seed)
+    with context.progress.task("Fitting estimators of accuracy", len(others)) as advance, warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the warnings were already given for the whole validation set
-        for done, one in enumerate(made, start=1):
+        leading.fit(validation, training, copies)
+        for done, one in enumerate(others, start=1):
             one.fit(validation, training)
-            advance(done, len(made))
-    return made
+            advance(done, len(others))
+    return leading, *others
+
+
+def _in_words(answers: Mapping[str, Estimate], off: Mapping[str, float], unmoved: Mapping[str, float]) -> str:
+    """How far off the recommended numbers are, and for which images there is none."""
+    given = [name for name, one in answers.items() if not one.withheld]
+    silent = [name for name in answers if name not in given]
+    without = f"; for {_listed(silent)} images it cannot be said" if silent else ""
+    if not given:
+        return f"cannot be said for {_listed(silent)} images"
+    ours, theirs = (100 * np.mean([abs(each[name]) for name in given]) for each in (off, unmoved))
+    return (
+        f"off by {ours:.1f} points on average over {_listed(given)} images, where validation accuracy, which sees no "
+        f"change, is off by {theirs:.1f}{without}"
+    )
 
 
 def _row(estimator: Estimator, sets: Mapping[str, Observation], truths: Mapping[str, Interval]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The recommended estimator: certain violations of rules, and calibrated confidence for the rest.
+"""Certain violations of rules, and calibrated confidence for the rest: what leads where there are rules.
 
 * A prediction that an input rule excludes is wrong: counted, not estimated.
 * For every other the probability of being right is estimated: confidence, calibrated by a temperature on validation

@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 from secondguess.accuracy import AverageConfidence, RulesAndConfidence
 from secondguess.accuracy._set_labels import Channel, fit_channel, probability_right
 from secondguess.accuracy.oracles.icos.input_rules import InputRules, Partition
-from secondguess.accuracy.recommended import allowed_labels
+from secondguess.accuracy.rules_and_confidence import allowed_labels
 from secondguess.errors import UserError
 from secondguess.model.observation import Observation
 

@@ -1,0 +1,229 @@
+"""Do these images look like the validation images? If not: other classes, another appearance, or both?
+
+Appearance is compared with the validation images *as if they had the class frequencies of operation*, so that other
+classes alone do not count as another appearance. These frequencies q come from expectation maximisation
+(`label_shift`), and validation images of class y get the weight q_y / pi_y. Then for each of a few measures of an
+image (brightness, contrast, sharpness, colour, the model's confidence) the two distributions are compared by the test
+of Kolmogorov and Smirnov, its number of images the effective one, (sum w)^2 / sum w^2; p is the smallest times the
+number of measures (Bonferroni).
+
+Classes are compared by the classes that the model predicts: chi-squared test of both sets of counts, and their total
+variation. Where the appearance has changed, wrong predictions alone move these counts. They are then held against
+synthetic sets of about the estimated accuracy whose class frequencies are unchanged: p is the share of these that
+moved as far. Where it is not small nothing can be said about the classes.
+
+"Changed" means that p is below .01 (.05 beside synthetic sets, of which there are few) and the distance at least .1:
+among many images every difference is significant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secondguess.accuracy._scaling import log_scores, softened
+from secondguess.accuracy.label_shift import class_frequencies_em
+from secondguess.model.observation import Observation
+
+__all__ = ["Change", "ShiftReport", "ShiftTests", "measures", "total_variation", "weighted_ks"]
+
+Floats = NDArray[np.float64]
+Way = Literal["none", "classes", "appearance", "both"]
+SMALL, SMALL_BESIDE_SETS, FAR = 0.01, 0.05, 0.1
+MOST, BLOCK = 2000, 250  # images whose pixels are measured, and how many at a time
+FEWEST_SETS = 10
+WORDS = {
+    "brightness": ("darker", "brighter"),
+    "contrast": ("of less contrast", "of more contrast"),
+    "sharpness": ("smoother", "sharper or noisier"),
+    "colour": ("paler", "more colourful"),
+    "confidence": ("less certain to the model", "more certain to the model"),
+}
+
+
+@dataclass(frozen=True)
+class Change:
+    """The outcome of one test.
+
+    Attributes:
+        changed: whether there is a change; None where that cannot be said.
+        test: what was computed.
+        distance: between the two distributions, from 0 to 1.
+        p: how probable such a distance is without a change.
+        what: the measure that changed most, and in which direction; empty for classes.
+    """
+
+    changed: bool | None
+    test: str
+    distance: float
+    p: float
+    what: str = ""
+
+
+@dataclass(frozen=True)
+class ShiftReport:
+    """Whether images differ from the validation images, and in which way."""
+
+    classes: Change
+    appearance: Change
+
+    @property
+    def way(self) -> Way:
+        """The kind of change, as far as it is certain."""
+        if self.appearance.changed:
+            return "both" if self.classes.changed else "appearance"
+        return "classes" if self.classes.changed else "none"
+
+    def sentence(self) -> str:
+        """The finding with its tests, for a person."""
+        found = {
+            "none": "The images look like the validation images",
+            "classes": "The images look shifted in their classes, not in appearance",
+            "appearance": "The images look shifted in appearance",
+            "both": "The images look shifted in appearance and in their classes",
+        }[self.way]
+        unsure = ", and whether their classes differ too cannot be told" if self.classes.changed is None else ""
+        what = f", most are {self.appearance.what}" if self.appearance.changed else ""
+        return (
+            f"{found}{what}{unsure} (appearance: distance {self.appearance.distance:.2f}, {_shown(self.appearance.p)}; "
+            f"predicted classes: distance {self.classes.distance:.2f}, {_shown(self.classes.p)})."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it, as JSON can hold it."""
+        return {"way": self.way, "classes": asdict(self.classes), "appearance": asdict(self.appearance)}
+
+
+@dataclass(frozen=True, eq=False)
+class ShiftTests:
+    """What is known of the validation images, for other images to be compared with. Made by `of`.
+
+    Attributes:
+        temperature: that calibrates the model.
+        scaled: (K,), the mean of the calibrated probabilities.
+        counts: (K,), how often each class is predicted.
+        labels: (m,), of the images that were measured.
+        measured: (m,) each, by the name of the measure.
+    """
+
+    temperature: float
+    scaled: Floats
+    counts: NDArray[np.int64]
+    labels: NDArray[np.int64]
+    measured: Mapping[str, Floats]
+
+    @classmethod
+    def of(cls, validation: Observation, temperature: float) -> ShiftTests:
+        """Measure the validation images."""
+        some = _some(validation)
+        return cls(
+            temperature,
+            softened(log_scores(validation), temperature).mean(axis=0),
+            np.bincount(validation.predictions, minlength=validation.num_classes),
+            some.require_labels("Comparing images"),
+            measures(some),
+        )
+
+    def report(self, operation: Observation, explained: Callable[[float], tuple[int, int]]) -> ShiftReport:
+        """Compare images with the validation images.
+
+        Args:
+            operation: of the images in question.
+            explained: of how many synthetic sets with the same classes the predictions moved as far as a distance, and
+                how many there are.
+        """
+        appearance = self.appearance(operation)
+        counts = np.bincount(operation.predictions, minlength=operation.num_classes)
+        return ShiftReport(self._classes(counts, explained, bool(appearance.changed)), appearance)
+
+    def appearance(self, operation: Observation) -> Change:
+        """Compare the appearance of images with that of the validation images, class frequencies made alike."""
+        some = _some(operation)
+        measured, weights = measures(some), self._weights(some)
+        common = [name for name in self.measured if name in measured]
+        found = {name: weighted_ks(measured[name], self.measured[name], weights) for name in common}
+        most = max(found, key=lambda name: found[name][0])
+        distance, p = found[most][0], min(1.0, len(found) * min(p for _, p in found.values()))
+        usual = np.average(self.measured[most], weights=weights)
+        what = WORDS[most][int(measured[most].mean() > usual)]
+        test = f"Kolmogorov-Smirnov, {most}, the largest of {len(found)} measures"
+        return Change(p < SMALL and distance >= FAR, test, distance, p, what)
+
+    def _weights(self, operation: Observation) -> Floats:
+        """Of the validation images, with which their classes are as frequent as in operation, (m,)."""
+        now = class_frequencies_em(softened(log_scores(operation), self.temperature), self.scaled)
+        before = np.bincount(self.labels, minlength=len(now)) / len(self.labels)
+        weights = np.divide(now, before, out=np.zeros_like(now), where=before > 0)[self.labels]
+        return weights if weights.any() else np.ones(len(self.labels))  # only classes that no validation image has
+
+    def _classes(
+        self, counts: NDArray[np.int64], explained: Callable[[float], tuple[int, int]], appearance: bool
+    ) -> Change:
+        from scipy.stats import chi2_contingency
+
+        distance = total_variation(counts / counts.sum(), self.counts / self.counts.sum())
+        if not appearance:
+            both = np.stack([counts, self.counts])[:, counts + self.counts > 0]
+            p = float(chi2_contingency(both).pvalue) if both.shape[1] > 1 else 1.0
+            return Change(p < SMALL and distance >= FAR, "chi-squared, predicted classes", distance, p)
+        moved, alike = explained(distance)
+        p = (moved + 1) / (alike + 1)
+        test = f"{moved} of {alike} synthetic sets of such an accuracy, classes unchanged, moved as far"
+        if distance < FAR:
+            return Change(False, test, distance, p)
+        return Change(True if p < SMALL_BESIDE_SETS and alike >= FEWEST_SETS else None, test, distance, p)
+
+
+def total_variation(first: Floats, second: Floats) -> float:
+    """Half the sum of the differences between two distributions (K,)."""
+    return float(np.abs(first - second).sum() / 2)
+
+
+def measures(seen: Observation) -> dict[str, Floats]:
+    """What is measured of each image, by name, (n,) each; the confidence alone where there are no pixels."""
+    found = {"confidence": seen.confidences}
+    if seen.pixels is None:
+        return found
+    parts = [_measured(seen.pixels[start : start + BLOCK]) for start in range(0, len(seen), BLOCK)]
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]} | found
+
+
+def _measured(images: NDArray[np.float32]) -> dict[str, Floats]:
+    """Of images (n, C, H, W): mean, standard deviation, logarithm of the mean gradient, spread between channels."""
+    axes = (1, 2, 3)
+    gradient = sum(np.abs(np.diff(images, axis=axis)).mean(axis=axes) for axis in (2, 3) if images.shape[axis] > 1)
+    found = {
+        "brightness": images.mean(axis=axes),
+        "contrast": images.std(axis=axes),
+        "sharpness": np.log(np.asarray(gradient) + 1e-3) + np.zeros(len(images)),
+    }
+    if images.shape[1] > 1:
+        found["colour"] = (images.max(axis=1) - images.min(axis=1)).mean(axis=(1, 2))
+    return {name: np.asarray(values, dtype=np.float64) for name, values in found.items()}
+
+
+def weighted_ks(values: Floats, reference: Floats, weights: Floats) -> tuple[float, float]:
+    """The largest distance between the distributions of values (n,) and of weighted ones (m,), and its p-value."""
+    from scipy.special import kolmogorov
+
+    order = np.argsort(reference, kind="stable")
+    ours, theirs = np.sort(values), reference[order]
+    summed = np.concatenate([[0.0], np.cumsum(weights[order]) / weights.sum()])
+    places = np.concatenate([ours, theirs])
+    first = np.searchsorted(ours, places, side="right") / len(ours)
+    distance = float(np.abs(first - summed[np.searchsorted(theirs, places, side="right")]).max())
+    effective = weights.sum() ** 2 / (weights**2).sum()
+    return distance, float(kolmogorov(distance * np.sqrt(len(ours) * effective / (len(ours) + effective))))
+
+
+def _some(seen: Observation) -> Observation:
+    """All images, or as many as are measured, spread evenly."""
+    return seen if len(seen) <= MOST else seen.take(np.arange(MOST) * len(seen) // MOST)
+
+
+def _shown(p: float) -> str:
+    return "p < .001" if p < 0.001 else f"p = {p:.3f}".replace("0.", ".", 1)
