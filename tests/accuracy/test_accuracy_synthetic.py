@@ -87,7 +87,7 @@ def test_sets_have_the_classes_and_the_share_that_they_say() -> None:
     copied = Copies((np.ones(400), np.ones(400), twice), twice, np.repeat([0, 1], 200), np.repeat([0, 1], 200))
     sets = list(draw_sets(nominal, labels, copied, seed=0))
     assert [one.way for one in sets[:3]] == ["none", "classes", "classes"] and {one.way for one in sets} == set(WAYS)
-    assert [one.kind for one in sets[60:]] == [0] * 4 + [1] * 4
+    assert [one.kind for one in sets[150:]] == [0] * 4 + [1] * 4
     for one in sets:
         shares = np.bincount(one.labels, minlength=4) / 300
         assert (np.abs(shares - 0.25).max() < 0.1) == (one.way in ("none", "appearance")) or one.way in (

@@ -19,7 +19,7 @@ __all__ = ["NOMINAL", "SIZE", "WAYS", "Copies", "SyntheticSet", "draw_sets", "po
 WAYS = ("none", "classes", "appearance", "both")
 NOMINAL = -1  # the kind of sets whose images are unchanged
 SIZE = 300
-NOMINAL_SETS = 60
+NOMINAL_SETS = 150
 SHARES = (1.0, 0.5)  # of the images that are shifted
 
 
@@ -49,7 +49,7 @@ class SyntheticSet(NamedTuple):
 
 
 def draw_sets(nominal: Rows, labels: NDArray[np.int64], copies: Copies, seed: int) -> Iterator[SyntheticSet]:
-    """Sets of 300 images: 60 without a change of appearance, and four of each shift.
+    """Sets of 300 images: 150 without a change of appearance, and four of each shift.
 
     Args:
         nominal: rows of the validation images.

@@ -20,7 +20,7 @@ from secondguess.errors import UserError
 __all__ = ["LEADING", "WIDEST", "WITH_RULES", "check_widest", "recommend"]
 
 LEADING, WITH_RULES = "synthetic_shifts", "rules_and_confidence"
-WIDEST = 0.3
+WIDEST = 0.35
 COVERED = 0.5  # of the images, from which on rules lead
 
 
@@ -46,6 +46,6 @@ def check_widest(widest: float) -> float:
     """The same number; a `UserError` unless it is a width."""
     if not 0 < widest <= 1:
         raise UserError(
-            f"The widest interval is {widest}; give a share above 0 and up to 1, such as 0.3 for 30 points."
+            f"The widest interval is {widest}; give a share above 0 and up to 1, such as 0.35 for 35 points."
         )
     return widest

@@ -21,8 +21,9 @@ images. It is valid as far as the shift in operation is to the kinds learnt from
 Departures from the literature on learning accuracy from shifted sets (Deng and Zheng, CVPR 2021; Guillory et al., ICCV
 2021): class frequencies vary as well, a forest takes the place of a linear regression, and the result has an interval.
 
-Where the appearance of the images has not changed (`shift_tests`), only sets with unchanged appearance are look-
-alikes, as long as the five numbers are like those of such sets.
+Where the appearance of the images has not changed (`shift_tests`), only sets with unchanged appearance are
+look-alikes; of fewer than 100 images, among which a change may go unnoticed, only if the five numbers are like those of
+such sets.
 
 The estimate is withheld where the five numbers are farther from those of all sets than a set is from other kinds.
 Without shifted copies only class frequencies vary, and most changes of appearance lie outside.
@@ -52,6 +53,7 @@ __all__ = ["SyntheticShifts"]
 TREES, LEAF = 100, 3
 FOLDS = 9  # of the kinds of shift
 NEAREST, FARTHEST = 5, 0.99  # the distance to the fifth set; the quantile of these between sets of different kinds
+ENOUGH = 100  # images, among which a change of appearance that matters does not go unnoticed
 Floats = NDArray[np.float64]
 
 
@@ -244,7 +246,8 @@ class SyntheticShifts(Estimator):
     def _chosen(self, learnt: Learnt, seen: Rows) -> tuple[Regression, Floats]:
         """The regression to use, and what describes these rows, (1, 5)."""
         look = self._look(seen, learnt.thresholds)[None]
-        calm = not seen[3].any() and learnt.calm.forest.distance(look, NEAREST)[0] <= learnt.calm.farthest
+        near = learnt.calm.forest.distance(look, NEAREST)[0] <= learnt.calm.farthest
+        calm = not seen[3].any() and (near or len(seen[0]) >= ENOUGH)
         return learnt.calm if calm else learnt.every, look
 
     def _value(self, learnt: Learnt, seen: Rows) -> float:
@@ -264,7 +267,7 @@ class SyntheticShifts(Estimator):
 
     def _withheld(self, learnt: Learnt, seen: Rows) -> str:
         chosen, look = self._chosen(learnt, seen)
-        if chosen.forest.distance(look, NEAREST)[0] <= chosen.farthest:
+        if chosen is learnt.calm or chosen.forest.distance(look, NEAREST)[0] <= chosen.farthest:
             return ""
         if not len(self._copies.labels):
             return "they look changed, and there were no shifted copies of the validation images to compare them with"

@@ -46,7 +46,7 @@ def estimate(
     max_train: Annotated[int, MAX_TRAIN] = 10_000,
     widest: Annotated[
         float, typer.Option(help="The widest interval with which a number is given; beyond, it cannot be said.")
-    ] = 0.3,
+    ] = 0.35,
     loading: LoadingOptions,
     watch: Annotated[
         bool, typer.Option("--watch", help="Estimate again whenever images come or go, until Ctrl-C.")
