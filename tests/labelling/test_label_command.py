@@ -71,9 +71,17 @@ def posted(client: httpx.Client, path: str, **body: Any) -> Any:
 def announce_only(
     app: Any, keys: Keys, listening: socket.socket, *, announce: Callable[[str], None], browser: bool
 ) -> None:
-    """In place of the server: the link is told, and the session is over."""
+    """In place of the server: the link is told, and the session is over once the distances are measured."""
     announce("the link")
+    await_distances()
     listening.close()
+
+
+def await_distances() -> None:
+    """Let the thread end that measures behind the page."""
+    for thread in threading.enumerate():
+        if thread.name == "distances":
+            thread.join()
 
 
 def test_a_session_survives_a_kill(
@@ -124,14 +132,13 @@ def test_distances_are_measured_for_what_may_be_asked_about(
 ) -> None:
     """A model that is only a function, with no gradients: measured, kept, and not measured again."""
     served: list[Any] = []
-    monkeypatch.setattr("secondguess.web.server.serve", lambda app, keys, listening, **_: served.append(listening))
+    monkeypatch.setattr("secondguess.web.server.serve", announce_only)
     monkeypatch.setattr(
-        "secondguess.labelling.explaining.explainer", lambda classifier, pool, album: served.append(pool)
+        "secondguess.labelling.explaining.explainer", lambda classifier, current, album: served.append(current)
     )
     words = [*about, "--min-confidence", "0.9", "--budget", "250", "--out", tmp_path / "labels", "--no-browser"]
     run(*words)
-    pool, listening = served
-    listening.close()
+    pool = served[0]()
     assert pool.distances is not None
     assert 0 < pool.size < 60
     measured = pool.distances.queries > 0
@@ -178,7 +185,7 @@ def test_answers_that_cannot_be_used_end_no_session_and_are_told(
     ]
     run(*words, "--budget", "200", "--out", tmp_path / "labels", "--no-browser")
     said = capsys.readouterr().out
-    assert re.search(r"^[\d,]+ questions about \d+ images had no answer that can be used \(NaN or an error\);", said)
+    assert re.search(r"^[\d,]+ questions about \d+ images had no answer that can be used \(NaN or an error\);", said, re.M)
     assert "60 images may be asked about." in said
 
 
@@ -201,7 +208,7 @@ def test_an_image_that_the_model_cannot_answer_is_left_out_and_told(
     served: list[Any] = []
     monkeypatch.setattr("secondguess.web.server.serve", announce_only)
     monkeypatch.setattr(
-        "secondguess.labelling.explaining.explainer", lambda classifier, pool, album: served.append(pool)
+        "secondguess.labelling.explaining.explainer", lambda classifier, current, album: served.append(current)
     )
     words = [
         "--model",
@@ -214,7 +221,7 @@ def test_an_image_that_the_model_cannot_answer_is_left_out_and_told(
         "0",
     ]
     run(*words, "--budget", "200", "--out", tmp_path / "labels", "--no-browser")
-    assert np.flatnonzero(~served[0].eligible).tolist() == [4]
+    assert np.flatnonzero(~served[0]().eligible).tolist() == [4]
     said = capsys.readouterr().out
     assert said.startswith("The model had no usable answer (NaN or an error) to 1 of 60 images; these are left out.\n")
     assert "59 images may be asked about." in said
@@ -260,10 +267,10 @@ def watched(run: Run, house: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         "    return torch.nn.Sequential(torch.nn.Flatten(), *layers)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    pools: list[Pool] = []
+    pools: list[Callable[[], Pool]] = []
     monkeypatch.setattr("secondguess.web.server.serve", announce_only)
     monkeypatch.setattr(
-        "secondguess.labelling.explaining.explainer", lambda classifier, pool, album: pools.append(pool)
+        "secondguess.labelling.explaining.explainer", lambda classifier, current, album: pools.append(current)
     )
 
     def call(*words: object) -> Pool:
@@ -280,7 +287,7 @@ def watched(run: Run, house: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
             "--no-browser",
         ]
         run(*about, *settings, "--out", tmp_path / "labels", *words)
-        return pools[-1]
+        return pools[-1]()
 
     return call
 

@@ -141,11 +141,14 @@ def label(
     chosen = search.arguments() | {"train": train, "folder": out, "seed": seed, "progress": common.progress}
     found = find_errors(classifier, images, **chosen, **loading.arguments(classifier))
 
+    remarks: list[str] = []
+
     def announce(link: str) -> None:
         if common.json:
             print_json({"link": link, "labelled": len(found.labelled), "unanswered": found.pool.unanswered})
         else:
-            for remark in found.remarks:
+            remarks.extend(found.remarks)
+            for remark in remarks:
                 say(remark)
             say(f"{found.pool.size:,} images may be asked about. Open this link; Ctrl-C ends the session:")
             say(link)
@@ -154,5 +157,7 @@ def label(
     with found:
         found.open(**page.arguments(), announce=announce, block=True)
         if not common.json:
+            for remark in found.remarks[len(remarks) :]:  # of distances, which were measured meanwhile
+                say(remark)
             say(f"Images labelled: {len(found.labelled):,}, errors found: {len(found.errors):,}.")
             say(f"The labels are in {out}; the same command goes on, --export csv makes a table of them.")

@@ -15,6 +15,7 @@ from secondguess.model.agreement import relabelled, with_names_of
 from secondguess.model.classifier import Classifier
 from secondguess.progress import Progress, Silent
 from secondguess.search import find
+from secondguess.search.distance import checked_attack
 from secondguess.search.pool import MIN_CONFIDENCE
 from secondguess.search.registry import get
 
@@ -95,6 +96,7 @@ def find_errors(
         pool = find.add_scores(pool, classifier, asked, training, seed, progress, kept=scores, about=about)
         measure = None
         if attack is not None:
+            checked_attack(classifier, attack, budget)  # while somebody listens: it may be measured behind the page
             measure = partial(find.add_distances, pool, classifier, attack, budget, seed, progress, kept=distances)
         if measure is not None and not (behind and kind.can_wait):
             pool, measure = measure(), None

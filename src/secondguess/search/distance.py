@@ -97,6 +97,24 @@ class Distances:
             raise UserError(f"{path} does not hold distances that `Distances.save` wrote ({error}).") from error
 
 
+def checked_attack(classifier: Classifier, attack: str | Attack, budget: int | None) -> tuple[Attack, int | None]:
+    """The attack and its budget, the usual one if left out; refused where the model or the budget do not allow it."""
+    from secondguess.search.attacks import open_attack
+
+    chosen = open_attack(attack)
+    budget = chosen.usual_budget if budget is None else budget
+    if budget is not None and budget < chosen.least_queries:
+        raise UserError(
+            f"A budget of {budget} queries per image was given; {chosen.name} needs at least {chosen.least_queries}."
+        )
+    if chosen.needs_gradients and "gradients" not in classifier.gives:
+        raise UserError(
+            f"The {chosen.name} attack needs gradients, but {classifier.name} gives decisions only; "
+            "take the attack hop_skip_jump."
+        )
+    return chosen, budget
+
+
 def measure_distances(
     classifier: Classifier,
     images: Any,
@@ -136,24 +154,13 @@ def measure_distances(
     import torch
 
     from secondguess.model.backends.base import digest
-    from secondguess.search.attacks import open_attack
     from secondguess.search.attacks.checkpoint import Results
     from secondguess.search.attacks.decisions import Decisions
     from secondguess.search.attacks.engine import AttackRun
     from secondguess.search.attacks.starts import Starts
 
-    chosen = open_attack(attack)
-    budget = chosen.usual_budget if budget is None else budget
+    chosen, budget = checked_attack(classifier, attack, budget)
     size = classifier.batch_size if batch_size is None else batch_size
-    if budget is not None and budget < chosen.least_queries:
-        raise UserError(
-            f"A budget of {budget} queries per image was given; {chosen.name} needs at least {chosen.least_queries}."
-        )
-    if chosen.needs_gradients and "gradients" not in classifier.gives:
-        raise UserError(
-            f"The {chosen.name} attack needs gradients, but {classifier.name} gives decisions only; "
-            "take the attack hop_skip_jump."
-        )
     if size < 1:
         raise UserError(f"The batch size is {size}; it must be at least 1.")
     source, others = classifier.source(images), None if starts is None else classifier.source(starts)
