@@ -167,7 +167,9 @@ def test_a_companion_set_is_measured_against_real_images(run, tmp_path):
     assert "realism" not in plain
     card = run(*TINY, "--count", "40", "--out", "mine", "--measure", "--json").json()
     assert card.pop("files") == "mine"
-    assert card == json.loads((tmp_path / "mine/card.json").read_text("utf-8"))
+    written = json.loads((tmp_path / "mine/card.json").read_text("utf-8"))
+    assert len(written.pop("digest")) == 32
+    assert card == written
     assert {key: card[key] for key in plain if key != "files"} == {key: plain[key] for key in plain if key != "files"}
     told = card["realism"]
     digits = load("digits")

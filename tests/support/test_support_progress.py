@@ -44,11 +44,20 @@ def test_lines_come_now_and_then_with_the_time_left(clock: Clock) -> None:
 def test_quick_work_is_two_lines(clock: Clock) -> None:
     stream = io.StringIO()
     with Lines(stream).task("training", 0) as advance:
-        clock.now += 60
+        clock.now += 2
         advance(0, 0)
         advance(0, 5)
         advance(5, 5)
-    assert stream.getvalue() == "training ...\ntraining: done in 60.0 s\n"
+    assert stream.getvalue() == "training ...\ntraining: done in 2.0 s\n"
+
+
+def test_a_long_first_step_is_not_silent(clock: Clock) -> None:
+    stream = io.StringIO()
+    with Lines(stream, every=10).task("training", 5) as advance:
+        clock.now += 60
+        advance(0, 5)
+        advance(5, 5)
+    assert stream.getvalue() == "training ...\ntraining: 0 of 5\ntraining: done in 60.0 s\n"
 
 
 def test_work_that_fails_is_not_called_done(clock: Clock) -> None:
