@@ -185,7 +185,8 @@ def test_answers_that_cannot_be_used_end_no_session_and_are_told(
     ]
     run(*words, "--budget", "200", "--out", tmp_path / "labels", "--no-browser")
     said = capsys.readouterr().out
-    assert re.search(r"^[\d,]+ questions about \d+ images had no answer that can be used \(NaN or an error\);", said, re.M)
+    unusable = r"^[\d,]+ questions about \d+ images had no answer that can be used \(NaN or an error\);"
+    assert re.search(unusable, said, re.MULTILINE)
     assert "60 images may be asked about." in said
 
 
