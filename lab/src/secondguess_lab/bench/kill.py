@@ -90,7 +90,7 @@ JOBS = {
     "generate": Job(
         (
             *("generate", "ambiguous", "--data", "{house}/digits.npz", "--pairs", "3-8", "--autoencoders", "2"),
-            *("--epochs", "10", "--count", "10", "--device", "cpu", "--out", "{out}", "--quiet"),
+            *("--epochs", "30", "--count", "10", "--device", "cpu", "--out", "{out}", "--quiet"),
         )
     ),
     "study run": Job(
