@@ -138,11 +138,14 @@ def run(
     with tempfile.TemporaryDirectory(prefix="secondguess-kill-") as name:
         house = Path(name) / "house"
         _prepare(house)
-        for number, job in enumerate(jobs):
-            with progress.task(f"Killing {job}", kills) as advance:
-                rng = random.Random(1000 * seed + number)
-                found[job] = _Killer(JOBS[job], house, Path(name)).run(kills, rng, lambda n: advance(n, kills))
-    met = all(not (one["different"] or one["debris"]) for one in found.values())
+        try:
+            for job in jobs:
+                with progress.task(f"Killing {job}", kills) as advance:
+                    rng = random.Random(f"{seed} {job}")
+                    found[job] = _Killer(JOBS[job], house, Path(name)).run(kills, rng, lambda n: advance(n, kills))
+        except KeyboardInterrupt:  # what was found until then counts
+            pass
+    met = len(found) == len(jobs) and not any(one["different"] or one["debris"] for one in found.values())
     return {"cores": os.cpu_count(), "versions": versions(), "jobs": found, "met": met}
 
 
