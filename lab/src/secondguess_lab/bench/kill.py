@@ -70,21 +70,14 @@ JOBS = {
         (
             *("audit", "--data", "{house}/digits.npz", "--epochs", "2", "--supervisors", "entropy,mdsa,autoencoder"),
             *("--stress", "corrupted,invalid", "--sections", "accuracy,calibration,supervisors", "--device", "cpu"),
-            *("--out", "{out}", "--quiet"),
+            *("--full", "--out", "{out}", "--quiet"),  # a plan depends on the machine, full sizes do not
         )
     ),
     "guard fit": Job(
         (
             *("guard", "fit", *MODEL, "--train", "{house}/train.npz", "--validation", "{house}/validation.npz"),
-            *(
-                "--supervisors",
-                "entropy,mdsa,autoencoder",
-                "--rule",
-                "bonferroni",
-                "--out",
-                "{out}",
-                "--quiet",
-            ),
+            *("--supervisors", "entropy,mdsa,autoencoder", "--rule", "bonferroni", "--ambiguous", "blend"),
+            *("--full", "--out", "{out}", "--quiet"),
         )
     ),
     "generate": Job(
@@ -102,6 +95,7 @@ JOBS = {
     "label": Job(
         (
             *("label", *MODEL, "--images", "{house}/pool.npz", "--min-confidence", "0", "--budget", "400"),
+            *("--search", "adversarial-distance"),  # which measures before the page opens
             *("--out", "{out}", "--no-browser", "--json", "--quiet"),
         ),
         serves=True,
