@@ -8,6 +8,7 @@ then calls `advance(done, total)` as often as needed. Callers of such code may g
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -22,6 +23,8 @@ __all__ = [
     "Lines",
     "Progress",
     "Silent",
+    "Stoppable",
+    "Stopped",
     "Titled",
     "announce",
     "for_terminal",
@@ -72,6 +75,38 @@ class Callback:
     def task(self, label: str, total: int) -> Iterator[Advance]:
         """Yield the function."""
         yield self.function
+
+
+class Stopped(Exception):
+    """The work was asked to end."""
+
+
+class Stoppable:
+    """Another progress, whose tasks end with `Stopped` at their next report once `stop` was called."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._stopped = threading.Event()
+
+    def stop(self) -> None:
+        """Ask the work to end; from any thread."""
+        self._stopped.set()
+
+    @contextmanager
+    def task(self, label: str, total: int) -> Iterator[Advance]:
+        """Begin the task, with a look at whether to go on at every report."""
+        with self._progress.task(label, total) as advance:
+
+            def checked(done: int, total: int) -> None:
+                if self._stopped.is_set():
+                    raise Stopped
+                advance(done, total)
+
+            yield checked
+
+    def say(self, text: str) -> None:
+        """Pass it on."""
+        announce(self._progress, text)
 
 
 class Bars:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -268,3 +269,12 @@ def test_positions_and_labels_are_checked(model: Any, images: ImageSet) -> None:
     with pytest.raises(UserError, match="kept in a folder"):
         found.open()
     assert len(found.labelled) == 0
+
+
+def test_the_end_of_a_session_ends_the_measuring_behind_its_page(model: Any, images: ImageSet, tmp_path: Path) -> None:
+    found = sg.find_errors(model, images, min_confidence=0, budget=5000, behind=True, folder=tmp_path)
+    page = found.open(browser=False, announce=lambda link: None, block=False)
+    assert page is not None
+    found.close()
+    assert not [thread for thread in threading.enumerate() if thread.name == "distances"]
+    assert found.pool.distances is None

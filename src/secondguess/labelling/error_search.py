@@ -26,6 +26,7 @@ from secondguess.labelling.session import LabellingSession
 from secondguess.labelling.store import Store
 from secondguess.metrics.discovery import discovery_ratio_interval
 from secondguess.model.classifier import Classifier
+from secondguess.progress import Stopped
 from secondguess.results import Result
 from secondguess.search import find
 from secondguess.search.pool import Pool, wrong
@@ -51,6 +52,7 @@ class ErrorSearch(Result):
         store: where answers are kept; those already there are taken up.
         about: what the session is about.
         measure: returns the pool with distances, where they are still to be measured.
+        stop: ends `measure` early, which then raises `Stopped`.
 
     Attributes:
         classifier: the model in question.
@@ -66,9 +68,11 @@ class ErrorSearch(Result):
         store: Store,
         about: Mapping[str, Any],
         measure: Callable[[], Pool] | None = None,
+        stop: Callable[[], None] = lambda: None,
     ) -> None:
         self.classifier, self.pool = classifier, pool
-        self._measure = measure
+        self._measure, self._stop = measure, stop
+        self._behind: threading.Thread | None = None
         self._name, self._store, self._about = name, store, dict(about)
         self.session = self._session()
         self._page: ServedPage | None = None
@@ -83,6 +87,9 @@ class ErrorSearch(Result):
         """End the page and release the folder, so that another process can go on."""
         if self._page is not None:
             self._page.close()
+        if self._behind is not None:  # a thread that computes while Python ends would abort the process
+            self._stop()
+            self._behind.join()
         self._store.close()
 
     @property
@@ -157,11 +164,14 @@ class ErrorSearch(Result):
         def work() -> None:
             try:
                 self.measure()
+            except Stopped:
+                pass  # what was measured is kept
             except Exception as error:
                 warnings.warn(f"The distances could not be measured: {error}", stacklevel=2)
 
         if self._measure is not None:
-            threading.Thread(target=work, name="distances", daemon=True).start()
+            self._behind = threading.Thread(target=work, name="distances", daemon=True)
+            self._behind.start()
 
     def open(
         self,

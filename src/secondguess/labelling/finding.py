@@ -13,7 +13,7 @@ from secondguess.labelling.error_search import ErrorSearch
 from secondguess.labelling.store import Store
 from secondguess.model.agreement import relabelled, with_names_of
 from secondguess.model.classifier import Classifier
-from secondguess.progress import Progress, Silent
+from secondguess.progress import Progress, Silent, Stoppable
 from secondguess.search import find
 from secondguess.search.distance import checked_attack
 from secondguess.search.pool import MIN_CONFIDENCE
@@ -94,13 +94,13 @@ def find_errors(
         store.agree(about)  # before the long work
         scores, distances = (None if store.folder is None else store.folder / name for name in (SCORES, DISTANCES))
         pool = find.add_scores(pool, classifier, asked, training, seed, progress, kept=scores, about=about)
-        measure = None
+        measure, stoppable = None, Stoppable(progress)
         if attack is not None:
             checked_attack(classifier, attack, budget)  # while somebody listens: it may be measured behind the page
-            measure = partial(find.add_distances, pool, classifier, attack, budget, seed, progress, kept=distances)
+            measure = partial(find.add_distances, pool, classifier, attack, budget, seed, stoppable, kept=distances)
         if measure is not None and not (behind and kind.can_wait):
             pool, measure = measure(), None
-        made = ErrorSearch(classifier, about["search"], pool, store, about, measure)
+        made = ErrorSearch(classifier, about["search"], pool, store, about, measure, stoppable.stop)
         store.begin(about)
     except BaseException:
         store.close()
