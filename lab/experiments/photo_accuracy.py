@@ -7,7 +7,8 @@ Test images as they are, under the fifteen corruptions that `Corrupted` applies 
 with other class frequencies (drawn from a flat Dirichlet distribution, or falling from 1 to .05 over the classes in
 random order), and with both. The truth is the accuracy on these very images. The recommended estimator has learnt from
 other kinds of shift of the validation images (`accuracy.learnt_shifts`): no kind that is tested here. Rivals are
-fitted on the same validation images and see the same sets. Every call adds a model to the record.
+fitted on the same validation images and see the same sets. Every call adds a model to the record, with its own command
+and settings.
 """
 
 from __future__ import annotations
@@ -112,6 +113,7 @@ def measured(given: argparse.Namespace) -> dict[str, Any]:
                 "low": answer.low,
                 "high": answer.high,
                 "withheld": answer.withheld,
+                "outside": bool(estimate.withheld),
                 "looks": leading.shift(seen, estimate).to_dict(),
                 "rivals": {one.name: one.estimate(seen).value for one in rivals},
             }
@@ -142,8 +144,19 @@ def summed_up(found: list[dict[str, Any]]) -> dict[str, Any]:
         "error_all": float(100 * np.abs(off).mean()),
         "covered": float(covers[given].mean()) if given.any() else None,
         "covered_all": float(covers.mean()),
+        "widest": {f"{width:.2f}": _within(found, width) for width in (0.2, 0.25, 0.3, 0.35, 0.4)},
         "recognised": {way: sum(one["looks"]["way"] == way for one in found) for way in WAYS},
         "rivals": rivals,
+    }
+
+
+def _within(found: list[dict[str, Any]], widest: float) -> dict[str, float | None]:
+    """What there would be with another limit on the width of intervals."""
+    given = [one for one in found if not one["outside"] and one["high"] - one["low"] <= widest]
+    return {
+        "given": len(given) / len(found),
+        "error": float(100 * np.mean([abs(one["value"] - one["truth"]) for one in given])) if given else None,
+        "covered": float(np.mean([one["low"] <= one["truth"] <= one["high"] for one in given])) if given else None,
     }
 
 
@@ -177,9 +190,10 @@ def main() -> None:
     groups = {way: [one for one in found["cases"] if one["way"] == way] for way in WAYS}
     shifted = [one for one in found["cases"] if one["way"] != "none"]
     found["summary"] = {way: summed_up(some) for way, some in groups.items()} | {"shifted": summed_up(shifted)}
-    models = kept["models"] | {given.name or given.model: found}
-    record = provenance(vars(given)) | {"title": TITLE, "cells": table(models).tidy(), "models": models}
-    write(given.out, record)
+    settings = {**vars(given), **{key: Path(getattr(given, key) or "") for key in ("model", "validation", "test")}}
+    head = provenance(settings)
+    models = kept["models"] | {given.name or given.model: head | found}
+    write(given.out, head | {"title": TITLE, "cells": table(models).tidy(), "models": models})
     say(json.dumps({way: {**one, "rivals": None} for way, one in found["summary"].items()}, indent=1))
 
 
