@@ -65,9 +65,9 @@ def try_estimators(
             f"Two estimators are called {twice[0]!r}, and trials are kept by name; give each oracle or estimator "
             "a name of its own, or try them one after the other."
         )
-    fitting, shifting = (
-        np.sort(half) for half in np.array_split(np.random.default_rng(seed).permutation(len(validation)), 2)
-    )
+    # Other random numbers than those that chose the images to copy, or one half would have all copies.
+    order = np.random.default_rng([seed, len(WAYS)]).permutation(len(validation))
+    fitting, shifting = (np.sort(half) for half in np.array_split(order, 2))
     known, ways = validation.take(fitting), WAYS if shifted is not None else WAYS[:2]
     trials: dict[str, list[Trial]] = {one.name: [] for one in estimators}
     with (progress or Silent()).task("Trying estimators", len(ways) + 1) as advance:
