@@ -76,6 +76,10 @@ OVERFLOWING = """() => [...document.querySelectorAll('body *')]
   .map(e => e.tagName + '.' + e.className).slice(0, 5)"""
 
 
+# Scroll timelines take effect with the next pictures that the browser paints.
+PAINTED = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => requestAnimationFrame(done))))"
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     yield from launched()
@@ -110,6 +114,7 @@ def test_the_report_is_readable(browser: Any, audited: AuditResult, size: tuple[
     assert width <= inside, page.evaluate(OVERFLOWING)
     assert page.evaluate(OVERFLOWING) == []
 
+    page.evaluate(PAINTED)
     assert page.evaluate(UNANNOUNCED) == []
     assert page.evaluate(CLIPPED) == []
     assert page.evaluate(BROKEN) == []
@@ -162,6 +167,7 @@ def test_the_section_on_ambiguity_is_readable(
     assert_readable(page)
     assert page.evaluate("[...document.images].every(one => one.complete && one.naturalWidth > 0)")
     assert page.evaluate("document.images.length") == 2 * ambiguity.SHOWN
+    page.evaluate(PAINTED)
     assert page.evaluate(UNANNOUNCED) == page.evaluate(CLIPPED) == page.evaluate(BROKEN) == []
     chart = page.locator("svg.chart")
     assert chart.count() == 1 and chart.bounding_box()["width"] > 200
@@ -174,6 +180,7 @@ def test_a_table_that_scrolls_says_so_and_one_that_does_not_is_silent(browser: A
         page = browser.new_page(viewport={"width": width, "height": 900})
         page.goto(audited.report.as_uri())
         page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+        page.evaluate(PAINTED)
         boxes = """[...document.querySelectorAll('.scroll')].map(box => [
           box.scrollWidth > box.clientWidth + 1, getComputedStyle(box, '::before').visibility === 'visible'])"""
         hints[width] = page.evaluate(boxes)
