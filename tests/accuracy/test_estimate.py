@@ -62,7 +62,11 @@ def test_one_call_does_what_the_monitor_does(model: Model, digits: Dataset, foun
     """A data set has training and validation images; the test images are those in question."""
     once = sg.estimate(model, digits.test, like=digits, estimators=FEW)
     assert isinstance(once, Result)
-    assert once.to_dict() == found.to_dict()
+    content, learnt = once.to_dict(), found.to_dict()
+    plan = content.pop("plan")
+    assert [part["name"] for part in plan["parts"]] == ["images", "validation", "train", "copies", "estimators"]
+    assert all(part["seconds"] is not None and not part["remark"] for part in plan["parts"])
+    assert content == {key: value for key, value in learnt.items() if key != "plan"}
     assert list(once.estimates) == ["synthetic_shifts", *(name.replace("-", "_") for name in FEW)]
     assert once.about["validation"]["images"] == 100 and not once.about["validation"]["held_out_of_training"]
 

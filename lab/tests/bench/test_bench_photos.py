@@ -17,8 +17,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Path]]:
     ran: list[tuple[str, Path]] = []
 
     def command(name: str) -> Any:
-        def work(classifier: Any, images: Any, folder: Path, progress: Any) -> Any:
+        def work(classifier: Any, images: Any, minutes: float, folder: Path, progress: Any) -> Any:
             ran.append((name, folder))
+            assert minutes == min(4, photos.ALLOWED[name])
             assert folder.is_dir() and images.train.shape == images.test.shape == (3, 32, 32)
             return ({"planned_seconds": 4.0, "seconds": 6.0} if name == "audit" else None), ["adversarial"]
 
@@ -31,14 +32,15 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Path]]:
 
 
 def test_every_command_is_timed_on_every_model(quick: list[tuple[str, Path]]) -> None:
-    found = photos.run()
+    found = photos.run(minutes=4)
     assert [name for name, _ in quick] == ["audit", "guard", "estimate", "label"]
     assert not any(folder.exists() for _, folder in quick), "nothing is left behind"
     assert found["images"] == {"train": 40, "test": 20}
     audit, guard, *_ = found["rows"]
-    assert (audit["planned"], audit["ratio"], audit["allowed"]) == (4.0, 1.5, 600)
+    assert (audit["planned"], audit["ratio"], audit["allowed"]) == (4.0, 1.5, 240)
     assert (guard["planned"], guard["ratio"], guard["missing"]) == (None, None, ["adversarial"])
     shown = photos.lines(found)
+    assert audit["silent"]["seconds"] > 0 and audit["silent"]["after"] == "the beginning"
     assert len(shown) == 5 and "1.50" in shown[1] and shown[1].endswith("without adversarial")
 
 

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from secondguess.accuracy.labelled_data import labelled_images
+from secondguess.accuracy.labelled_data import HELD_OUT, labelled_images
 from secondguess.accuracy.monitor import MAX_TRAIN, AccuracyMonitor
 from secondguess.accuracy.oracles.icos import InputRules
+from secondguess.accuracy.planned import plan_estimate
 from secondguess.accuracy.recommendation import WIDEST, check_widest
-from secondguess.accuracy.watched_folder import holds_images
+from secondguess.accuracy.watched_folder import count_images, holds_images
 from secondguess.errors import UserError
 from secondguess.images import Dataset, ImageSet, as_image_set, check_loading, load
 from secondguess.model.agreement import agree
 from secondguess.model.classifier import Classifier
-from secondguess.progress import Progress
+from secondguess.model.observation import Observation
+from secondguess.planning import Plan, recorded_sizes
+from secondguess.progress import Progress, Silent
 
 if TYPE_CHECKING:
     from secondguess.accuracy.base import Estimator
@@ -37,6 +41,8 @@ def estimate(
     seed: int = 0,
     max_train: int = MAX_TRAIN,
     widest: float = WIDEST,
+    minutes: float | None = 3.0,
+    plan: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
     **loading: Any,
 ) -> EstimateResult:
@@ -58,19 +64,28 @@ def estimate(
         seed: of everything random.
         max_train: the largest number of training images to learn rules from.
         widest: the widest interval with which a number is recommended.
+        minutes: that it may take: it is planned before it begins, from timing the model on a few images, and what does
+            not fit is made smaller. None does everything at full size.
+        plan: an `estimate.json`, whose sizes are taken instead.
         progress: where to report; silent by default.
         **loading: options of `load` for images given by name; by default as the model takes its images.
     """
     loading = check_loading(loading, estimate)
     learning: dict[str, Any] = {"estimators": estimators, "seed": seed, "max_train": max_train}
-    learning |= {"widest": check_widest(widest), "progress": progress}
+    learning["widest"] = check_widest(widest)
     arriving = isinstance(images, (str, Path)) and holds_images(Path(images))
     prepared = _Prepared.of(model, images, like, train, validation, rules, loading)
     if arriving:
         prepared.refuse_columns(images)
-    elif isinstance(images, (str, Path)):  # a mistyped name is refused before the work begins
-        images = as_image_set(images, **prepared.loading)
-    return prepared.monitor(**learning).estimate(images, progress=progress)
+    elif not isinstance(images, Observation):  # a mistyped name is refused before the work begins
+        images = as_image_set(images, prepared.training.shape, **prepared.loading)
+    count = count_images(Path(images)) if arriving else len(images)
+    kept = prepared.plan(count, max_train, minutes, plan, progress or Silent())
+    watched = kept.watched(progress or Silent())
+    monitor = prepared.monitor(**learning, plan=kept, progress=watched)
+    with kept.doing("images"):
+        found = monitor.estimate(images, progress=watched)
+    return replace(found, about={**found.about, "plan": kept.to_dict()})
 
 
 def watch(
@@ -82,6 +97,9 @@ def watch(
     validation: Any = None,
     rules: str | Path | InputRules | None = None,
     every: float = 5.0,
+    max_train: int = MAX_TRAIN,
+    minutes: float | None = 3.0,
+    plan: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
     **options: Any,
 ) -> Iterator[EstimateResult]:
@@ -97,17 +115,22 @@ def watch(
         validation: as in `estimate`.
         rules: as in `estimate`.
         every: seconds between two scans of the folder.
+        max_train: as in `estimate`.
+        minutes: that fitting may take, as in `estimate`.
+        plan: as in `estimate`.
         progress: where to report; silent by default.
         **options: further ones of `estimate`.
     """
     if not Path(folder).is_dir():
         raise UserError(f"There is no folder {folder} for images to arrive in.")
-    names = ("estimators", "seed", "max_train", "widest")
-    learning = {name: options.pop(name) for name in names if name in options} | {"progress": progress}
+    names = ("estimators", "seed", "widest")
+    learning = {name: options.pop(name) for name in names if name in options} | {"max_train": max_train}
     loading = check_loading(options, estimate)
     prepared = _Prepared.of(model, folder, like, train, validation, rules, loading)
     prepared.refuse_columns(folder)
-    return prepared.monitor(**learning).watch(folder, every=every, progress=progress)
+    kept = prepared.plan(0, max_train, minutes, plan, progress or Silent())
+    monitor = prepared.monitor(**learning, plan=kept, progress=kept.watched(progress or Silent()))
+    return monitor.watch(folder, every=every, progress=progress)
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +139,7 @@ class _Prepared:
 
     classifier: Classifier
     training: ImageSet
-    validation: Any
+    validation: ImageSet | None
     rules: InputRules | None
     loading: Mapping[str, Any]
 
@@ -129,8 +152,16 @@ class _Prepared:
         train, validation = _parts(like, train, validation, images, how)
         classifier, training, _ = agree(classifier, labelled_images(train, "training", how))
         known = InputRules.load(rules, classifier.class_names) if isinstance(rules, (str, Path)) else rules
-        shaped = {"size": training.shape[1:], "channels": training.shape[0]}
-        return cls(classifier, training, validation, known, how | shaped)
+        how |= {"size": training.shape[1:], "channels": training.shape[0]}
+        checking = None if validation is None else labelled_images(validation, "validation", how)
+        return cls(classifier, training, checking, known, how)
+
+    def plan(self, images: int, max_train: int, minutes: float | None, plan: Any, progress: Progress) -> Plan:
+        """How large each part is to be, for so many images of unknown accuracy."""
+        sizes = None if plan is None else recorded_sizes(plan)
+        held_out = 0 if self.validation is not None else round(HELD_OUT * len(self.training))
+        counts = min(max_train, len(self.training) - held_out), len(self.validation or ()) or held_out, images
+        return plan_estimate(self.classifier, self.training, counts, minutes, sizes=sizes, progress=progress)
 
     def monitor(self, **learning: Any) -> AccuracyMonitor:
         """Learn from the labelled images."""

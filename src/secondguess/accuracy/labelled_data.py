@@ -79,8 +79,18 @@ class LabelledData:
     notes: tuple[str, ...]
 
     @classmethod
-    def of(cls, training: ImageSet, validation: ImageSet | None, *, max_train: int, seed: int) -> LabelledData:
-        """Hold validation images out where there are none, and limit the number of training images."""
+    def of(
+        cls, training: ImageSet, validation: ImageSet | None, *, max_train: int, seed: int, limit: str = "max_train"
+    ) -> LabelledData:
+        """Hold validation images out where there are none, and limit the number of training images.
+
+        Args:
+            training: images the model was trained on.
+            validation: images it was not trained on, if there are any.
+            max_train: the largest number of training images.
+            seed: of the choice.
+            limit: the argument that sets this number, for the note.
+        """
         notes: tuple[str, ...] = ()
         held_out = validation is None
         if validation is None:
@@ -100,7 +110,7 @@ class LabelledData:
             raise UserError(f"There are {len(validation)} labelled validation images; at least {FEWEST} are needed.")
         if len(training) > max_train:
             notes += (
-                f"Rules were learnt from {max_train:,} of {len(training):,} training images; `max_train` changes that.",
+                f"Rules were learnt from {max_train:,} of {len(training):,} training images; `{limit}` changes that.",
             )
             training = training.head(max_train, seed=seed)
         return cls(training, validation, held_out, notes)

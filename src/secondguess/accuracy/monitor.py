@@ -35,7 +35,8 @@ from secondguess.model.agreement import agree, relabelled
 from secondguess.model.classifier import Classifier
 from secondguess.model.degenerate import find_degenerate
 from secondguess.model.observation import Observation
-from secondguess.progress import Progress, Silent
+from secondguess.planning import Plan
+from secondguess.progress import Progress, Silent, Titled
 
 __all__ = ["MAX_TRAIN", "AccuracyMonitor"]
 
@@ -88,6 +89,7 @@ class AccuracyMonitor:
         seed: int = 0,
         max_train: int = MAX_TRAIN,
         widest: float = WIDEST,
+        plan: Plan | None = None,
         progress: Progress | None = None,
         **loading: Any,
     ) -> AccuracyMonitor:
@@ -102,10 +104,11 @@ class AccuracyMonitor:
             seed: of everything random.
             max_train: the largest number of training images to learn rules from.
             widest: the widest interval with which a number is recommended.
+            plan: how large each part is to be, see `accuracy.planned`; full sizes if left out.
             progress: where to report; silent by default.
             **loading: options of `load` for images given by name; by default as the model takes its images.
         """
-        progress, widest = progress or Silent(), check_widest(widest)
+        plan, progress, widest = plan or Plan([]), progress or Silent(), check_widest(widest)
         classifier = Classifier.open(model)
         how = classifier.loading | check_loading(loading, cls.fit)
         training = labelled_images(train, "training", how)
@@ -113,14 +116,20 @@ class AccuracyMonitor:
         checking = None if validation is None else labelled_images(validation, "validation", how)
         classifier, training, checking = agree(classifier, training, checking)
         known = InputRules.load(rules, classifier.class_names) if isinstance(rules, (str, Path)) else rules
-        data = LabelledData.of(training, checking, max_train=max_train, seed=seed).with_columns_of(known)
-        trained, validated = (classifier.observe(one, progress=progress) for one in (data.training, data.validation))
-        copies = ShiftedCopies.observe(classifier, data.validation, seed=seed, progress=progress)
-        with progress.task("Learning rules", 1) as advance, warnings.catch_warnings(record=True) as heard:
-            warnings.simplefilter("always", UserWarning)
-            oracle = Icos(known, seed=seed).fit(trained, validated)
-            advance(1, 1)
-        with warnings.catch_warnings():
+        limits: Any = {"max_train": max_train, "seed": seed}
+        if (planned := plan.reduced("train")) is not None and planned < max_train:
+            limits |= {"max_train": planned, "limit": "minutes"}
+        data = LabelledData.of(training, checking, **limits).with_columns_of(known)
+        with plan.doing("validation"):
+            validated = classifier.observe(data.validation, progress=Titled(progress, "Observing validation images"))
+        with plan.doing("train"):
+            trained = classifier.observe(data.training, progress=Titled(progress, "Observing training images"))
+            oracle = Icos(known, seed=seed)
+            remarks = _learn_rules(oracle, trained, validated, progress)
+        with plan.doing("copies"):
+            some: Any = {"most": plan.size("copies"), "seed": seed, "progress": progress}
+            copies = ShiftedCopies.observe(classifier, data.validation, **some)
+        with plan.doing("estimators"), warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # already given for all validation images
             leading, others = SyntheticShifts(seed=seed), _chosen(estimators, oracle, seed)
             with progress.task("Learning estimators", 1 + len(others)) as advance:
@@ -130,7 +139,7 @@ class AccuracyMonitor:
             trust = try_estimators(
                 [leading, *others], validated, shifted=copies, training=trained, seed=seed, progress=progress
             )
-        notes = (*data.notes, *(str(one.message) for one in heard))
+        notes = (*data.notes, *remarks)
         sets = LearntFrom.of(data.training), LearntFrom.of(data.validation)
         degenerate = find_degenerate(validated.probabilities, validated.labels)
         softmax = degenerate.text if degenerate else ""
@@ -267,6 +276,15 @@ class AccuracyMonitor:
                 ],
             },
         }
+
+
+def _learn_rules(oracle: Icos, training: Observation, validation: Observation, progress: Progress) -> list[str]:
+    """Fit the oracle; return what it has to say about that."""
+    with progress.task("Learning rules", 1) as advance, warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always", UserWarning)
+        oracle.fit(training, validation)
+        advance(1, 1)
+    return [str(one.message) for one in heard]
 
 
 def _chosen(wanted: str | Iterable[str | Estimator], oracle: Icos, seed: int) -> list[Estimator]:

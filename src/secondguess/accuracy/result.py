@@ -52,7 +52,7 @@ class EstimateResult(Result):
         judged_wrong: the predictions that the oracle judges wrong, in the order of the images.
         truth: the accuracy, where the images happen to have labels; no method uses them.
         notes: what the user should know, one sentence each.
-        about: model, data, oracle, seed and versions, as JSON can hold them.
+        about: model, data, oracle, seed, versions and the plan, as JSON can hold them.
         softmax: what is wrong with the model's probabilities as a whole, if anything; it is said first.
     """
 
@@ -102,6 +102,7 @@ class EstimateResult(Result):
         about, truth = dict(self.about), self.truth
         return {
             **{key: about[key] for key in ("model", "seed", "versions", "training", "validation", "operation")},
+            "plan": about.get("plan"),
             "softmax": self.softmax or None,
             "notes": list(self.notes),
             "answer": {

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from secondguess.images import ImageSet
     from secondguess.model.classifier import Classifier
 
-__all__ = ["Shift", "ShiftedCopies", "learnt_shifts"]
+__all__ = ["Shift", "ShiftedCopies", "learnt_shifts", "most_copies"]
 
 PER_SHIFT = 300  # copies; fewer of large images, so that a pass over all copies stays affordable
 LARGE = 3 * 64 * 64  # numbers of an image from which on there are fewer copies
@@ -74,6 +74,11 @@ def learnt_shifts(channels: int) -> tuple[Shift, ...]:
     )
 
 
+def most_copies(shape: tuple[int, int, int]) -> int:
+    """How many images (C, H, W) are copied for each shift, where time does not matter."""
+    return max(FEWEST, min(PER_SHIFT, PER_SHIFT * LARGE // math.prod(shape)))
+
+
 @dataclass(frozen=True, eq=False)
 class ShiftedCopies:
     """Labelled images, and what was observed of their copies. Made by `observe`.
@@ -99,6 +104,7 @@ class ShiftedCopies:
         images: ImageSet,
         *,
         shifts: tuple[Shift, ...] | None = None,
+        most: int | None = None,
         seed: int = 0,
         progress: Progress | None = None,
     ) -> ShiftedCopies:
@@ -108,11 +114,12 @@ class ShiftedCopies:
             classifier: the model in question.
             images: labelled ones that it was not trained on.
             shifts: those of `learnt_shifts` if left out.
+            most: how many images are copied; `most_copies` if left out.
             seed: of the choice of the images, and of the corruptions.
             progress: where to report; silent by default.
         """
-        most = max(FEWEST, min(PER_SHIFT, PER_SHIFT * LARGE // math.prod(images.shape)))
-        rows = np.sort(np.random.default_rng(seed).permutation(len(images))[:most])
+        rows = np.random.default_rng(seed).permutation(len(images))[: most or most_copies(images.shape)]
+        rows = np.sort(rows)
         made = cls(rows, images.take(rows), shifts or learnt_shifts(images.shape[0]), (), seed)
         seen = []
         with (progress or Silent()).task("Observing shifted copies", len(made.shifts)) as advance:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from secondguess.images.fitting import Resizing
     from secondguess.model.classifier import Classifier
 
-__all__ = ["WatchedFolder", "holds_images"]
+__all__ = ["WatchedFolder", "count_images", "holds_images"]
 
 IN_MEMORY = 1 << 28  # numbers, a gigabyte
 File = tuple[Path, int, int]  # where it is, when it was changed, how long it is
@@ -130,6 +130,11 @@ class WatchedFolder:
 def holds_images(folder: Path) -> bool:
     """Whether this is a folder with image files in it or below."""
     return folder.is_dir() and any(_files(folder))
+
+
+def count_images(folder: Path) -> int:
+    """How many image files are in a folder or below."""
+    return len(_files(folder)[0])
 
 
 def _files(folder: Path) -> tuple[list[File], tuple[str, ...]]:

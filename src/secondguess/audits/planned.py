@@ -25,7 +25,6 @@ from secondguess.audits.context import Context, learns
 from secondguess.audits.sections import Section
 from secondguess.contracts.sealed import digest_of
 from secondguess.planning import Pace, Part, Plan, Price
-from secondguess.progress import announce
 from secondguess.stress.pricing import price_of_set
 from secondguess.supervisors.pricing import parts_of_fits
 
@@ -57,15 +56,17 @@ def plan_audit(
     path, key = context.folder / PLAN, _key(context, sections, minutes, sizes)
     if key is not None and (kept := Plan.kept(path, key, minutes)) is not None:
         return kept
-    with context.progress.task("Timing the model", 1) as advance:
-        parts = list(_parts(context, sections))
-        advance(1, 1)
-    for part in parts:
-        part.given = (sizes or {}).get(part.name, part.price.full if part.name in given else None)
-    plan = Plan(parts, minutes, path=path if key else None, key=key or "")
-    if plan.is_notable:
-        announce(context.progress, f"What will be done, and how long it takes here:\n{plan.table()}")
-    return plan
+    learners = sum(map(learns, context.supervisors))
+    return Plan.drawn_up(
+        _parts(context, sections),
+        2 + learners + len(context.stress) + len(sections),
+        minutes,
+        fixed=given,
+        sizes=sizes,
+        path=path if key else None,
+        key=key or "",
+        progress=context.progress,
+    )
 
 
 def _key(

@@ -17,6 +17,7 @@ from secondguess.cli.options import (
     Common,
     LoadingOptions,
     ModelOptions,
+    PlanOptions,
     Seed,
     open_classifier,
     say,
@@ -24,6 +25,8 @@ from secondguess.cli.options import (
 from secondguess.errors import UserError
 
 __all__ = ["estimate"]
+
+MINUTES = 3.0
 
 
 @grouped
@@ -48,6 +51,7 @@ def estimate(
         float, typer.Option(help="The widest interval with which a number is given; beyond, it cannot be said.")
     ] = 0.35,
     loading: LoadingOptions,
+    plan: PlanOptions,
     watch: Annotated[
         bool, typer.Option("--watch", help="Estimate again whenever images come or go, until Ctrl-C.")
     ] = False,
@@ -64,7 +68,8 @@ def estimate(
     their classes or their appearance. It is learnt from your validation images, shifted in ways of which the effect is
     known, and every other method is tried on these for comparison. Predictions are judged one by one by the oracle
     ICOS, with the rule that they violate. Without `--validation` a fifth of `--train` is held out; `--like` is a data
-    set that has both.
+    set that has both. It is planned to take 3 minutes: the model is timed on a few images, and the plan is printed
+    before the work where it is long.
 
     **Examples**
 
@@ -89,6 +94,7 @@ def estimate(
         "widest": widest,
         "seed": seed,
         "progress": common.progress,
+        **plan.arguments(MINUTES),
         **loading.arguments(classifier),
     }
     if watch:

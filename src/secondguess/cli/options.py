@@ -205,7 +205,8 @@ class PlanOptions:
     fast: Annotated[bool, _plan("--fast", help="As --minutes 2.")] = False
     full: Annotated[bool, _plan("--full", help="Everything at full size, however long it takes.")] = False
     plan: Annotated[
-        Path | None, _plan("--plan", help="The sizes of an earlier run, from its audit.json or guard.json.")
+        Path | None,
+        _plan("--plan", help="The sizes of an earlier run, from its audit.json, guard.json or estimate.json."),
     ] = None
 
     def arguments(self, default: float) -> dict[str, Any]:

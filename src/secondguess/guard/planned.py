@@ -19,7 +19,7 @@ from secondguess.guard.stress_split import StressMaker
 from secondguess.guard.unfinished import Unfinished
 from secondguess.model.classifier import Classifier
 from secondguess.planning import Pace, Part, Plan, Price
-from secondguess.progress import Progress, announce
+from secondguess.progress import Progress
 from secondguess.supervisors import SupervisorSet
 from secondguess.supervisors.pricing import parts_of_fits
 
@@ -58,16 +58,16 @@ def plan_guard(
         return Plan([])
     if unfinished.plan is not None and (kept := Plan.kept(unfinished.plan, unfinished.key, minutes)) is not None:
         return kept
-    with progress.task("Timing the model", 1) as advance:
-        made = list(_parts(classifier, supervisors, parts, stress))
-        advance(1, 1)
-    fixed = {f"supervisor.{label}" for label in given}
-    for part in made:
-        part.given = (sizes or {}).get(part.name, part.price.full if part.name in fixed else None)
-    plan = Plan(made, minutes, path=unfinished.plan, key=unfinished.key)
-    if plan.is_notable:
-        announce(progress, f"What will be done, and how long it takes here:\n{plan.table()}")
-    return plan
+    return Plan.drawn_up(
+        _parts(classifier, supervisors, parts, stress),
+        3 + len(supervisors.supervisors) + (0 if stress is None else len(stress.kinds)),
+        minutes,
+        fixed={f"supervisor.{label}" for label in given},
+        sizes=sizes,
+        path=unfinished.plan,
+        key=unfinished.key,
+        progress=progress,
+    )
 
 
 def _parts(

@@ -14,6 +14,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,6 +134,42 @@ class Plan:
         except (OSError, ValueError, KeyError, TypeError):
             return None
         return cls(parts, minutes, path=path, key=key)
+
+    @classmethod
+    def drawn_up(
+        cls,
+        parts: Iterable[Part],
+        count: int,
+        minutes: float | None,
+        *,
+        fixed: AbstractSet[str] = frozenset(),
+        sizes: Mapping[str, int] | None = None,
+        path: Path | None = None,
+        key: str = "",
+        progress: Progress,
+    ) -> Plan:
+        """Time the parts, one after the other, size them, and show the plan where it is worth it.
+
+        Args:
+            parts: each is timed when it is asked for.
+            count: how many there are, about.
+            minutes: that the job may take; None for full sizes.
+            fixed: names of parts that stay at their full size.
+            sizes: of parts, by name, that are not up for discussion.
+            path: a file that holds the sizes, for `kept`.
+            key: what the sizes depend on.
+            progress: where to report.
+        """
+        timed: list[Part] = []
+        with progress.task("Timing the model", count) as advance:
+            for part in parts:
+                part.given = (sizes or {}).get(part.name, part.price.full if part.name in fixed else None)
+                timed.append(part)
+                advance(min(len(timed), count), count)
+        plan = cls(timed, minutes, path=path, key=key)
+        if plan.is_notable:
+            announce(progress, f"What will be done, and how long it takes here:\n{plan.table()}")
+        return plan
 
     @property
     def seconds(self) -> float | None:
@@ -296,20 +333,24 @@ class _Watched:
 
 
 def recorded_sizes(record: str | os.PathLike[str] | Mapping[str, Any]) -> dict[str, int]:
-    """The sizes of a plan that was carried out, from an `audit.json`, a guard's card, or their content."""
+    """The sizes of a plan that was carried out, from an `audit.json`, `guard.json`, `estimate.json`, or its content."""
     content: Any = record
     if not isinstance(record, Mapping):
         try:
             content = json.loads(Path(record).read_text("utf-8"))
         except (OSError, ValueError) as error:
-            raise UserError(f"{record} is no audit.json and no guard.json whose plan could be repeated.") from error
+            raise UserError(
+                f"{record} is no audit.json, guard.json or estimate.json whose plan could be repeated."
+            ) from error
     plan: Any = None
     if isinstance(content, Mapping):
         plan = content.get("plan") or content.get("record", {}).get("plan")
     try:
         return {part["name"]: int(part["size"]) for part in plan["parts"]}
     except (TypeError, KeyError, ValueError):
-        raise UserError("No plan is recorded there; give an audit.json or guard.json that was made with one.") from None
+        raise UserError(
+            "No plan is recorded there; give the audit.json, guard.json or estimate.json of a run that had one."
+        ) from None
 
 
 def _price(record: Mapping[str, Any]) -> Price:

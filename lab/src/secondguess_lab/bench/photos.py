@@ -6,16 +6,18 @@ Each command runs as a user would start it, with nothing but a model and its ima
 |----------|-------------------------------|-----------------:|------------------------------------------|
 | audit    | its own plan                  | 10               | from the call to the saved report        |
 | guard    | its own plan                  | 5                | from the call to the saved guard         |
-| estimate | none, it is short             | 3                | from the call to the result              |
+| estimate | its own plan                  | 3                | from the call to the saved result        |
 | label    | none, it opens a page         | 0.5              | until the page can be opened             |
 
-`ratio` is the real time of what was planned divided by what was planned: 1 is a perfect estimate.
+`ratio` is the real time of what was planned divided by what was planned: 1 is a perfect estimate. `silent` is the
+longest time without a report of progress, and after which report it began.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -24,7 +26,7 @@ import numpy as np
 
 import secondguess as sg
 from secondguess.images import Dataset, ImageSet, conform, load_images
-from secondguess.progress import Progress, Silent, Titled
+from secondguess.progress import Advance, Progress, Silent, Titled, announce
 
 __all__ = ["COMMANDS", "lines", "run"]
 
@@ -37,6 +39,7 @@ def run(
     models: Sequence[str] = (),
     data: str | None = None,
     commands: Sequence[str] = COMMANDS,
+    minutes: float | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Run the commands on every model.
@@ -46,24 +49,27 @@ def run(
         data: what `load` takes, with training and test images; photographs with random labels if left out, on which
             times mean what they mean elsewhere, but nothing else does.
         commands: some of `COMMANDS`.
+        minutes: that a planned command may take, where that is less than it is allowed by default.
         progress: where to report.
     """
     images = _stand_in() if data is None else sg.load(data)
-    rows = [
-        {"model": name, "command": command} | _timed(command, classifier, images, Titled(progress or Silent(), command))
-        for name, classifier in _opened(models, images)
-        for command in commands
-    ]
+    rows = []
+    for name, classifier in _opened(models, images):
+        for command in commands:
+            allowed = min(ALLOWED[command], minutes or ALLOWED[command])
+            shown = Titled(progress or Silent(), command)
+            rows.append({"model": name, "command": command} | _timed(command, classifier, images, allowed, shown))
     return {"rows": rows, "images": {"train": len(images.train or ()), "test": len(images.test)}}
 
 
 def lines(result: dict[str, Any]) -> list[str]:
     """One line for each command and model."""
-    shown = [f"{'model':<24}{'command':<10}{'planned':>9}{'took':>9}{'ratio':>7}{'allowed':>9}"]
+    shown = [f"{'model':<24}{'command':<10}{'planned':>9}{'took':>9}{'ratio':>7}{'allowed':>9}{'silent':>8}"]
     for row in result["rows"]:
         planned = "" if row["planned"] is None else f"{row['planned']:.0f} s"
         ratio = "" if row["ratio"] is None else f"{row['ratio']:.2f}"
         times = f"{planned:>9}{row['seconds']:>7.0f} s{ratio:>7}{row['allowed']:>7.0f} s"
+        times += f"{row['silent']['seconds']:>6.1f} s"
         missing = f"  without {', '.join(row['missing'])}" if row["missing"] else ""
         shown.append(f"{row['model']:<24}{row['command']:<10}{times}{missing}")
     return shown
@@ -79,49 +85,90 @@ def _opened(models: Sequence[str], images: Dataset) -> Iterator[tuple[str, sg.Cl
         yield "/".join(Path(model).parts[-2:]), sg.Classifier.open(model)
 
 
-def _timed(command: str, classifier: sg.Classifier, images: Dataset, progress: Progress) -> dict[str, Any]:
+def _timed(
+    command: str, classifier: sg.Classifier, images: Dataset, minutes: float, progress: Progress
+) -> dict[str, Any]:
+    heard = _Listening(progress)
     began = time.perf_counter()
     with TemporaryDirectory(prefix="secondguess-bench-") as folder:
-        plan, missing = _RUN[command](classifier, images, Path(folder), progress)
+        plan, missing = _RUN[command](classifier, images, minutes, Path(folder), heard)
     seconds = time.perf_counter() - began
+    heard.hear("the end")
     planned = None if plan is None else plan["planned_seconds"]
     return {
         "planned": planned,
         "seconds": round(seconds, 2),
         "ratio": None if not planned or plan is None else round(plan["seconds"] / planned, 3),
-        "allowed": 60 * ALLOWED[command],
+        "allowed": 60 * minutes,
+        "silent": {"seconds": round(heard.longest, 2), "after": heard.after},
         "missing": missing,
         "plan": plan,
     }
 
 
+class _Listening:
+    """Another progress, and the longest time between two reports to it."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress, self._last, self._said = progress, time.perf_counter(), "the beginning"
+        self.longest, self.after = 0.0, ""
+
+    def hear(self, said: str) -> None:
+        """Something is reported now."""
+        now = time.perf_counter()
+        if now - self._last > self.longest:
+            self.longest, self.after = now - self._last, self._said
+        self._last, self._said = now, said
+
+    @contextmanager
+    def task(self, label: str, total: int) -> Iterator[Advance]:
+        """Begin the task, and listen to it."""
+        self.hear(f"{label}: begun")
+        with self._progress.task(label, total) as advance:
+
+            def heard(done: int, total: int) -> None:
+                self.hear(f"{label}: {done} of {total}")
+                advance(done, total)
+
+            yield heard
+        self.hear(f"{label}: done")
+
+    def say(self, text: str) -> None:
+        """Pass it on."""
+        self.hear(text.partition("\n")[0])
+        announce(self._progress, text)
+
+
 Outcome = tuple[dict[str, Any] | None, list[str]]
 
 
-def _audit(classifier: sg.Classifier, images: Dataset, folder: Path, progress: Progress) -> Outcome:
-    found = sg.audit(classifier, images, folder=folder, progress=progress)
+def _audit(classifier: sg.Classifier, images: Dataset, minutes: float, folder: Path, progress: Progress) -> Outcome:
+    found = sg.audit(classifier, images, minutes=minutes, folder=folder, progress=progress)
     return found.about["plan"], [one.name for one in found.sections if one.status != "done"]
 
 
-def _guard(classifier: sg.Classifier, images: Dataset, folder: Path, progress: Progress) -> Outcome:
-    guard = sg.Guard(false_alarms=0.05).fit(classifier, images.train, images.test, folder=folder, progress=progress)
+def _guard(classifier: sg.Classifier, images: Dataset, minutes: float, folder: Path, progress: Progress) -> Outcome:
+    options: Any = {"minutes": minutes, "folder": folder, "progress": progress}
+    guard = sg.Guard(false_alarms=0.05).fit(classifier, images.train, images.test, **options)
     guard.save(folder / "guard")
     kinds = {"ambiguous", "corrupted", "adversarial", "invalid"}
     return guard.record["plan"], sorted(kinds - set(guard.record["stress"]))
 
 
-def _estimate(classifier: sg.Classifier, images: Dataset, folder: Path, progress: Progress) -> Outcome:
-    sg.estimate(classifier, images.test, train=images.train, progress=progress).save(folder)
-    return None, []
+def _estimate(classifier: sg.Classifier, images: Dataset, minutes: float, folder: Path, progress: Progress) -> Outcome:
+    options: Any = {"minutes": minutes, "progress": progress}
+    found = sg.estimate(classifier, images.test, train=images.train, **options)
+    found.save(folder)
+    return found.about["plan"], []
 
 
-def _label(classifier: sg.Classifier, images: Dataset, folder: Path, progress: Progress) -> Outcome:
+def _label(classifier: sg.Classifier, images: Dataset, minutes: float, folder: Path, progress: Progress) -> Outcome:
     options: Any = {"minutes": 10, "behind": True, "min_confidence": 0, "folder": folder}
     sg.find_errors(classifier, images.test, progress=progress, **options).close()
     return None, []
 
 
-_RUN: dict[str, Callable[[sg.Classifier, Dataset, Path, Progress], Outcome]] = {
+_RUN: dict[str, Callable[[sg.Classifier, Dataset, float, Path, Progress], Outcome]] = {
     "audit": _audit,
     "guard": _guard,
     "estimate": _estimate,

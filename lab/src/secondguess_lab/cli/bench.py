@@ -166,6 +166,9 @@ def photos(
     commands: Annotated[str, typer.Option(help="Some of audit, guard, estimate and label, separated by commas.")] = (
         "audit,guard,estimate,label"
     ),
+    minutes: Annotated[
+        float | None, typer.Option(min=0.1, help="Give no command more than this. [default: what each has by itself]")
+    ] = None,
     common: Common,
 ) -> None:
     """Time audit, guard fit, estimate and label on classifiers of photographs, against what they announced."""
@@ -174,7 +177,7 @@ def photos(
     chosen = listed(commands)
     if wrong := [one for one in chosen if one not in COMMANDS]:
         raise UserError(f"There is no command {wrong[0]!r} to be timed; there is {', '.join(COMMANDS)}.")
-    _measure("photos", common, models=models or [], data=data, commands=chosen)
+    _measure("photos", common, models=models or [], data=data, commands=chosen, minutes=minutes)
 
 
 @app.command("guard")

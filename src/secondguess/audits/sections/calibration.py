@@ -9,7 +9,7 @@ from secondguess.audits.context import Context
 from secondguess.audits.findings import Findings
 from secondguess.audits.sections.registry import Section, register
 from secondguess.errors import UserError
-from secondguess.metrics import brier_interval, ece, ece_interval, nll_interval, reliability
+from secondguess.metrics import brier_interval, ece, ece_interval, nll_interval, reliability, wilson
 from secondguess.report import figures
 from secondguess.training.temperature import apply_temperature, fit_temperature
 
@@ -63,17 +63,31 @@ class Calibration(Section):
 
 
 def _words(context: Context, error: float, lean: float, temperature: float | None) -> str:
-    """What the confidence is good for; nobody may read it as a probability where mistakes are made with 100%."""
+    """What the confidence is good for.
+
+    Nobody may read it as a probability where mistakes are made with 100%, or where the model knows nothing: a low
+    confidence for every image is then right on average, and useless.
+    """
     seen, wrong = context.nominal, (context.nominal.predictions != context.labels) & (context.labels >= 0)
     mistakes, certain = int(wrong.sum()), int((seen.confidences[wrong] >= CERTAINLY).sum())
     measured = f"expected calibration error {error:.1%}, {'over' if lean > 0 else 'under'}confident by {abs(lean):.1%}"
     if context.softmax is not None:
         advice = "" if temperature is None else f"; a temperature of {_degrees(temperature)} would mend the most"
         return f"says nothing ({context.softmax.name}): {measured} on average{advice}"
+    if _is_guessing(context):
+        return f"says nothing: the model is no better than always giving the most frequent class; {measured} on average"
     if 2 * certain > mistakes:
         return f"says nothing about mistakes: {certain} of {mistakes} were made with 100%; {measured} on average"
     known = "may be read" if error < 0.02 else "is off" if error < 0.05 else "cannot be read"
     return f"{known}{'' if known == 'is off' else ' as a probability'}: {measured} on average"
+
+
+def _is_guessing(context: Context) -> bool:
+    """Whether the accuracy does not surely exceed the share of the most frequent class, where there are several."""
+    known = context.labels >= 0
+    _, counts = np.unique(context.labels[known], return_counts=True)
+    right = int((context.nominal.predictions == context.labels)[known].sum())
+    return len(counts) > 1 and wilson(right, int(known.sum())).low <= counts.max() / known.sum()
 
 
 def _degrees(temperature: float | None) -> str:

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import base64
 import inspect
-import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ from secondguess.accuracy import (
 )
 from secondguess.accuracy.oracles.icos import Contribution, Icos, to_png
 from secondguess.accuracy.oracles.icos.features import feature_matrix
+from secondguess.accuracy.planned import price_of_copies, price_of_estimators, price_of_rules
 from secondguess.audits.context import Context
 from secondguess.audits.findings import Findings, NotApplicable, Number
 from secondguess.audits.sections.registry import Section, register
@@ -44,8 +45,6 @@ BASELINES = ("validation_accuracy", "average_confidence")
 FEWEST = 20  # labelled test images; half of fewer would be no validation set
 MOST_TRAINING = 10_000  # images that pixel rules are learnt from
 FOLDS = 2
-FEWEST_TRAINING = 1000  # images
-RULES, FITTING = 3e-7, 6.0  # seconds for a pixel of a training image, and for all estimators, about
 SHOWN, SIMILAR = 6, 4
 
 
@@ -61,8 +60,10 @@ class LabelFree(Section):
         """The observation of training images and the rules learnt from them; then the estimators."""
         if context.train is None:
             return Price()
-        each = pace.observing() + RULES * pace.slowness * math.prod(context.test.shape)
-        return Price(each, FITTING * pace.slowness, min(len(context.train), MOST_TRAINING), FEWEST_TRAINING, "images")
+        rules = price_of_rules(pace, min(len(context.train), MOST_TRAINING))
+        copies = price_of_copies(pace, len(context.test) // 2)
+        others = copies.seconds(copies.full) + price_of_estimators(pace, trials=False).fixed
+        return replace(rules, fixed=others)
 
     def run(self, context: Context) -> Findings:
         """Estimates and errors on each set, what each kind of invariant contributes, images with the violated rule."""

@@ -119,7 +119,10 @@ class MLSA(TraceSupervisor):
     def _fit(self, observation: Observation, labels: NDArray[np.int64] | None) -> None:
         matrix = self._matrix(observation)
         groups = class_rows(self._groups(observation))
-        found = [self._learn(matrix, rows) for rows in groups.values()]
+        found = []
+        for rows in groups.values():
+            found.append(self._learn(matrix, rows))
+            self._advance(len(found), len(groups))
         self.classes_ = np.array(list(groups), dtype=np.int64)
         whitenings = [mixture.whitening for mixture in found]
         for name, value in pack(whitenings, room=sum(one.factor.size for one in whitenings)).items():

@@ -1,0 +1,86 @@
+"""The plan of an estimate: what learning from labelled images costs here, and how large each part may be.
+
+| part       | size                                               | where there is little time |
+|------------|----------------------------------------------------|----------------------------|
+| images     | images of unknown accuracy                         | stays                      |
+| validation | labelled images that estimators learn from         | stays                      |
+| train      | labelled images that rules are learnt from         | shortened last             |
+| copies     | validation images that are shifted, for each shift | shortened                  |
+| estimators | all of them, with their trials                     | stays                      |
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+from secondguess.accuracy.shifted_copies import learnt_shifts, most_copies
+from secondguess.images import ImageSet
+from secondguess.model.classifier import Classifier
+from secondguess.planning import Pace, Part, Plan, Price, timed
+from secondguess.progress import Progress
+
+__all__ = ["plan_estimate", "price_of_copies", "price_of_estimators", "price_of_rules"]
+
+FEWEST_TRAIN, FEWEST_COPIES = 1000, 50  # images
+TRIED = 2  # images whose shifting is timed
+RULES = 3e-7  # seconds for a pixel of an image that rules are learnt from, about
+FITTING, TRIALS = 6.0, 8.0  # seconds for all estimators, and for trying them, about
+
+
+def plan_estimate(
+    classifier: Classifier,
+    training: ImageSet,
+    counts: tuple[int, int, int],
+    minutes: float | None,
+    *,
+    sizes: Mapping[str, int] | None = None,
+    progress: Progress,
+) -> Plan:
+    """Time the model on a few images and size the parts of an estimate.
+
+    Args:
+        classifier: the model in question.
+        training: labelled images, some of which are timed.
+        counts: of training images to learn rules from, of validation images, and of images of unknown accuracy.
+        minutes: that it may take; None for full sizes.
+        sizes: of parts, by name, from a plan that is to be repeated.
+        progress: where to report.
+    """
+    if minutes is None and not sizes:
+        return Plan([])
+    parts = _parts(Pace(classifier, training), *counts)
+    return Plan.drawn_up(parts, 5, minutes, sizes=sizes, progress=progress)
+
+
+def _parts(pace: Pace, training: int, validation: int, images: int) -> Iterator[Part]:
+    observing = pace.observing()
+    yield Part("images", "observe the images", _all(images, observing))
+    yield Part("validation", "observe the validation images", _all(validation, observing))
+    rules = price_of_rules(pace, training, essential=True)
+    yield Part("train", "learn rules from the training images", rules)
+    yield Part("copies", "observe shifted copies", price_of_copies(pace, validation))
+    yield Part("estimators", "learn and try estimators", price_of_estimators(pace, trials=True))
+
+
+def _all(count: int, each: float) -> Price:
+    return Price(each, full=count, least=count, unit="images", essential=True)
+
+
+def price_of_rules(pace: Pace, count: int, *, essential: bool = False) -> Price:
+    """The observation of training images, and the rules that are learnt from them."""
+    each = pace.observing() + RULES * pace.slowness * math.prod(pace.images.shape)
+    return Price(each, full=count, least=FEWEST_TRAIN, unit="images", essential=essential)
+
+
+def price_of_copies(pace: Pace, validation: int) -> Price:
+    """The shifted copies of validation images, made and observed; by how many of these are copied for each shift."""
+    shifts, some = learnt_shifts(pace.images.shape[0]), pace.images.head(TRIED).materialise()
+    making = timed(lambda: [one.apply(some, 0) for one in shifts], pace.clock) / len(some)
+    full = min(validation, most_copies(pace.images.shape))
+    return Price(making + len(shifts) * pace.observing(), 0.0, full, FEWEST_COPIES, "copies", required=True)
+
+
+def price_of_estimators(pace: Pace, *, trials: bool) -> Price:
+    """All estimators, and their trials if there are any."""
+    return Price(fixed=pace.slowness * (FITTING + TRIALS * trials), essential=True)
