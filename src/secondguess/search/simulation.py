@@ -306,7 +306,7 @@ def _all_runs(world: _World, replications: int, jobs: int, progress: Progress) -
     from joblib import Parallel, delayed
 
     runs: list[dict[str, Outcomes]] = []
-    with progress.task("searching", replications) as advance:
+    with progress.task("Trying searches", replications) as advance:
         parallel = Parallel(n_jobs=jobs, return_as="generator")
         for run in parallel(delayed(world.run)(repetition) for repetition in range(replications)):
             runs.append(run)

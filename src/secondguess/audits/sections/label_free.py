@@ -69,9 +69,10 @@ class LabelFree(Section):
         """Estimates and errors on each set, what each kind of invariant contributes, images with the violated rule."""
         training = _training(context)
         validation, sets = _split(context)
-        with warnings.catch_warnings(record=True) as heard:
+        with context.progress.task("Learning rules", 1) as advance, warnings.catch_warnings(record=True) as heard:
             warnings.simplefilter("always", UserWarning)
             oracle = Icos(seed=context.seed).fit(training, validation)
+            advance(1, 1)
         leading, *others = _fitted(context, oracle, training, validation)
         truths = {name: wilson(int(one.correct.sum()), len(one)) for name, one in sets.items()}
         rows = [_row(estimator, sets, truths) for estimator in (leading, *others)]

@@ -58,7 +58,11 @@ class Supervisors(Section):
         """The table of supervisors against stress sets, the best for each, and histograms of their scores."""
         findings = Findings()
         answers = _answers(context)
-        rows = [_row(context, findings, name, answers) for name in _names(context)]
+        names, rows = _names(context), []
+        with context.progress.task("Comparing supervisors", len(names)) as advance:
+            for name in names:
+                rows.append(_row(context, findings, name, answers))
+                advance(len(rows), len(names))
         columns = list(rows[0]["cells"])
         best = {column: max(rows, key=lambda row: row["cells"][column]["auroc"].value) for column in columns}
         findings.view = {
@@ -192,30 +196,43 @@ def _details(
     context: Context, findings: Findings, best: dict[str, dict[str, Any]], columns: list[str]
 ) -> list[dict[str, Any]]:
     """For stress sets that mix several kinds, e.g. corruptions: how each kind fares, shown for the best supervisor."""
-    details = []
     groups = {one.name: one.groups for one in context.stress}
-    for column in columns:
-        if not groups.get(column):
-            continue
-        images, observation = context.stressed[column]
-        values = images.columns[groups[column]]
-        kinds = np.unique(values)
-        for kind in kinds if 2 <= len(kinds) <= MOST_KINDS else ():
-            rows = values == kind
-            for supervisor in _names(context):
-                nominal, scores = context.scored(supervisor).scores, context.scored(supervisor, column).scores[rows]
-                measured = auroc_interval(nominal, scores, seed=context.seed)
-                findings.numbers[f"supervisor.{supervisor}.{column}.{kind}.auroc"] = context.number(measured, images)
-            name = best[column]["name"]
-            cell = _cell(context, context.scored(name).scores, context.scored(name, column).scores[rows])
-            known = rows & (images.labels >= 0)
-            right = accuracy_interval(observation.predictions[known], images.labels[known]) if known.any() else None
-            if right is not None:
-                findings.numbers[f"accuracy.stress.{column}.{kind}"] = context.number(right, images)
-            details.append(
-                {"set": column, "kind": str(kind), "supervisor": name, "n": int(rows.sum()), "accuracy": right, **cell}
-            )
+    kinds = [
+        (column, kind)
+        for column in columns
+        if groups.get(column)
+        for kind in _kinds(context.stressed[column][0].columns[groups[column]])
+    ]
+    details = []
+    with context.progress.task("Comparing kinds of images", len(kinds)) as advance:
+        for column, kind in kinds:
+            rows = context.stressed[column][0].columns[groups[column]] == kind
+            details.append(_detail(context, findings, best[column]["name"], column, kind, rows))
+            advance(len(details), len(kinds))
     return details
+
+
+def _kinds(values: NDArray[Any]) -> NDArray[Any]:
+    """The kinds within a stress set; none where there are too many for a table, or only one."""
+    kinds = np.unique(values)
+    return kinds if 2 <= len(kinds) <= MOST_KINDS else kinds[:0]
+
+
+def _detail(
+    context: Context, findings: Findings, name: str, column: str, kind: Any, rows: NDArray[np.bool_]
+) -> dict[str, Any]:
+    """How the images of one kind (n,) fare: the AUROC of each supervisor, and all about the one with that name."""
+    images, observation = context.stressed[column]
+    for supervisor in _names(context):
+        nominal, scores = context.scored(supervisor).scores, context.scored(supervisor, column).scores[rows]
+        measured = auroc_interval(nominal, scores, seed=context.seed)
+        findings.numbers[f"supervisor.{supervisor}.{column}.{kind}.auroc"] = context.number(measured, images)
+    cell = _cell(context, context.scored(name).scores, context.scored(name, column).scores[rows])
+    known = rows & (images.labels >= 0)
+    right = accuracy_interval(observation.predictions[known], images.labels[known]) if known.any() else None
+    if right is not None:
+        findings.numbers[f"accuracy.stress.{column}.{kind}"] = context.number(right, images)
+    return {"set": column, "kind": str(kind), "supervisor": name, "n": int(rows.sum()), "accuracy": right, **cell}
 
 
 def _accuracies(context: Context, findings: Findings) -> dict[str, Interval]:
