@@ -159,7 +159,7 @@ def test_a_small_pool_is_searched_to_its_end(world):
 
 def test_progress_is_reported(world, capsys):
     simulate(*world, ["random"], budget=2, replications=3, subset=50, progress=Lines())
-    assert "searching" in capsys.readouterr().err
+    assert "Trying searches" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def test_every_command_is_timed_on_every_model(quick: list[tuple[str, Path]]) ->
     assert (audit["planned"], audit["ratio"], audit["allowed"]) == (4.0, 1.5, 240)
     assert (guard["planned"], guard["ratio"], guard["missing"]) == (None, None, ["adversarial"])
     shown = photos.lines(found)
-    assert audit["silent"]["seconds"] > 0 and audit["silent"]["after"] == "the beginning"
+    assert audit["silent"]["after"] == "the beginning"
     assert len(shown) == 5 and "1.50" in shown[1] and shown[1].endswith("without adversarial")
 
 

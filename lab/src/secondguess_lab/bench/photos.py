@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 import secondguess as sg
+from secondguess.files import make_folder
 from secondguess.images import Dataset, ImageSet, conform, load_images
 from secondguess.progress import Advance, Progress, Silent, Titled, announce
 
@@ -40,6 +41,7 @@ def run(
     data: str | None = None,
     commands: Sequence[str] = COMMANDS,
     minutes: float | None = None,
+    out: Path | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Run the commands on every model.
@@ -50,6 +52,7 @@ def run(
             times mean what they mean elsewhere, but nothing else does.
         commands: some of `COMMANDS`.
         minutes: that a planned command may take, where that is less than it is allowed by default.
+        out: keep what the commands write, in a folder each; nothing is kept if left out.
         progress: where to report.
     """
     images = _stand_in() if data is None else sg.load(data)
@@ -58,7 +61,9 @@ def run(
         for command in commands:
             allowed = min(ALLOWED[command], minutes or ALLOWED[command])
             shown = Titled(progress or Silent(), command)
-            rows.append({"model": name, "command": command} | _timed(command, classifier, images, allowed, shown))
+            with _workplace(out, f"{name}-{command}") as folder:
+                row = _timed(command, classifier, images, allowed, folder, shown)
+            rows.append({"model": name, "command": command} | row)
     return {"rows": rows, "images": {"train": len(images.train or ()), "test": len(images.test)}}
 
 
@@ -85,13 +90,22 @@ def _opened(models: Sequence[str], images: Dataset) -> Iterator[tuple[str, sg.Cl
         yield "/".join(Path(model).parts[-2:]), sg.Classifier.open(model)
 
 
+@contextmanager
+def _workplace(out: Path | None, name: str) -> Iterator[Path]:
+    """A fresh folder."""
+    if out is not None:
+        yield make_folder(out / name.replace("/", "-"))
+        return
+    with TemporaryDirectory(prefix="secondguess-bench-") as folder:
+        yield Path(folder)
+
+
 def _timed(
-    command: str, classifier: sg.Classifier, images: Dataset, minutes: float, progress: Progress
+    command: str, classifier: sg.Classifier, images: Dataset, minutes: float, folder: Path, progress: Progress
 ) -> dict[str, Any]:
     heard = _Listening(progress)
     began = time.perf_counter()
-    with TemporaryDirectory(prefix="secondguess-bench-") as folder:
-        plan, missing = _RUN[command](classifier, images, minutes, Path(folder), heard)
+    plan, missing = _RUN[command](classifier, images, minutes, folder, heard)
     seconds = time.perf_counter() - began
     heard.hear("the end")
     planned = None if plan is None else plan["planned_seconds"]

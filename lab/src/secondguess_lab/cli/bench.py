@@ -7,6 +7,7 @@ Absolute times mean little on a machine that does other things too. A benchmark 
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -169,6 +170,9 @@ def photos(
     minutes: Annotated[
         float | None, typer.Option(min=0.1, help="Give no command more than this. [default: what each has by itself]")
     ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Keep what the commands write, in a folder each below this one.")
+    ] = None,
     common: Common,
 ) -> None:
     """Time audit, guard fit, estimate and label on classifiers of photographs, against what they announced."""
@@ -177,7 +181,7 @@ def photos(
     chosen = listed(commands)
     if wrong := [one for one in chosen if one not in COMMANDS]:
         raise UserError(f"There is no command {wrong[0]!r} to be timed; there is {', '.join(COMMANDS)}.")
-    _measure("photos", common, models=models or [], data=data, commands=chosen, minutes=minutes)
+    _measure("photos", common, models=models or [], data=data, commands=chosen, minutes=minutes, out=out)
 
 
 @app.command("guard")
