@@ -78,8 +78,8 @@ class ShiftReport:
             return "both" if self.classes.changed else "appearance"
         return "classes" if self.classes.changed else "none"
 
-    def sentence(self) -> str:
-        """The finding with its tests, for a person."""
+    def finding(self) -> str:
+        """In which way the images differ, for a person."""
         found = {
             "none": "The images look like the validation images",
             "classes": "The images look shifted in their classes, not in appearance",
@@ -88,8 +88,12 @@ class ShiftReport:
         }[self.way]
         unsure = ", and whether their classes differ too cannot be told" if self.classes.changed is None else ""
         what = f", most are {self.appearance.what}" if self.appearance.changed else ""
+        return f"{found}{what}{unsure}"
+
+    def sentence(self) -> str:
+        """The finding with its tests."""
         return (
-            f"{found}{what}{unsure} (appearance: distance {self.appearance.distance:.2f}, {_shown(self.appearance.p)}; "
+            f"{self.finding()} (appearance: distance {self.appearance.distance:.2f}, {_shown(self.appearance.p)}; "
             f"predicted classes: distance {self.classes.distance:.2f}, {_shown(self.classes.p)})."
         )
 

@@ -91,9 +91,14 @@ class Findings:
         """A paragraph."""
         self.parts.append(Text(text))
 
-    def add_table(self, header: Sequence[str], rows: Iterable[Sequence[Any]], caption: str = "") -> None:
-        """A table; a cell may be text, a number, or an `Interval`, which is shown with its bounds."""
-        self.parts.append(Table(list(header), [list(row) for row in rows], caption))
+    def add_table(
+        self, header: Sequence[str], rows: Iterable[Sequence[Any]], caption: str = "", *, folded: bool = False
+    ) -> None:
+        """A table; a cell may be text, a number, or an `Interval`, which is shown with its bounds.
+
+        A folded one is shown only when its caption is clicked: for what not everybody wants to see.
+        """
+        self.parts.append(Table(list(header), [list(row) for row in rows], caption, folded))
 
     def add_figure(self, figure: Any, caption: str) -> None:
         """A chart: a matplotlib `Figure`, or what `secondguess.report.figures` draws. The caption also describes it."""

@@ -35,12 +35,14 @@ class Table:
         header: the headings of the columns.
         rows: as many cells each: text, numbers, or intervals.
         caption: what the table shows; may be empty.
+        folded: whether it is shown only when its caption is clicked.
     """
 
     kind: ClassVar[str] = "table"
     header: list[str]
     rows: list[list[Any]]
     caption: str = ""
+    folded: bool = False
 
     def __post_init__(self) -> None:
         if any(len(row) != len(self.header) for row in self.rows):

@@ -76,7 +76,7 @@ def _words(findings: Findings, name: str, images: ImageSet, observation: Observa
     """How often the model names both classes, and how often it is sure of one."""
     pair = findings.numbers.get(f"ambiguity.{name}.top_pair")
     sure = float((observation.confidences >= SURE).mean())
-    words = f"both right classes on top in {pair.value:.0%} of {len(images)} images; " if pair else ""
+    words = f"both right classes on top in {pair.value:.0%} of {len(images):,} images; " if pair else ""
     return f"{words}in {sure:.0%} it is {SURE:.0%} sure or more, and must not be"
 
 

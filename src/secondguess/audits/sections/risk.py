@@ -20,6 +20,7 @@ from secondguess.report import figures
 
 RESAMPLES = 200  # of each interval
 RISKS = (0.01, 0.02, 0.05)
+SHOWN = 5  # of the best
 DRAWN = 3  # curves of the best, beside that of the model's own confidence
 OWN = "max_softmax"
 
@@ -51,18 +52,24 @@ class Risk(Section):
             "on, and fewer of them are wrong; how many can be accepted depends on the score."
         )
         findings.add_table(
-            ["supervisor", "AURC", "excess AURC", *(f"accepted at {risk:.0%} wrong" for risk in RISKS)],
-            [
-                [name, areas[name], f"{excess_aurc(scores[name], wrong):.4f}", *_accepted(scores[name], wrong)]
-                for name in ranked
-            ],
-            "Risk and coverage on the test images; smaller areas are better, the best first",
+            ["score of suspicion", *(f"{risk:.0%} wrong" for risk in RISKS)],
+            [[name, *_accepted(scores[name], wrong)] for name in ranked[:SHOWN]],
+            "The share of answers that can be accepted if so many of them may be wrong, by the best scores",
         )
         drawn = dict.fromkeys([*ranked[:DRAWN], *([OWN] if OWN in scores else [])])
         curves = {name: risk_coverage(scores[name], wrong) for name in drawn}
         findings.add_figure(
             figures.risk_coverage({name: (one.coverage, one.risk) for name, one in curves.items()}),
             "The share of wrong answers among the accepted ones, against the share that is accepted.",
+        )
+        findings.add_table(
+            ["supervisor", *(f"accepted at {risk:.0%} wrong" for risk in RISKS), "AURC", "excess AURC"],
+            [
+                [name, *_accepted(scores[name], wrong), areas[name], f"{excess_aurc(scores[name], wrong):.4f}"]
+                for name in ranked
+            ],
+            "All supervisors, with the area under the curve of risk and coverage: smaller is better",
+            folded=True,
         )
         self._corrupted(context, findings)
         best, share = ranked[0], _coverage(scores[ranked[0]], wrong, RISKS[1])
@@ -88,7 +95,7 @@ class Risk(Section):
         if rows:
             rows.sort(key=lambda row: row[1].value)
             header = ["supervisor and images", "AURC", "excess AURC", "errors among all"]
-            findings.add_table(header, rows, "The same within corrupted images")
+            findings.add_table(header, rows, "The same within corrupted images", folded=True)
 
     @staticmethod
     def _area(context: Context, findings: Findings, start: str, scores: Floats, wrong: NDArray[np.bool_]) -> Interval:
