@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import csv
 import io
 import re
 from collections.abc import Callable
@@ -167,6 +168,31 @@ def test_hostile_names_survive_in_the_machine_readable_files(
     assert list(content["data"]["test"]["classes"]) == list(hostile_names)
     assert f"accuracy.class.{hostile_names[0]}.recall" in content["numbers"]
     assert defusedxml.ElementTree.parse(hostile.folder / "junit.xml").getroot().get("errors") == "1"
+
+
+def test_hundreds_of_classes_are_in_a_file_of_their_own() -> None:
+    rng, names = np.random.default_rng(0), [f"class {k}" for k in range(250)]
+    noise = ImageSet.from_arrays(rng.random((60, 1, 4, 4)), np.arange(60), class_names=names, layout="NCHW")
+
+    def guess(images: np.ndarray) -> np.ndarray:
+        return np.asarray(np.random.default_rng(1).dirichlet(np.ones(250), len(images)))
+
+    result = sg.audit(
+        Classifier(guess, output_kind="probabilities"),
+        noise,
+        supervisors=["entropy"],
+        stress=[],
+        sections=["accuracy", "calibration"],
+    )
+    assert not result.failed
+    (found,) = re.findall(r'download="classes.csv" href="data:text/csv;charset=utf-8;base64,([^"]*)"', _html(result))
+    rows = list(csv.DictReader(io.StringIO(base64.b64decode(found).decode())))
+    assert [row["class"] for row in rows] == names and rows[0]["images"] == "1" and rows[-1]["recall"] == ""
+    assert "no better than always giving the most frequent class" in dict(result.highlights)["Confidence"]
+
+
+def _html(result: AuditResult) -> str:
+    return "".join(str(one.html) for one in result.sections)
 
 
 def test_many_large_colour_photographs_do_not_make_it_heavy(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ Each command runs as a user would start it, with nothing but a model and its ima
 | label    | none, it opens a page         | 0.5              | until the page can be opened             |
 
 `ratio` is the real time of what was planned divided by what was planned: 1 is a perfect estimate. `silent` is the
-longest time without a report of progress, and after which report it began.
+longest time without a report of progress, and after which report it began. `cpu` are the seconds of all cores together:
+where they are much fewer than the cores times the real seconds, the machine was busy with other things.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ def _timed(
     command: str, classifier: sg.Classifier, images: Dataset, minutes: float, folder: Path, progress: Progress
 ) -> dict[str, Any]:
     heard = _Listening(progress)
-    began = time.perf_counter()
+    began, worked = time.perf_counter(), time.process_time()
     plan, missing = _RUN[command](classifier, images, minutes, folder, heard)
     seconds = time.perf_counter() - began
     heard.hear("the end")
@@ -112,6 +113,7 @@ def _timed(
     return {
         "planned": planned,
         "seconds": round(seconds, 2),
+        "cpu": round(time.process_time() - worked, 2),
         "ratio": None if not planned or plan is None else round(plan["seconds"] / planned, 3),
         "allowed": 60 * minutes,
         "silent": {"seconds": round(heard.longest, 2), "after": heard.after},

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import base64
+import csv
+import io
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +18,7 @@ from secondguess.metrics import accuracy_interval, confusion, most_confused, wil
 
 SHOWN_CLASSES = 20  # a larger confusion matrix is unreadable; the table of pairs is clearer
 WEAKEST, LISTED = 8, 200  # classes in the open part, and below the fold
+SHARES = ("recall", "precision")
 SHORT = 3  # letters of a class name that fit above a column of the matrix
 
 
@@ -36,7 +40,7 @@ class Accuracy(Section):
         findings.numbers["accuracy.test"] = context.number(overall)
         rows = _classes(names, table)
         for row in rows:
-            for measure in ("recall", "precision"):
+            for measure in SHARES:
                 if row[measure] is not None:
                     findings.numbers[f"accuracy.class.{row['name']}.{measure}"] = context.number(row[measure])
         pairs = [
@@ -49,6 +53,7 @@ class Accuracy(Section):
             "classes": rows,
             "weakest": ordered[:WEAKEST],
             "listed": rows if len(rows) <= LISTED else ordered[:LISTED],
+            "file": "" if len(rows) <= LISTED else _as_file(rows),
             "pairs": pairs,
             "names": names,
             "slanted": max(map(len, names)) > SHORT,
@@ -82,6 +87,18 @@ def _matrix(table: Any) -> list[list[dict[str, Any]]]:
         ]
         for row, (counts, row_shares) in enumerate(zip(table, shares, strict=True))
     ]
+
+
+def _as_file(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The table of all classes as a CSV file within the page."""
+    text = io.StringIO()
+    table = csv.writer(text)
+    table.writerow(["class", "images", *(f"{name}{end}" for name in SHARES for end in ("", "_low", "_high"))])
+    for row in rows:
+        found = [row[name] for name in SHARES]
+        cells = [("", "", "") if one is None else (one.value, one.low, one.high) for one in found]
+        table.writerow([row["name"], row["support"], *(value for cell in cells for value in cell)])
+    return "data:text/csv;charset=utf-8;base64," + base64.b64encode(text.getvalue().encode()).decode("ascii")
 
 
 def _summary(view: dict[str, Any], images: int) -> list[tuple[str, str]]:

@@ -1,0 +1,93 @@
+"""Nothing works in silence: every part that can take long reports often, of a total, in terms of work, not of time."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import secondguess as sg
+from secondguess.accuracy.planned import plan_estimate
+from secondguess.images import Dataset, load
+from secondguess.progress import Advance
+from secondguess.stress.adversarial.surrogate import train_surrogate
+from secondguess.supervisors import make
+
+SHARE = 0.5  # of a task, the most that may be done between two reports
+
+
+class Steps:
+    """Remembers what tasks have reported."""
+
+    def __init__(self) -> None:
+        self.reports: dict[str, list[tuple[int, int]]] = defaultdict(list)
+
+    @contextmanager
+    def task(self, label: str, total: int) -> Iterator[Advance]:
+        def advance(done: int, total: int) -> None:
+            self.reports[label].append((done, total))
+
+        yield advance
+
+    def largest(self, label: str) -> float:
+        """The largest share of a task between two reports; it begins at 0 and ends at 1."""
+        done = [0.0, *(part / total for part, total in self.reports[label])]
+        assert done == sorted(done) and done[-1] == 1, f"{label} goes {done}"
+        return float(np.diff(done).max())
+
+
+@pytest.fixture(scope="module")
+def digits() -> Dataset:
+    return load("digits")
+
+
+@pytest.fixture(scope="module")
+def classifier() -> sg.Classifier:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10))
+    return sg.Classifier(net.eval(), name="tiny", device="cpu")
+
+
+@pytest.mark.parametrize("name", ["autoencoder:epochs=3", "dissector:epochs=4", "mlsa"])
+def test_long_fits(name: str, classifier: sg.Classifier, digits: Dataset) -> None:
+    assert digits.train is not None
+    one, steps = make(name), Steps()
+    one.fit(classifier.observe(digits.train.head(80), one.needs), progress=steps)
+    assert steps.largest(f"Fitting {one.name}") <= SHARE
+
+
+def test_the_training_of_a_surrogate(classifier: sg.Classifier, digits: Dataset) -> None:
+    steps = Steps()
+    train_surrogate(classifier, digits.test.head(64), seed=0, chunk=16, epochs=3, progress=steps)
+    for label in ("Asking the model for a surrogate", "Training a surrogate"):
+        assert steps.largest(label) <= SHARE
+
+
+def test_the_plan_itself(classifier: sg.Classifier, digits: Dataset) -> None:
+    assert digits.train is not None
+    steps = Steps()
+    plan = plan_estimate(classifier, digits.train, (100, 50, 20), 3.0, progress=steps)
+    assert steps.largest("Timing the model") <= SHARE
+    assert [part.name for part in plan.parts] == ["images", "validation", "train", "copies", "estimators"]
+    assert not any(part.remark for part in plan.parts)
+
+
+def test_an_audit(classifier: sg.Classifier, digits: Dataset) -> None:
+    steps = Steps()
+    found = sg.audit(
+        classifier,
+        digits.test.head(40),
+        supervisors=["entropy", "max_softmax"],
+        stress=["corrupted"],
+        sections=["supervisors"],
+        minutes=None,
+        progress=steps,
+    )
+    assert not found.failed
+    for label in ("Comparing supervisors", "Comparing kinds of images"):
+        assert steps.largest(label) <= SHARE
