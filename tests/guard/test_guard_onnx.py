@@ -18,7 +18,8 @@ from secondguess.guard import Guard, StressSplit
 from secondguess.guard.onnx_export import export_onnx, score_graph
 from secondguess.guard.runtime import Runtime
 from secondguess.images import ImageSet
-from secondguess.model.tensors import reduce_trace
+from secondguess.model.outputs import restricted
+from secondguess.model.tensors import read_output, reduce_trace
 from secondguess.supervisors import SupervisorSet, get, make, names, registry
 from secondguess.supervisors.graph import Graph
 
@@ -100,6 +101,21 @@ def test_an_exported_guard_judges_alike_without_torch(
     assert np.concatenate([alone.judge(image).scores for image in images[:30]]) == pytest.approx(
         told["scores"][:30], rel=1e-6, abs=1e-6
     )
+
+
+def test_a_softmax_restricted_to_some_classes_stays_so(classifier: Classifier, digits: Dataset, tmp_path: Path) -> None:
+    some = classifier.keeping(classifier.class_names[2:6])
+    guard = Guard(["entropy", "max_logit"], false_alarms=0.1, rule="cauchy")
+    guard.fit(some, digits.train, digits.test, None)
+    images = digits.test.head(20).materialise()
+    expected = guard.judge(images)
+    told = Runtime(export_onnx(guard, tmp_path / "exported")).judge(images)
+    assert told.probabilities.shape == (20, 4)
+    assert told.probabilities == pytest.approx(expected.probabilities, abs=1e-5)
+    assert told.scores == pytest.approx(expected.scores, rel=1e-4, abs=1e-4)
+    shares = torch.tensor([[0.5, 0.3, 0.2], [1.0, 0.0, 0.0]])
+    found = read_output(shares, logits=False, kept=[1, 2])[0].numpy()
+    assert found == pytest.approx(restricted(shares.double().numpy(), None, [1, 2])[0])
 
 
 class CentreDistance(Supervisor):

@@ -56,16 +56,11 @@ def export_onnx(guard: Guard, folder: str | Path) -> Path:
     from secondguess.model.backends.torch_module import TorchBackend
 
     pipeline, classifier = guard.pipeline, guard.classifier
-    if classifier.description.keep:
-        raise UserError(
-            "The softmax of this guard's model is restricted to some of its classes, which an exported model cannot be "
-            "told; build that restriction into the model itself."
-        )
     located = classifier.locate(guard.needs.traces, guard.shape)
     layers = list(dict.fromkeys(located.values()))
     logits = "logits" in classifier.gives
     places = {trace: layers.index(layer) for trace, layer in located.items()}
-    scores = score_graph(pipeline.supervisors, logits=logits, places=places)
+    scores = score_graph(pipeline.supervisors, logits=logits, places=places, kept=classifier.kept)
     folder = make_folder(folder)
     backend = classifier.backend
     if isinstance(backend, TorchBackend):
@@ -103,13 +98,16 @@ def export_onnx(guard: Guard, folder: str | Path) -> Path:
     return folder
 
 
-def score_graph(supervisors: SupervisorSet, *, logits: bool, places: Mapping[Trace, int]) -> nn.Module:
+def score_graph(
+    supervisors: SupervisorSet, *, logits: bool, places: Mapping[Trace, int], kept: Sequence[int] | None = None
+) -> nn.Module:
     """A module from the raw output and the layers of a model to probabilities (n, K) and scores (n, m).
 
     Args:
         supervisors: fitted; a `UserError` for one that has no graph.
         logits: whether the raw output is logits, rather than probabilities.
         places: the position of each trace's layer among the layers that are handed in.
+        kept: the places of the classes that the softmax is restricted to; all if left out.
     """
     import torch
     from torch import nn
@@ -123,7 +121,7 @@ def score_graph(supervisors: SupervisorSet, *, logits: bool, places: Mapping[Tra
             self.parts = nn.ModuleList([_graph_of(one) for one in supervisors.supervisors])
 
         def forward(self, raw: torch.Tensor, *layers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            probabilities, values = read_output(raw, logits=logits)
+            probabilities, values = read_output(raw, logits=logits, kept=kept)
             traces = {trace: reduce_trace(trace, layers[place]).double() for trace, place in places.items()}
             seen = Tensors(probabilities, values if logits else None, traces)
             return probabilities, torch.stack([part(seen) for part in self.parts], dim=1)

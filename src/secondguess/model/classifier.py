@@ -184,7 +184,7 @@ class Classifier:
             return None
         known = self.description
         rest = [repr((known.output, sorted(known.layers.items())))] if known.output is not None or known.layers else []
-        rest += [repr(self._kept())] if self._kept() is not None else []
+        rest += [repr(self.kept)] if self.kept is not None else []
         return digest(identity, repr(self.mean.tolist()), repr(self.std.tolist()), *rest)
 
     def layers(self) -> list[Layer]:
@@ -215,7 +215,7 @@ class Classifier:
         self.check(Needs(gradients=True), "Following gradients")
         device = getattr(self.backend, "device", "cpu")
         run = self.backend.differentiable
-        return Differentiable(run, self.mean, self.std, self._convention, device, self._kept()).eval()
+        return Differentiable(run, self.mean, self.std, self._convention, device, self.kept).eval()
 
     def observe(
         self,
@@ -279,7 +279,7 @@ class Classifier:
         """The model's output for `count` images as probabilities (n, K) and, if it gives such, logits (n, K)."""
         raw = as_matrix(raw, count)
         probabilities, logits = to_probabilities(raw, self.convention(raw))
-        kept = self._kept()
+        kept = self.kept
         if kept is None:
             return probabilities, logits
         if probabilities.shape[1] != len(self.description.classes):
@@ -289,7 +289,8 @@ class Classifier:
             )
         return restricted(probabilities, logits, kept)
 
-    def _kept(self) -> list[int] | None:
+    @property
+    def kept(self) -> list[int] | None:
         """The places of the classes that are kept; None where all are."""
         known = self.description
         if known.keep in ((), PRESENT):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 
@@ -10,19 +12,27 @@ from secondguess.model.needs import GRID_WIDTH, Trace
 __all__ = ["read_output", "reduce_trace"]
 
 
-def read_output(raw: torch.Tensor, *, logits: bool) -> tuple[torch.Tensor, torch.Tensor]:
+def read_output(
+    raw: torch.Tensor, *, logits: bool, kept: Sequence[int] | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
     """The raw output of a model as probabilities (n, K) and as values (n, K), both in double precision.
 
     Args:
         raw: (n, K), or (n, 1) for the second of two classes.
         logits: whether it is logits, rather than probabilities.
+        kept: the places of the classes that the softmax is restricted to; all if left out.
     """
     values = raw.flatten(1).double()
     if values.shape[1] == 1:
         values = torch.cat([torch.zeros_like(values) if logits else 1 - values, values], dim=1)
+    if kept is not None:
+        values = values[:, list(kept)]
     if logits:
         return values.softmax(1), values
-    return values.clamp_min(0) / values.clamp_min(0).sum(1, True), values
+    shares = values.clamp_min(0)
+    if kept is not None:  # all the others may be impossible
+        shares = torch.where(shares.sum(1, True) > 0, shares, torch.ones_like(shares))
+    return shares / shares.sum(1, True), values
 
 
 def reduce_trace(trace: Trace, values: torch.Tensor) -> torch.Tensor:

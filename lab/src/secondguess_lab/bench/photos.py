@@ -56,16 +56,17 @@ def run(
         out: keep what the commands write, in a folder each; nothing is kept if left out.
         progress: where to report.
     """
-    images = _stand_in() if data is None else sg.load(data)
-    rows = []
-    for name, classifier in _opened(models, images):
+    rows, counts = [], {}
+    for name, classifier in _opened(models):
+        images = _stand_in() if data is None else sg.load(data, **classifier.loading)
+        counts = {"train": len(images.train or ()), "test": len(images.test)}
         for command in commands:
             allowed = min(ALLOWED[command], minutes or ALLOWED[command])
             shown = Titled(progress or Silent(), command)
             with _workplace(out, f"{name}-{command}") as folder:
                 row = _timed(command, classifier, images, allowed, folder, shown)
             rows.append({"model": name, "command": command} | row)
-    return {"rows": rows, "images": {"train": len(images.train or ()), "test": len(images.test)}}
+    return {"rows": rows, "images": counts}
 
 
 def lines(result: dict[str, Any]) -> list[str]:
@@ -81,11 +82,11 @@ def lines(result: dict[str, Any]) -> list[str]:
     return shown
 
 
-def _opened(models: Sequence[str], images: Dataset) -> Iterator[tuple[str, sg.Classifier]]:
+def _opened(models: Sequence[str]) -> Iterator[tuple[str, sg.Classifier]]:
     if not models:
         from secondguess_lab.reference import build
 
-        names = images.test.class_names
+        names = [f"class {k}" for k in range(CLASSES)]
         yield "resnet20, random", sg.Classifier(build("resnet20", len(names)), class_names=names)
     for model in models:
         yield "/".join(Path(model).parts[-2:]), sg.Classifier.open(model)
