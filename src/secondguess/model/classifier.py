@@ -114,7 +114,9 @@ class Classifier:
             output=output,
             layers=layers or {},
         )
-        self.backend = open_backend(model, weights=weights, device=device, identity=version, output=output)
+        network = self.description.network
+        how: Any = {"weights": weights, "device": device, "identity": version, "output": output, "network": network}
+        self.backend = open_backend(model, **how)
         self.name = name or (Path(model).name if isinstance(model, (str, Path)) else _name_of(model))
         self.input_shape = input_shape or self.backend.input_shape
         self.batch_size = batch_size

@@ -137,6 +137,14 @@ class Description:
             placed.setdefault("folder", here)
         return replace(found, **placed)
 
+    @property
+    def network(self) -> dict[str, Any]:
+        """The arguments of a network of the zoo that are known: as many classes, images of that shape."""
+        known: dict[str, Any] = {"num_classes": len(self.classes)} if self.classes else {}
+        if self.size is not None and self.channels is not None:
+            known["input_shape"] = (self.channels, *self.size)
+        return known
+
     def changed(self, **changes: Any) -> Description:
         """The same with other values; an unknown name is a `UserError` that suggests a known one."""
         check_names(changes, [one.name for one in fields(self)], "A model has no")

@@ -39,6 +39,7 @@ def open_classifier(what: Any, **changes: Any) -> Classifier:
         identity=running.pop("version", None),
         output=description.output,
         folder=description.folder,
+        network=description.network,
     )
     if isinstance(model, (str, Path)):
         name = Path(model).name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.machinery
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +37,7 @@ def open_backend(
     identity: str | None = None,
     output: int | str | None = None,
     folder: Path | None = None,
+    network: Mapping[str, Any] | None = None,
 ) -> Backend:
     """Wrap a model.
 
@@ -48,9 +49,10 @@ def open_backend(
         identity: the version of a callable, which allows its answers to be cached.
         output: name or number of the output with the class scores, where there are several.
         folder: where a Python module is searched for first; by default the working directory.
+        network: arguments of a network of the zoo, `num_classes` and `input_shape`, as far as they are known.
     """
     if isinstance(model, (str, Path)):
-        model = _from_text(str(model), device, output, folder or Path.cwd())
+        model = _from_text(str(model), device, output, folder or Path.cwd(), network or {})
     if isinstance(model, Backend):
         backend = model
     elif _is_module(model):
@@ -96,7 +98,7 @@ def load_weights(module: nn.Module, path: str | Path) -> None:
         raise UserError(f"The weights in {path} do not fit the model: {' and '.join(problems)}.")
 
 
-def _from_text(text: str, device: str, output: int | str | None, folder: Path) -> Any:
+def _from_text(text: str, device: str, output: int | str | None, folder: Path, network: Mapping[str, Any]) -> Any:
     path = Path(text)
     suffix = path.suffix.lower()
     if suffix in PICKLES:
@@ -126,7 +128,7 @@ def _from_text(text: str, device: str, output: int | str | None, folder: Path) -
     if where == "zoo":
         from secondguess import zoo
 
-        return zoo.make(name)
+        return zoo.make(name, **({} if ":" in name else network))
     return _imported(where, name, folder)
 
 
