@@ -207,14 +207,14 @@ def _explained(
     rows = [int(row) for row in best.queries[0, best.errors[0]] if not pool.distances.failed[row]]
     classifier = copy.copy(context.classifier)
     classifier.cache = None  # images with hidden parts are never observed again
-    cards = []
-    for row in rows[:EXPLAINED]:
-        image, counterexample = pool.images.images[row], pool.distances.counterexamples[row]
-        pair = explain_pair(classifier, image, counterexample, samples=SAMPLES, seed=context.seed)
-        cards.append(
-            _card(pool, labels, row)
-            | {"mae": float(pool.distances.mae[row]), "sides": [_side(pool, one) for one in pair]}
-        )
+    cards, shown = [], rows[:EXPLAINED]
+    with context.progress.task("Explaining mistakes", len(shown)) as advance:
+        for row in shown:
+            image, counterexample = pool.images.images[row], pool.distances.counterexamples[row]
+            pair = explain_pair(classifier, image, counterexample, samples=SAMPLES, seed=context.seed)
+            sides = [_side(pool, one) for one in pair]
+            cards.append(_card(pool, labels, row) | {"mae": float(pool.distances.mae[row]), "sides": sides})
+            advance(len(cards), len(shown))
     return cards
 
 

@@ -103,7 +103,11 @@ def _summary(
     lines += [
         ("Right under stress", f"{value.value:.1%} of {name} images") for name, value in view["accuracies"].items()
     ]
-    lines += [("Left out", f"{name}: {reason}") for name, reason in context.failed_stress.items()]
+    if missing := context.failed_stress:
+        (name, reason), *others = missing.items()
+        lines.append(
+            ("Left out", f"{', '.join(missing)} images; the reasons are below" if others else f"{name}: {reason}")
+        )
     if columns:
         lines.append(
             ("Best supervisors", ", ".join(f"{best[column]['name']} for {_title(column)}" for column in columns))
