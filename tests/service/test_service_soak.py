@@ -39,6 +39,7 @@ def test_some_seconds_of_it_lose_nothing(tmp_path: Path) -> None:
     assert found["tracebacks"] == 0
     assert 0 < found["p50"] <= found["p99"]
     assert found["file_descriptors"]["most"] < 300
+    assert 0 <= found["load"]["median"] <= found["load"]["most"]
     assert found["statuses"]["200"] >= found["acknowledged"]
     text = "\n".join(lines(found))
     assert f"acknowledged {found['acknowledged']:,}   lost 0" in text and "lost met" in text

@@ -6,7 +6,8 @@ again; the other is not, so that its memory and its file descriptors can be foll
 good order, and every prediction that a caller has seen must be in the records, once for each image.
 
 Memory: what the process holds for itself (RssAnon), sampled every second; its slope is that of the straight line
-through the medians of tenths of the time after the warm-up, the first third.
+through the medians of tenths of the time after the warm-up, the first third. The load of the machine (how many processes
+wanted to run, over a minute) stands beside it: what else runs changes the latencies, not what is lost or held.
 """
 
 from __future__ import annotations
@@ -150,11 +151,13 @@ class _Soaked:
         self.serving = Serving(command, log)
         self.kills = self.rotations = 0
         self.samples: list[tuple[float, float, int]] = []  # seconds, MiB, file descriptors
+        self.loads: list[float] = []  # of the machine
 
     async def watch(self, over: asyncio.Event) -> None:
         began = time.monotonic()
         while not over.is_set():
             self.samples.append((time.monotonic() - began, self.serving.memory, self.serving.files))
+            self.loads.append(os.getloadavg()[0])
             await _pause(over, 1.0)
 
     async def rotate(self, over: asyncio.Event, every: float, rng: random.Random) -> None:
@@ -188,7 +191,11 @@ def lines(result: dict[str, Any]) -> Iterator[str]:
     yield f"5xx {result['5xx']} (announced 503: {result['announced_503']})   surprises {len(result['surprises'])}"
     yield f"memory {memory['begin']:.1f} to {memory['end']:.1f} MiB, slope {memory['slope']:+.2f} MiB an hour"
     yield f"file descriptors {files['begin']} to {files['end']}, at most {files['most']}"
-    yield f"p50 {result['p50']:.1f} ms   p99 {result['p99']:.1f} ms"
+    load = result["load"]
+    yield (
+        f"p50 {result['p50']:.1f} ms   p99 {result['p99']:.1f} ms   "
+        f"load of the machine {load['median']:.1f}, at most {load['most']:.1f}"
+    )
     yield "targets: " + ", ".join(f"{name} {'met' if met else 'MISSED'}" for name, met in result["met"].items())
 
 
@@ -224,6 +231,7 @@ def _summary(
             "end": steady.samples[-1][2],
             "most": max(files for _, _, files in steady.samples),
         },
+        "load": {"median": float(np.median(steady.loads)), "most": max(steady.loads)},
         "p50": float(np.quantile(latencies, 0.5)),
         "p99": float(np.quantile(latencies, 0.99)),
         "log_lines": logs.count("\n"),
