@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -24,24 +25,31 @@ def test_a_killed_command_ends_as_if_it_had_not_been(monkeypatch: pytest.MonkeyP
 
 
 PROGRAM = """
-import os, random, sys, time
+import random, time
 from pathlib import Path
 
-out = Path(sys.argv[1])
-out.mkdir(exist_ok=True)
-(out / ".half-written").touch()
-time.sleep(0.5)
-(out / ".half-written").unlink()
-(out / "drawn.txt").write_text(str(random.random()))
+
+def main(words):
+    out = Path(words[0])
+    out.mkdir(exist_ok=True)
+    if words[1] == "debris":
+        (out / f"{time.time()}.part").touch()
+    time.sleep(0.5)
+    (out / "result.txt").write_text(str(random.random()) if words[1] == "drawn" else "same")
+    return 0
 """
 
 
-def test_other_numbers_and_debris_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_numbers_and_debris_are_seen(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
-    monkeypatch.setattr(kill, "COMMAND", [kill.COMMAND[0]])
-    killer = kill._Killer(Job((str(tmp_path / "program.py"), "{out}")), tmp_path, tmp_path)
-    found = killer.run(1, random.Random(0), lambda n: None)
-    assert found["different"] == ["drawn.txt"]
+    found = {}
+    for kind in ("drawn", "debris", "sound"):
+        killer = kill._Killer(Job(("{out}", kind), called="program:main"), tmp_path, tmp_path / kind)
+        killer.run(1, random.Random(0), lambda: None, threading.Event())
+        found[kind] = killer.found
+    assert found["drawn"]["different"] == ["result.txt"]
+    assert found["debris"]["debris"]
+    assert (found["sound"]["different"], found["sound"]["debris"], found["sound"]["kills"]) == ([], [], 1)
 
 
 def test_folders_are_compared_without_what_always_differs(tmp_path: Path) -> None:

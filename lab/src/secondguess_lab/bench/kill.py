@@ -5,22 +5,31 @@ uniformly from the time that it takes, in every second case once more while it g
 folder must then hold the same files with the same content as that of a run that was never interrupted: other content is
 a number that differs, another file is debris. Times of day, durations and the command itself are left out of the
 comparison; of pages, pictures and databases only the presence counts.
+
+Commands that are killed are forked from a process that has imported what they need, so that they are killed at work and
+not while they import. The run that is left alone has a fresh interpreter, with another seed of hashes.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import multiprocessing
 import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
+from multiprocessing.context import BaseContext
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +56,10 @@ VOLATILE = {
 VOLATILE |= {"digest", "arrays"}  # of files that hold one of these, or of archives, whose content is compared
 PRESENT = {".html", ".xml", ".sqlite", ".lock", ".png"}  # pages, databases, pictures
 ONCE_MORE = 0.5  # how often a command is killed twice
-COMMAND = [sys.executable, "-m", "secondguess"]
-LATEST = 600.0  # seconds for a command
+LATEST = 1800.0  # seconds for a command
+IMPORTED = ["torch", "torch.func", "scipy.stats", "sklearn", "PIL.Image", "uvicorn", "fastapi", "secondguess.cli.app"]
+IMPORTED += [f"secondguess.{room}" for room in ("audits", "guard", "labelling", "stress", "supervisors", "training")]
+FRESH, FORKED = (multiprocessing.get_context(how) for how in ("spawn", "forkserver"))
 
 
 @dataclass(frozen=True)
@@ -58,10 +69,12 @@ class Job:
     Attributes:
         words: of the command; `{house}` and `{out}` are replaced.
         serves: whether it ends only when it is told to, after it has announced something.
+        called: the function that takes the words, as `module:name`.
     """
 
     words: tuple[str, ...]
     serves: bool = False
+    called: str = "secondguess.cli:main"
 
 
 MODEL = ("--model", "killed_model:make", "--weights", "{house}/weights.safetensors", "--device", "cpu")
@@ -111,35 +124,56 @@ def make():
 
 
 def run(
-    *, kills: int = 50, jobs: Sequence[str] = tuple(JOBS), seed: int = 0, progress: Progress | None = None
+    *,
+    kills: int = 50,
+    jobs: Sequence[str] = tuple(JOBS),
+    at_once: int = 1,
+    seed: int = 0,
+    progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Kill every command that many times.
 
     Args:
         kills: of each command; a second one before it has ended is not counted.
         jobs: which of the `JOBS`.
+        at_once: how many of the jobs run at the same time.
         seed: of the moments.
         progress: where to report.
 
     Returns:
-        `{"jobs": {name: {"seconds", "kills", "moments", "different", "debris"}}, "met": ...}`.
+        `{"jobs": {name: {"seconds", "kills", "moments", "different", "debris"}}, "met": ...}`; after an interrupt with
+        the kills until then.
     """
     unknown = [name for name in jobs if name not in JOBS]
     if unknown:
         raise UserError(f"There is no job {unknown[0]!r}; there is {', '.join(JOBS)}.")
-    progress = progress or Silent()
-    found = {}
-    with tempfile.TemporaryDirectory(prefix="secondguess-kill-") as name:
+    FORKED.set_forkserver_preload(IMPORTED)
+    with (
+        tempfile.TemporaryDirectory(prefix="secondguess-kill-") as name,
+        (progress or Silent()).task("Killing commands", kills * len(jobs)) as advance,
+        ThreadPoolExecutor(at_once) as pool,
+    ):
         house = Path(name) / "house"
         _prepare(house)
+        killers = {job: _Killer(JOBS[job], house, Path(name) / job.replace(" ", "-")) for job in jobs}
+        over = threading.Event()
+
+        def report() -> None:
+            advance(sum(len(one.moments) for one in killers.values()), kills * len(jobs))
+
+        work = [
+            pool.submit(one.run, kills, random.Random(f"{seed} {job}"), report, over) for job, one in killers.items()
+        ]
         try:
-            for job in jobs:
-                with progress.task(f"Killing {job}", kills) as advance:
-                    rng = random.Random(f"{seed} {job}")
-                    found[job] = _Killer(JOBS[job], house, Path(name)).run(kills, rng, lambda n: advance(n, kills))
+            for one in work:
+                one.result()
         except KeyboardInterrupt:  # what was found until then counts
-            pass
-    met = len(found) == len(jobs) and not any(one["different"] or one["debris"] for one in found.values())
+            over.set()
+        except BaseException:
+            over.set()
+            raise
+    found = {job: one.found for job, one in killers.items()}
+    met = all(one["kills"] == kills and not one["different"] and not one["debris"] for one in found.values())
     return {"cores": os.cpu_count(), "versions": versions(), "jobs": found, "met": met}
 
 
@@ -154,91 +188,122 @@ def lines(result: dict[str, Any]) -> Iterator[str]:
 
 
 class _Killer:
-    """Runs one command again and again."""
+    """Runs one command again and again.
+
+    Attributes:
+        moments: of the kills so far, in seconds after the start.
+    """
 
     def __init__(self, job: Job, house: Path, folder: Path) -> None:
         self._job, self._house, self._folder = job, house, folder
+        self.moments: list[float] = []
+        self._seconds, self._files = 0.0, 0
+        self._different: set[str] = set()
+        self._debris: set[str] = set()
 
-    def run(self, kills: int, rng: random.Random, advance: Any) -> dict[str, Any]:
-        left_alone = self._folder / "left-alone"
-        self._finish(left_alone)  # the first one pays for what is compiled and cached
-        shutil.rmtree(left_alone)
-        seconds = self._finish(left_alone)
-        expected = content(left_alone)
-        different: set[str] = set()
-        debris: set[str] = set()
-        moments: list[float] = []
-        for turn in range(10 * kills):
-            if len(moments) == kills:
-                break
-            out = self._folder / f"killed-{turn}"
-            moment = rng.uniform(0, seconds)
+    @property
+    def found(self) -> dict[str, Any]:
+        """What a record holds."""
+        return {
+            "seconds": self._seconds,
+            "kills": len(self.moments),
+            "moments": self.moments,
+            "files": self._files,
+            "different": sorted(self._different),
+            "debris": sorted(self._debris),
+        }
+
+    def run(self, kills: int, rng: random.Random, report: Callable[[], None], over: threading.Event) -> None:
+        """Kill the command that many times, or until it is over."""
+        self._folder.mkdir()
+        out = self._folder / "out"
+        self._finish(out, FRESH)
+        expected = content(out)
+        self._files = len(expected)
+        shutil.rmtree(out)
+        self._seconds = self._finish(out)
+        self._compare(expected, out)
+        while len(self.moments) < kills and not over.is_set():
+            moment = rng.uniform(0, self._seconds)
             if not self._kill(out, moment):
                 shutil.rmtree(out, ignore_errors=True)
                 continue  # it had ended before
             if rng.random() < ONCE_MORE:
-                self._kill(out, rng.uniform(0, seconds))
+                self._kill(out, rng.uniform(0, self._seconds))
             self._finish(out)
-            after = content(out)
-            different |= {name for name in expected.keys() & after.keys() if expected[name] != after[name]}
-            different |= expected.keys() - after.keys()
-            debris |= after.keys() - expected.keys()
-            moments.append(round(moment, 3))
-            shutil.rmtree(out)
-            advance(len(moments))
-        shutil.rmtree(left_alone)
-        return {
-            "seconds": seconds,
-            "kills": len(moments),
-            "moments": moments,
-            "files": len(expected),
-            "different": sorted(different),
-            "debris": sorted(debris),
-        }
+            self._compare(expected, out)
+            self.moments.append(round(moment, 3))
+            report()
 
-    def _start(self, out: Path) -> subprocess.Popen[str]:
+    def _compare(self, expected: dict[str, str], out: Path) -> None:
+        """Look for what differs in a folder, and remove it."""
+        after = content(out)
+        self._different |= {name for name in expected if expected[name] != after.get(name)}
+        self._debris |= after.keys() - expected.keys()
+        shutil.rmtree(out)
+
+    def _start(self, out: Path, context: BaseContext) -> BaseProcess:
         words = [word.format(house=self._house, out=out) for word in self._job.words]
-        paths = os.pathsep.join([str(self._house), *filter(None, [os.environ.get("PYTHONPATH")])])
-        return subprocess.Popen(
-            [*COMMAND, *words],
-            env=os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+        self._said.unlink(missing_ok=True)
+        process = context.Process(target=_work, args=(self._job.called, words, self._house, self._said))
+        process.start()
+        return process
+
+    @property
+    def _said(self) -> Path:
+        """What the command writes to standard output and error."""
+        return self._folder / "said.txt"
 
     def _kill(self, out: Path, after: float) -> bool:
         """Start the command and kill it after some seconds; whether it was still at work."""
-        process = self._start(out)
-        time.sleep(after)
-        at_work = process.poll() is None
-        if at_work:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
+        process = self._start(out, FORKED)
+        process.join(after)
+        at_work = process.is_alive()
+        process.kill()
+        with suppress(ProcessLookupError):  # the others of its session, if it has come so far as to have one
+            os.killpg(process.pid or 0, signal.SIGKILL)
+        process.join()
         return at_work
 
-    def _finish(self, out: Path) -> float:
+    def _finish(self, out: Path, context: BaseContext = FORKED) -> float:
         """Run the command to its end; the seconds that it took."""
         began = time.perf_counter()
-        process = self._start(out)
+        process = self._start(out, context)
         if self._job.serves:
-            assert process.stdout is not None
-            for line in process.stdout:
-                if line.startswith("}"):
-                    break
-            took = time.perf_counter() - began
-            process.send_signal(signal.SIGINT)
-            _, said = process.communicate(timeout=LATEST)
+            while process.is_alive() and "\n}" not in self._text():
+                process.join(0.02)
         else:
-            _, said = process.communicate(timeout=LATEST)
-            took = time.perf_counter() - began
-        if process.returncode not in (0, 130, -signal.SIGINT):
-            raise UserError(f"The command {' '.join(self._job.words[:2])} failed: {said.strip()[-2000:]}")
+            process.join(LATEST)
+        took = time.perf_counter() - began
+        if process.is_alive():
+            os.kill(process.pid or 0, signal.SIGINT)
+            process.join(LATEST)
+        if process.exitcode not in (0, 130):
+            process.kill()
+            raise UserError(f"The command {' '.join(self._job.words[:2])} failed: {self._text().strip()[-2000:]}")
         return took
 
+    def _text(self) -> str:
+        return self._said.read_text("utf-8", "replace") if self._said.exists() else ""
 
-def content(folder: Path) -> dict[str, Any]:
+
+def _work(called: str, words: Sequence[str], house: Path, said: Path) -> None:
+    """What a process does: the command, as in a shell of its own."""
+    os.setsid()
+    with said.open("wb") as file:
+        for stream in (1, 2):
+            os.dup2(file.fileno(), stream)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # it may be ignored, where this runs in the background
+    np.random.seed()  # noqa: NPY002 (else every fork would draw the same)
+    import torch
+
+    torch.set_num_threads(1)
+    sys.path.insert(0, str(house))
+    module, _, name = called.partition(":")
+    sys.exit(getattr(import_module(module), name)(words))
+
+
+def content(folder: Path) -> dict[str, str]:
     """What lies in a folder: the digest of every file, without what differs from run to run."""
     return {
         path.relative_to(folder).as_posix(): _digest(path) for path in sorted(folder.rglob("*")) if not path.is_dir()

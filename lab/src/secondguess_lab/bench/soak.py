@@ -6,8 +6,8 @@ again; the other is not, so that its memory and its file descriptors can be foll
 good order, and every prediction that a caller has seen must be in the records, once for each image.
 
 Memory: what the process holds for itself (RssAnon), sampled every second; its slope is that of the straight line
-through the medians of tenths of the time after the warm-up, the first third. The load of the machine (how many processes
-wanted to run, over a minute) stands beside it: what else runs changes the latencies, not what is lost or held.
+through the medians of tenths of the time after the warm-up, the first third. The load of the machine (how many
+processes wanted to run, over a minute) stands beside it: it changes the latencies, not what is lost or held.
 """
 
 from __future__ import annotations

@@ -178,19 +178,22 @@ async def _silent(callers: Callers, reader: asyncio.StreamReader, writer: asynci
 
 
 async def _slow_head(callers: Callers, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    for byte in callers.head(10):
-        if reader.at_eof():
-            return
-        writer.write(bytes([byte]))
-        await asyncio.sleep(0.3)
+    await _drip(callers, reader, writer, callers.head(10))
 
 
 async def _slow_body(callers: Callers, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     writer.write(callers.head(1000))
+    await _drip(callers, reader, writer, b"x" * 999)
+
+
+async def _drip(callers: Callers, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, content: bytes) -> None:
+    """Send a byte now and then until that is refused."""
     answer = asyncio.create_task(callers.expect(reader, 408))
     try:
-        while not answer.done():
-            writer.write(b"x")
+        for byte in content:
+            if answer.done() or writer.is_closing():
+                break
+            writer.write(bytes([byte]))
             await asyncio.sleep(0.3)
         await answer
     finally:  # also where the service was killed, or the run is over
