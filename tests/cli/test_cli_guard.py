@@ -11,6 +11,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -251,10 +252,13 @@ def test_what_cannot_be_used_is_one_sentence(
 
 @pytest.fixture
 def start(house: Path, tmp_path: Path) -> Iterator[Callable[..., dict[str, Any]]]:
-    """`start("guard", "serve", ...)` runs a command that serves, and gives what it announced."""
+    """`start("guard", "serve", ...)` runs a command that serves, and gives what it announced.
+
+    With `hang_up_at` it gets a SIGHUP as soon as that file is there, long before it serves.
+    """
     running: list[subprocess.Popen[str]] = []
 
-    def started(*words: object) -> dict[str, Any]:
+    def started(*words: object, hang_up_at: Path | None = None) -> dict[str, Any]:
         process = subprocess.Popen(
             [sys.executable, "-m", "secondguess", *map(str, words), "--json"],
             cwd=tmp_path,
@@ -264,6 +268,10 @@ def start(house: Path, tmp_path: Path) -> Iterator[Callable[..., dict[str, Any]]
             text=True,
         )
         running.append(process)
+        while hang_up_at is not None and not hang_up_at.exists() and process.poll() is None:
+            time.sleep(0.01)
+        if hang_up_at is not None:
+            process.send_signal(signal.SIGHUP)
         assert process.stdout is not None
         told = ""
         for line in process.stdout:
@@ -282,7 +290,8 @@ def test_a_service_and_its_watch_page(
     fit: Callable[..., Any], start: Callable[..., dict[str, Any]], house: Path, model: list[str], tmp_path: Path
 ) -> None:
     assert fit().code == 0
-    served = start("guard", "serve", "guard", *model, "--port", "0", "--thumbnails", "--token-file", "token")
+    words = ("--port", "0", "--thumbnails", "--token-file", "token")
+    served = start("guard", "serve", "guard", *model, *words, hang_up_at=tmp_path / "token")
     token = (tmp_path / "token").read_text().strip()
     assert served["token"] is None and served["records"] == "guard/records.sqlite"
     headers = {"Authorization": f"Bearer {token}"}
@@ -309,7 +318,9 @@ def test_a_service_and_its_watch_page(
     assert state["images"] == 43 and "since" in state["change"]
     assert state["missed"] == [] and len(state["estimates"]) == 2
     served["process"].send_signal(signal.SIGTERM)
-    assert served["process"].communicate(timeout=30)[1] == ""
+    said = served["process"].communicate(timeout=30)[1]  # the signal while it was loading was obeyed, and nothing else
+    (aside,) = (tmp_path / "guard").glob("records-*.sqlite")
+    assert said == f"Records until now are in guard/{aside.name}.\n"
 
 
 def test_the_benchmark_prints_what_it_measured(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:

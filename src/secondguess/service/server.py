@@ -1,7 +1,8 @@
 """Running the service: bind, announce the address, and shut down cleanly.
 
 A termination signal or Ctrl-C ends the listening at once; requests under way are answered, what was taken in is judged
-and recorded, then the process ends. SIGHUP puts the file of records aside.
+and recorded, then the process ends. SIGHUP puts the file of records aside, also one that comes while the guard is still
+being read: then once requests are answered.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, Self
 
 from secondguess.database import public_name
 from secondguess.errors import UserError
@@ -29,7 +31,7 @@ from secondguess.service.records import Records
 from secondguess.web.server import HOST, listen
 from secondguess.web.server import run as run_app
 
-__all__ = ["RECORDS", "Serving", "bind", "read_token", "run", "serve_guard"]
+__all__ = ["RECORDS", "Hangups", "Serving", "bind", "read_token", "run", "serve_guard"]
 
 RECORDS = "records.sqlite"  # in the folder of the guard
 
@@ -90,26 +92,27 @@ def serve_guard(
         announce: called once requests are answered.
         **changes: of the model's description, and how it is run, as for `Classifier.open`.
     """
-    from secondguess.guard import Guard
-
     if resize is not None:
         check_resize(resize)
-    token, kept = read_token(token_file), records or str(Path(folder) / RECORDS)
-    listening = bind(host, port, exposed=exposed)  # an address in use is known before the model is read
-    try:
-        guard = Guard.load(folder, model, **changes)
-        resizing = check_resize(resize or guard.resized_by)
-        options: Any = {"limits": limits, "thumbnails": thumbnails, "resize": resizing, "wait": wait}
-        service = Service(Subject.of(guard), Records(kept), token, **options)
-    except BaseException:
-        listening.close()
-        raise
-    shown, watched = public_name(kept), str(folder) if records is None else public_name(kept)
+    with Hangups() as hangups:
+        from secondguess.guard import Guard
 
-    def ready(address: str) -> None:
-        announce(Serving(address, token if token_file is None else None, shown, watched))
+        token, kept = read_token(token_file), records or str(Path(folder) / RECORDS)
+        listening = bind(host, port, exposed=exposed)  # an address in use is known before the model is read
+        try:
+            guard = Guard.load(folder, model, **changes)
+            resizing = check_resize(resize or guard.resized_by)
+            options: Any = {"limits": limits, "thumbnails": thumbnails, "resize": resizing, "wait": wait}
+            service = Service(Subject.of(guard), Records(kept), token, **options)
+        except BaseException:
+            listening.close()
+            raise
+        shown, watched = public_name(kept), str(folder) if records is None else public_name(kept)
 
-    run(service, listening, announce=ready, hosts=hosts)
+        def ready(address: str) -> None:
+            announce(Serving(address, token if token_file is None else None, shown, watched))
+
+        run(service, listening, announce=ready, hosts=hosts, hangups=hangups)
 
 
 def read_token(file: Path | None) -> str:
@@ -173,8 +176,42 @@ def bind(host: str, port: int, *, exposed: bool = False) -> socket.socket:
     return listening
 
 
+class Hangups:
+    """SIGHUP, what a tool that rotates logs sends.
+
+    Within the block it is remembered, since it would end the process, until somebody attends to it.
+    """
+
+    def __init__(self) -> None:
+        self._waits = False
+
+    def __enter__(self) -> Self:
+        if hasattr(signal, "SIGHUP"):  # not on Windows
+            self._before = signal.signal(signal.SIGHUP, self._remember)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if hasattr(signal, "SIGHUP"):
+            signal.signal(signal.SIGHUP, self._before)
+
+    def attend(self, rotate: Callable[[], None]) -> None:
+        """Call a function for every signal from now on, and for those before, in the running event loop."""
+        if hasattr(signal, "SIGHUP"):
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, rotate)
+        if self._waits:
+            rotate()
+
+    def _remember(self, number: int, frame: FrameType | None) -> None:
+        self._waits = True
+
+
 def run(
-    service: Service, listening: socket.socket, *, announce: Callable[[str], None], hosts: Sequence[str] = ()
+    service: Service,
+    listening: socket.socket,
+    *,
+    announce: Callable[[str], None],
+    hosts: Sequence[str] = (),
+    hangups: Hangups | None = None,
 ) -> None:
     """Serve until a termination signal or Ctrl-C.
 
@@ -183,7 +220,9 @@ def run(
         listening: what `bind` gave; it is closed at the end.
         announce: called with the address once requests are answered.
         hosts: further names under which the service may be called.
+        hangups: since when SIGHUP is attended to; by default from now on.
     """
+    hangups = hangups or Hangups()
     # It writes a line for every form that it cannot read; the caller gets the reason, and that is enough.
     logging.getLogger("python_multipart").setLevel(logging.ERROR)
     logging.getLogger("secondguess.service.api").addFilter(service.throttle)
@@ -197,8 +236,7 @@ def run(
         task.add_done_callback(rotations.discard)
 
     def ready() -> None:
-        if hasattr(signal, "SIGHUP"):  # what a tool that rotates logs sends
-            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, rotate)
+        hangups.attend(rotate)
         announce(address)
 
     run_app(
