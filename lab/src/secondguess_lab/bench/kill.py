@@ -28,7 +28,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
-from multiprocessing.context import BaseContext
+from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -59,7 +59,7 @@ ONCE_MORE = 0.5  # how often a command is killed twice
 LATEST = 1800.0  # seconds for a command
 IMPORTED = ["torch", "torch.func", "scipy.stats", "sklearn", "PIL.Image", "uvicorn", "fastapi", "secondguess.cli.app"]
 IMPORTED += [f"secondguess.{room}" for room in ("audits", "guard", "labelling", "stress", "supervisors", "training")]
-FRESH, FORKED = (multiprocessing.get_context(how) for how in ("spawn", "forkserver"))
+FRESH, FORKED = multiprocessing.get_context("spawn"), multiprocessing.get_context("forkserver")
 
 
 @dataclass(frozen=True)
@@ -242,7 +242,7 @@ class _Killer:
         self._debris |= after.keys() - expected.keys()
         shutil.rmtree(out)
 
-    def _start(self, out: Path, context: BaseContext) -> BaseProcess:
+    def _start(self, out: Path, context: SpawnContext | ForkServerContext) -> BaseProcess:
         words = [word.format(house=self._house, out=out) for word in self._job.words]
         self._said.unlink(missing_ok=True)
         process = context.Process(target=_work, args=(self._job.called, words, self._house, self._said))
@@ -265,7 +265,7 @@ class _Killer:
         process.join()
         return at_work
 
-    def _finish(self, out: Path, context: BaseContext = FORKED) -> float:
+    def _finish(self, out: Path, context: SpawnContext | ForkServerContext = FORKED) -> float:
         """Run the command to its end; the seconds that it took."""
         began = time.perf_counter()
         process = self._start(out, context)
