@@ -150,6 +150,11 @@ class Server:
         return self.process.returncode, said
 
 
+def in_time(seconds: float) -> float:
+    """What is promised within some seconds, on a machine where more processes want to run than there are cores."""
+    return seconds * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
 def client_of(server: Server, **options: Any) -> Any:
     """An HTTP client with the token."""
     import httpx

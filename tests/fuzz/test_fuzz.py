@@ -10,11 +10,12 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
 import pytest
-from child import outcome
+from child import Reader
 from hypothesis import HealthCheck, example, given, seed, settings
 from hypothesis import strategies as st
 from parsers import CORPUS, PARSERS
@@ -90,12 +91,9 @@ def seeds(name: str) -> list[Path]:
     return [path for path in sorted(CORPUS.iterdir()) if path.name.endswith(PARSERS[name].files)]
 
 
-def fails(name: str, file: Path, content: bytes, folder: Path) -> str:
-    """What is wrong with how a parser takes this; "" if nothing."""
-    path = folder / (f"it__{file.name}" if name == "idx" else f"it{file.suffix}")
-    path.write_bytes(content)
-    told = outcome(PARSERS[name].read, path)
-    return "" if told == "" or told.startswith("UserError: ") else told
+def place(name: str, file: Path, folder: Path) -> Path:
+    """Where an altered file of the corpus is put, so that it is read as the sound one is."""
+    return folder / (f"it__{file.name}" if name == "idx" else f"it{file.suffix}")
 
 
 @pytest.fixture(scope="module")
@@ -106,18 +104,25 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("fuzz")
 
 
+@pytest.fixture
+def reader(name: str, folder: Path) -> Iterator[Reader]:
+    """Reads with that parser."""
+    made = Reader(PARSERS[name].read)
+    yield made
+    made.close()
+
+
 @pytest.mark.parametrize("name", PARSERS)
-def test_sound_files_are_read(name: str, folder: Path) -> None:
+def test_sound_files_are_read(name: str, folder: Path, reader: Reader) -> None:
     assert seeds(name)
     for file in seeds(name):
-        path = folder / (f"it__{file.name}" if name == "idx" else f"it{file.suffix}")
-        shutil.copy(file, path)
-        assert outcome(PARSERS[name].read, path) == "", file.name
+        shutil.copy(file, path := place(name, file, folder))
+        assert reader.outcome(path) == "", file.name
 
 
 @pytest.mark.parametrize("name", PARSERS)
 @pytest.mark.timeout(0 if EXAMPLES > 10 else 300)
-def test_whatever_is_read_ends_well(name: str, folder: Path) -> None:
+def test_whatever_is_read_ends_well(name: str, folder: Path, reader: Reader) -> None:
     @seed(SEED)
     @settings(max_examples=EXAMPLES, deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @given(st.sampled_from(seeds(name)), changes)
@@ -125,7 +130,31 @@ def test_whatever_is_read_ends_well(name: str, folder: Path) -> None:
     @example(seeds(name)[0], [("cut", 0.5, 0.0, b"")])
     @example(seeds(name)[0], [("put", 0.0, 0.0, b"[" * 3000)])
     def tried(file: Path, todo: list[Change]) -> None:
-        told = fails(name, file, changed(file.read_bytes(), todo), folder)
-        assert not told, f"{file.name}: {told}"
+        path = place(name, file, folder)
+        path.write_bytes(changed(file.read_bytes(), todo))
+        told = reader.outcome(path)
+        assert told == "" or told.startswith("UserError: "), f"{file.name}: {told}"
 
     tried()
+
+
+def test_whatever_a_parser_does_is_heard(tmp_path: Path) -> None:
+    """What crashes, takes memory without end or raises is told from what is read."""
+
+    def read(path: Path) -> None:
+        match path.name:
+            case "abort":
+                os.abort()
+            case "leave":
+                os._exit(3)
+            case "memory":
+                bytearray(1 << 36)
+            case "error":
+                raise ValueError("of the parser")
+
+    reader = Reader(read)
+    heard = {name: reader.outcome(tmp_path / name) for name in ("sound", "abort", "leave", "memory", "error", "good")}
+    reader.close()
+    assert heard["sound"] == heard["good"] == ""
+    assert "(SIGABRT)" in heard["abort"] and "(768)" in heard["leave"]
+    assert "MemoryError" in heard["memory"] and "of the parser" in heard["error"]

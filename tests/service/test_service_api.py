@@ -23,14 +23,15 @@ from secondguess.database import DatabaseFailed
 from secondguess.errors import UserError
 from secondguess.images.decode import decode
 from secondguess.images.fitting import fit_image
-from secondguess.service import api
+from secondguess.service import api, judge_worker
 from secondguess.service.api import Service, service_app
 from secondguess.service.hosts import KnownHosts
 from secondguess.service.judge_worker import Subject
 from secondguess.service.limits import Limits
 from secondguess.service.records import Records
 from secondguess.service.server import bind, run
-from service_house import CARD, SHAPE, TOKEN, bomb, judgement, picture, subject
+from secondguess.service.writer import Writer
+from service_house import CARD, SHAPE, TOKEN, bomb, in_time, judgement, picture, subject
 
 PNG = {"content-type": "image/png"}
 
@@ -437,6 +438,7 @@ def test_a_disk_that_does_not_answer_holds_up_nobody(
     make_client: Callable[..., TestClient], monkeypatch: pytest.MonkeyPatch, where: Path
 ) -> None:
     """As an fsync on a network folder may."""
+    monkeypatch.setattr(judge_worker, "Writer", lambda: Writer(0.5))  # at its real size a promise holds it: 4.8 seconds
     client = make_client()
     stalls, goes_on = threading.Event(), threading.Event()
     append = Records.append
@@ -449,9 +451,8 @@ def test_a_disk_that_does_not_answer_holds_up_nobody(
     monkeypatch.setattr(Records, "append", stalled)
     began = time.monotonic()
     first = client.post("/predict", content=picture(), headers=PNG)
-    assert time.monotonic() - began < 5.5  # the promise, and what a busy machine adds
     second = client.post("/predict", content=picture(), headers=PNG)
-    assert time.monotonic() - began < 6.5  # at once
+    assert 0.5 <= time.monotonic() - began < in_time(5)
     assert [first.status_code, second.status_code] == [503, 503]
     assert stalls.is_set() and client.get("/readyz").status_code == 503
     assert client.get("/healthz").status_code == 200

@@ -260,10 +260,11 @@ def _recorded(folder: Path) -> tuple[Counter[str], list[str], int]:
     return found, unsound, len(files)
 
 
-def _memory(samples: Sequence[tuple[float, float, int]]) -> dict[str, float]:
-    """MiB after the warm-up and at the end, and how many are added in an hour."""
+def _memory(samples: Sequence[tuple[float, float, int]]) -> dict[str, Any]:
+    """MiB after the warm-up, in tenths of the time, and how many are added in an hour."""
     after = [sample for sample in samples if sample[0] >= WARM_UP * samples[-1][0]]
     parts = [np.array([one[:2] for one in part]) for part in np.array_split(np.array(after), 10) if len(part)]
     times, levels = ([float(np.median(part[:, column])) for part in parts] for column in (0, 1))
     slope = float(np.polyfit(times, levels, 1)[0]) * 3600 if len(parts) > 2 else 0.0
-    return {"warm_up_seconds": after[0][0], "begin": levels[0], "end": levels[-1], "slope": slope}
+    head = {"warm_up_seconds": after[0][0], "begin": levels[0], "end": levels[-1], "slope": slope}
+    return head | {"levels": [round(level, 2) for level in levels]}
