@@ -2,7 +2,8 @@
 
 Every example is read by a child process with limits, so that neither a crash of a library, nor a hang, nor an archive
 that unpacks to gigabytes goes unnoticed. A few examples belong to the suite; `make fuzz` tries
-`SECONDGUESS_FUZZ_EXAMPLES` of each kind (2,000), with another seed each time. What was found is in `FOUND`.
+`SECONDGUESS_FUZZ_EXAMPLES` of each kind (2,000), with another seed each time, and writes a record to the file
+`SECONDGUESS_FUZZ_RECORD`.
 """
 
 from __future__ import annotations
@@ -20,10 +21,13 @@ from hypothesis import HealthCheck, example, given, seed, settings
 from hypothesis import strategies as st
 from parsers import CORPUS, PARSERS
 
+from secondguess_lab.record import provenance, write
+
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="children are limited by what Linux offers")
 
 EXAMPLES = int(os.environ.get("SECONDGUESS_FUZZ_EXAMPLES", "10"))
 SEED = int(os.environ.get("SECONDGUESS_FUZZ_SEED", "0"))
+RECORD = os.environ.get("SECONDGUESS_FUZZ_RECORD", "")
 NUMBERS = [b"\0", b"\xff", b"\x7f", b"\x80", b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\0\0\0\x80", b"\xff" * 8]
 WORDS = [
     b"[" * 3000,
@@ -104,6 +108,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("fuzz")
 
 
+@pytest.fixture(scope="module")
+def tallies() -> Iterator[dict[str, dict[str, int]]]:
+    """How many altered files each parser has read and refused; the record, in the end."""
+    found: dict[str, dict[str, int]] = {}
+    yield found
+    if RECORD:
+        words = f"SECONDGUESS_FUZZ_EXAMPLES={EXAMPLES} SECONDGUESS_FUZZ_SEED={SEED} python -m pytest tests/fuzz"
+        head = provenance({"examples": EXAMPLES, "seed": SEED}) | {"command": words}
+        write(Path(RECORD), head | {"parsers": found})
+
+
 @pytest.fixture
 def reader(name: str, folder: Path) -> Iterator[Reader]:
     """Reads with that parser."""
@@ -122,7 +137,11 @@ def test_sound_files_are_read(name: str, folder: Path, reader: Reader) -> None:
 
 @pytest.mark.parametrize("name", PARSERS)
 @pytest.mark.timeout(0 if EXAMPLES > 10 else 300)
-def test_whatever_is_read_ends_well(name: str, folder: Path, reader: Reader) -> None:
+def test_whatever_is_read_ends_well(
+    name: str, folder: Path, reader: Reader, tallies: dict[str, dict[str, int]]
+) -> None:
+    tally = {"read": 0, "refused": 0}
+
     @seed(SEED)
     @settings(max_examples=EXAMPLES, deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @given(st.sampled_from(seeds(name)), changes)
@@ -134,8 +153,10 @@ def test_whatever_is_read_ends_well(name: str, folder: Path, reader: Reader) -> 
         path.write_bytes(changed(file.read_bytes(), todo))
         told = reader.outcome(path)
         assert told == "" or told.startswith("UserError: "), f"{file.name}: {told}"
+        tally["refused" if told else "read"] += 1
 
     tried()
+    tallies[name] = tally
 
 
 def test_whatever_a_parser_does_is_heard(tmp_path: Path) -> None:

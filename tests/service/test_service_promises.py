@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import re
 import socket
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
 
 from secondguess import database
-from secondguess.service import api, judge_worker, limits, server, writer
+from secondguess.service import api, judge_worker, limits, metrics, server, writer
+from secondguess.service.api import Service
 from secondguess.service.limits import Limits
+from secondguess.service.records import Records
+from secondguess.watch import change, stream
 from secondguess.web import connections, logs
 from secondguess.web.connections import ConnectionLimits
-from service_house import TOKEN, Server, client_of, picture
+from service_house import CARD, TOKEN, Server, client_of, picture, subject
 
 PAGE = " ".join((Path(__file__).parents[2] / "docs" / "service.md").read_text("utf-8").split())
+EVERY = int(re.findall(r"const EVERY = (\d+);", (files("secondguess.watch") / "static/watch.js").read_text())[0])
 NUMBERS = {2: "two", 5: "five", 7: "seven", 10: "ten"}
 SENTENCES = [
     f"the head of the request takes more than {ConnectionLimits.head:g} seconds to arrive, or its body more than "
@@ -40,6 +47,10 @@ SENTENCES = [
     f"given up after {writer.LATEST:g} seconds",
     f"a PNG of at most {judge_worker.THUMBNAIL} pixels a side",
     f"it tries, at most once {'a second' if api.TRIED == 1 else '?'}",
+    f"`secondguess_alarm_rate` (latest {metrics.LATEST:,} images)",
+    f"follows the records every {NUMBERS[EVERY // 1000]} seconds",
+    f"accuracy without labels](accuracy.md) of the latest {stream.RECENT:,} images",
+    f"averaged over {NUMBERS[len(change.ODDS)]} k from {change.ODDS[0]:g} to {change.ODDS[-1]:g}",
 ]
 
 
@@ -54,6 +65,22 @@ def test_together_they_keep_what_is_promised() -> None:
     assert logs.SECONDS == 60
     (megabytes,) = re.findall(r"more than `--max-body` megabytes \((\d+)\)", PAGE)
     assert float(megabytes) * 1e6 <= Limits.body
+
+
+def test_the_page_names_the_columns_and_the_metrics_there_are(tmp_path: Path) -> None:
+    records = Records(str(tmp_path / "records.sqlite"))
+    records.begin(CARD)
+    with closing(sqlite3.connect(tmp_path / "records.sqlite")) as base:
+        columns = {row[1] for row in base.execute("PRAGMA table_info(secondguess_records)")}
+    (table,) = re.findall(r"`secondguess_records`: \| column \| \| \|---\|---\| (.*?) A service that", PAGE)
+    named = [re.findall(r"`(\w+)`", row.split("|")[0]) for row in table.removeprefix("| ").split(" | | ")]
+    assert {name for row in named for name in row} == columns
+    shown = Service(subject(), records, TOKEN).metrics.page().decode()
+    records.close()
+    (told,) = re.findall(r" Metrics: (.*?) ## Behind a proxy", PAGE)
+    names = set(re.findall(r"`(secondguess_\w+)", told))
+    families = set(re.findall(r"# TYPE (\w+) ", shown))
+    assert names == {name for name in families if not name.endswith("_created")}
 
 
 def ended(address: str, sent: bytes, within: float) -> tuple[float, bytes]:

@@ -367,7 +367,9 @@ def test_a_frozen_postgresql_is_a_503_in_time_and_does_not_hold_up_the_end(postg
         freeze()
         caller = threading.Thread(target=ask)
         caller.start()
-        time.sleep(0.3)
+        with client_of(server) as client:
+            while "secondguess_waiting_images 1.0" not in client.get("/metrics").text:
+                time.sleep(0.02)
         began = time.monotonic()
         _, said = server.end()
         assert time.monotonic() - began < in_time(10)  # the promise
