@@ -20,6 +20,7 @@ from PIL import Image
 from secondguess.guard.judgements import Judgement
 from secondguess.guard.verdicts import Verdict
 from secondguess.service.judge_worker import Subject
+from secondguess.web.connections import ConnectionLimits
 
 SHAPE = (1, 8, 8)
 TOKEN = "a-token-of-the-tests"
@@ -45,6 +46,7 @@ if int(sys.argv[5]):
     resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[5]), int(sys.argv[5])))
 judge = subject(float(sys.argv[3]), hangs=sys.argv[4] == "True")
 service = Service(judge, Records(sys.argv[2]), TOKEN, limits=Limits(seconds=float(sys.argv[7])), thumbnails=True)
+service.connections.head = float(sys.argv[8])
 def announce(address):
     print_json({"address": address})
     sys.stdout.flush()
@@ -110,6 +112,7 @@ class Server:
         files: that the process may have open; 0 for as many as usual.
         hosts: names under which it may be called, separated by commas.
         patience: seconds that a body may take to arrive.
+        head: seconds that the head of a request may take.
     """
 
     def __init__(
@@ -121,9 +124,10 @@ class Server:
         files: int = 0,
         hosts: str = "",
         patience: float = 2.0,
+        head: float = ConnectionLimits.head,
     ) -> None:
         here = str(Path(__file__).parent)
-        words = [here, records, str(seconds), str(hangs), str(files), hosts, str(patience)]
+        words = [here, records, str(seconds), str(hangs), str(files), hosts, str(patience), str(head)]
         self.process = subprocess.Popen(
             [sys.executable, "-c", PROGRAM, *words],
             env=os.environ | {"OMP_NUM_THREADS": "1"},

@@ -138,6 +138,23 @@ def test_the_clerk_judges_together_and_records_each_image(records: Records) -> N
     assert records.count() == 5
 
 
+def test_a_model_sees_few_numbers_of_images(records: Records) -> None:
+    """Each would cost memory for as long as the service runs."""
+    seen: set[int] = set()
+
+    def judge(images: np.ndarray) -> list[Any]:
+        seen.add(len(images))
+        return [judgement(image) for image in images]
+
+    images = np.random.default_rng(0).random((130, *SHAPE), dtype=np.float32)
+    expected = [judgement(image).prediction for image in images]
+    clerk = JudgeWorker(Subject(judge, SHAPE, 0.05, CARD), records)
+    for number in range(1, 131):
+        (found,) = clerk([Job(images[:number], None)])
+        assert [one["prediction"] for one in found] == expected[:number]  # type: ignore[index]
+    assert sorted(seen) == [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192]
+
+
 def test_the_clerk_does_not_let_one_request_spoil_the_others(records: Records) -> None:
     def judge(images: np.ndarray) -> list[Any]:
         if images.max() > 0.9:

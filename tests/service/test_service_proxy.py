@@ -72,22 +72,22 @@ def caddy(folder: Path, port: int, service: str) -> list[str]:
 PROXIES = {"nginx": nginx, "caddy": caddy}
 
 
-@pytest.fixture(params=list(PROXIES))
+@pytest.fixture(params=list(PROXIES), scope="module")
 def proxied(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Server, int, httpx.Client]]:
     """The service, the port of the proxy before it, and a client of the proxy."""
+    tmp_path = tmp_path_factory.mktemp(request.param)
     for program in (request.param, "openssl"):
         if shutil.which(program) is None:
             pytest.skip(f"NO TEST OF THE PROXY: {program} is not installed (apt-get install {program})")
-    for name in ("XDG_DATA_HOME", "XDG_CONFIG_HOME", "HOME"):
-        monkeypatch.setenv(name, str(tmp_path))
+    own = dict.fromkeys(("XDG_DATA_HOME", "XDG_CONFIG_HOME", "HOME"), str(tmp_path))
     certificate(tmp_path)
     server = Server(str(tmp_path / "records.sqlite"), hosts=NAME)
     port = free_port()
     words = PROXIES[request.param](tmp_path, port, server.address.removeprefix("http://"))
     with (tmp_path / "log").open("w") as log:
-        proxy = subprocess.Popen(words, cwd=tmp_path, stdout=log, stderr=log)
+        proxy = subprocess.Popen(words, cwd=tmp_path, env=os.environ | own, stdout=log, stderr=log)
     trusted = ssl.create_default_context(cafile=str(tmp_path / "cert.pem"))
     client = httpx.Client(verify=trusted, timeout=30, base_url=f"https://127.0.0.1:{port}")
     client.headers.update({"host": NAME, "authorization": f"Bearer {TOKEN}"})
@@ -165,7 +165,8 @@ def test_connections_that_the_service_has_closed_are_not_used_again(proxied: tup
     assert kept == [20, 20]
 
 
-def test_a_service_that_is_down_is_said_and_found_again(proxied: tuple[Server, int, httpx.Client]) -> None:
+def test_a_service_that_is_down_is_said(proxied: tuple[Server, int, httpx.Client]) -> None:
+    """The last one, for it ends the service that the others share."""
     server, _, client = proxied
     server.end(signal.SIGKILL)
     assert asked(client, "POST", "/predict", content=picture(), headers=PNG).status_code in (502, 503)

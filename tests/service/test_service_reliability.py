@@ -41,6 +41,14 @@ def start() -> Iterator[Callable[..., Server]]:
             server.end(signal.SIGKILL)
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A service for tests that leave it as it was."""
+    server = Server(str(tmp_path_factory.mktemp("shared") / "records.sqlite"))
+    yield server
+    assert server.end() == (ENDED, "")
+
+
 def malformed(rng: random.Random) -> dict[str, Any]:
     """One of many ways to be wrong."""
     png = picture(rng.random(), size=rng.choice([4, 8, 30]))
@@ -106,11 +114,8 @@ def test_a_thousand_malformed_requests_are_the_callers_fault(start: Callable[...
 
 
 @pytest.mark.parametrize(("token", "status"), [(TOKEN, 413), ("wrong", 401)])
-def test_a_caller_who_listens_only_after_sending_hears_why(
-    start: Callable[..., Server], tmp_path: Path, token: str, status: int
-) -> None:
-    server = start(tmp_path / "records.sqlite")
-    line = http.client.HTTPConnection(server.address.removeprefix("http://"), timeout=20)
+def test_a_caller_who_listens_only_after_sending_hears_why(shared: Server, token: str, status: int) -> None:
+    line = http.client.HTTPConnection(shared.address.removeprefix("http://"), timeout=20)
     for size in (20_000_000, 100):  # the connection is still good for another request
         line.request("POST", "/predict", b"x" * size, {"Authorization": f"Bearer {token}", "Content-Type": "image/png"})
         answer = line.getresponse()
@@ -121,9 +126,8 @@ def test_a_caller_who_listens_only_after_sending_hears_why(
     line.close()
 
 
-def test_half_a_request_is_given_up(start: Callable[..., Server], tmp_path: Path) -> None:
-    server = start(tmp_path / "records.sqlite")
-    host, port = server.address.removeprefix("http://").split(":")
+def test_half_a_request_is_given_up(shared: Server) -> None:
+    host, port = shared.address.removeprefix("http://").split(":")
     head = (
         f"POST /predict HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n"
         "Content-Type: image/png\r\nContent-Length: 99\r\n\r\n"
@@ -136,9 +140,8 @@ def test_half_a_request_is_given_up(start: Callable[..., Server], tmp_path: Path
     with socket.create_connection((host, int(port)), timeout=20) as line:
         line.sendall(b"\x00\x01 nonsense\r\n\r\n")
         assert b" 400 " in line.recv(4096)
-    with client_of(server) as client:
+    with client_of(shared) as client:
         assert client.get("/healthz").status_code == 200
-    assert server.end()[0] == ENDED
 
 
 def test_answers_are_sent_at_once() -> None:
@@ -307,12 +310,12 @@ def test_idle_connections_neither_stop_the_service_nor_fill_the_log(
     start: Callable[..., Server], tmp_path: Path
 ) -> None:
     """With fewer file descriptors than there are callers, as in the default of many systems."""
-    server = start(tmp_path / "records.sqlite", files=200)
+    server = start(tmp_path / "records.sqlite", files=200, head=3)
     host, port = server.address.removeprefix("http://").split(":")
     idle = [socket.create_connection((host, int(port)), timeout=20) for _ in range(260)]
     heard = b""
     deadline = time.monotonic() + 30
-    while b" 200 " not in heard and time.monotonic() < deadline:  # those who say nothing are given up after 10 s
+    while b" 200 " not in heard and time.monotonic() < deadline:  # those who say nothing are given up
         with suppress(OSError), socket.create_connection((host, int(port)), timeout=20) as line:
             line.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
             heard = line.recv(4096)

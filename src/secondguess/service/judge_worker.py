@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -143,7 +144,7 @@ class JudgeWorker:
     def _judged(self, jobs: Sequence[Job]) -> Iterator[list[Judgement] | Exception]:
         """All in one pass; should that fail, job by job, so that only the one at fault fails."""
         try:
-            found = iter(list(self._subject.judge(np.concatenate([job.images for job in jobs]))))
+            found = iter(list(self._subject.judge(_filled(np.concatenate([job.images for job in jobs])))))
         except Exception as error:
             if len(jobs) == 1:
                 yield error
@@ -170,6 +171,16 @@ class JudgeWorker:
             likeliest=json.dumps(_likeliest(judgement), ensure_ascii=False),
             thumbnail=_thumbnail(image) if self._thumbnails and alarm else None,
         )
+
+
+def _filled(images: Floats) -> Floats:
+    """The last image repeated until there are 2^k or 3 * 2^k.
+
+    What a library sets up for a number of images it keeps (oneDNN a megabyte or so of programs for each): with every
+    number that ever waited together, memory would grow with the load for hours.
+    """
+    size = next(size for k in count() for size in (2**k, 3 * 2**k // 2) if size >= len(images))
+    return images if size == len(images) else np.concatenate([images, *[images[-1:]] * (size - len(images))])
 
 
 def _answer(judgement: Judgement) -> dict[str, Any]:
