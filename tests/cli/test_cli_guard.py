@@ -334,6 +334,7 @@ def test_the_benchmark_prints_what_it_measured(run: Any, monkeypatch: pytest.Mon
     def measured(**options: Any) -> dict[str, Any]:
         asked.update(options)
         rows = {"overhead": [row], "exported": [row | {"guard_ms": 0.21, "overhead": 0.05}]}
+        rows["photographs"] = [row | {"bare_ms": 4.0, "guard_ms": 3.0, "overhead": -0.25}]
         return {
             "supervisors": ["max_softmax", "mdsa"],
             "model": "m",
@@ -348,6 +349,7 @@ def test_the_benchmark_prints_what_it_measured(run: Any, monkeypatch: pytest.Mon
     assert asked["seconds"] == 3 and asked["requests"] == 200
     assert re.search(r"guarded +0.230 ms +overhead \+15.0% \(median \+16.0%; target 20%\)", text.out)
     assert re.search(r"exported +0.210 ms +overhead \+5.0%", text.out)
+    assert re.search(r"guarded resnet20 +3.000 ms +overhead -25.0%", text.out)
     assert "of a single image, in ms: session 0.150, mdsa 0.050" in text.out
     assert "600 requests at 200 a second   0 errors   p50 4.0 ms   p99 20.0 ms (target 100)" in text.out
     assert run("bench", "guard", "--json").json()["service"] == held

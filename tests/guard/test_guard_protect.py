@@ -11,6 +11,7 @@ import pytest
 
 from secondguess import Classifier, Dataset, UserError
 from secondguess.guard import PROTECT, Guard, GuardReport, StressSplit
+from secondguess.guard.calibrating import calibrate
 from secondguess.guard.fitting import split_images
 from secondguess.guard.onnx_export import export_onnx
 from secondguess.guard.panel import fit_panel
@@ -159,3 +160,11 @@ def test_without_labels_only_novelty_is_known(classifier: Classifier, digits: Da
     assert guard.report.notes[-1].startswith("The validation images have no labels")
     with pytest.raises(UserError, match="have no labels, without which a guard cannot protect against errors"):
         fitted(classifier, bare, None, rule="bonferroni", protect="errors")
+
+
+def test_too_few_right_answers_are_said_to_be_that() -> None:
+    settings = Guard(SUPERVISORS, false_alarms=0.1).settings
+    with pytest.raises(UserError, match="Only 5 of 30 calibration images are answered rightly, and 9 such are needed"):
+        calibrate(
+            np.arange(30.0), np.zeros(30, np.int64), answers(list(range(5)), list(range(5, 30)), 30), settings, None
+        )

@@ -56,7 +56,7 @@ def test_the_benchmark_runs() -> None:
 
     found = run(seconds=3, repeats=3)
     assert [row["batch"] for row in found["overhead"]] == [1, 256]
-    assert all(row["guard_ms"] > 0 < row["bare_ms"] for row in found["overhead"])
+    assert all(row["guard_ms"] > 0 < row["bare_ms"] for row in found["overhead"] + found["photographs"])
     assert list(found["parts_ms"]) == ["session", "max_softmax", "mdsa", "decision"]
     assert all(took > 0 for took in found["parts_ms"].values())
     assert found["service"]["requests"] == 600 and found["service"]["errors"] == 0

@@ -71,6 +71,11 @@ def calibrate(
         limit, promise = control.promise(statistics[answers.known], answers.wrong[answers.known])
     else:
         minimum = smallest_sample(settings.false_alarms)
+        if quiet.sum() < minimum <= len(quiet):
+            raise UserError(
+                f"Only {int(quiet.sum())} of {len(quiet)} calibration images are answered rightly, and {minimum} such "
+                "are needed; check the model and the labels, or protect against novelty."
+            )
     found = Calibration.of(statistics[quiet], classes[quiet] if settings.per_class else None, minimum=minimum)
     return Calibrated(found, limit, promise, quiet)
 

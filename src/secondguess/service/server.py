@@ -95,6 +95,8 @@ def serve_guard(
     if resize is not None:
         check_resize(resize)
     with Hangups() as hangups:
+        from threadpoolctl import threadpool_limits
+
         from secondguess.guard import Guard
 
         token, kept = read_token(token_file), records or str(Path(folder) / RECORDS)
@@ -112,7 +114,9 @@ def serve_guard(
         def ready(address: str) -> None:
             announce(Serving(address, token if token_file is None else None, shown, watched))
 
-        run(service, listening, announce=ready, hosts=hosts, hangups=hangups)
+        # Images come one by one: threads of NumPy would wait for the cores that the threads of the model hold.
+        with threadpool_limits(1, user_api="blas"):
+            run(service, listening, announce=ready, hosts=hosts, hangups=hangups)
 
 
 def read_token(file: Path | None) -> str:

@@ -5,7 +5,8 @@ With rows R of directions and a number b, and c = x - m, the squared Mahalanobis
     |R c|^2            R = F', the whitening factor, or with shrinkage a towards l I
     b |c|^2 - |R c|^2  b = 1 / (a l),  R_j = sqrt(v_j (b - 1 / ((1 - a) v_j + a l))) F_j'
 
-as in `mdsa`, by one product with half the numbers to read, since R is kept in single precision. Directions that this
+as in `mdsa`, by one product with half the numbers to read, since R is kept in single precision. torch multiplies, with
+the threads that the model has just used: those of NumPy beside them would wait for the same cores. Directions that this
 would spoil stay in double precision: without shrinkage those of small variance (`Whitening.sturdy`), with it those
 whose variance is more than 1,000 times the floor a l, where b |c|^2 and |R c|^2 are large and their difference is not.
 """
@@ -15,11 +16,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.supervisors.surprise._whitening import Whitening
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["COARSE", "Prepared", "packed", "prepare"]
 
@@ -46,21 +51,26 @@ class Prepared:
 
     def squares(self, traces: NDArray[np.float32]) -> Floats:
         """Squared distances (n,) of traces (n, d); +inf where one is not finite."""
-        centred = traces - self.mean
-        found = _norms((centred.astype(np.float32) @ self.coarse.T).astype(np.float64)) + _norms(centred @ self.fine.T)
+        import torch
+
+        centred = torch.from_numpy(traces - self.mean)
+        found = _lengths(centred.float() @ torch.from_numpy(self.coarse).T)
+        found += _lengths(centred @ torch.from_numpy(self.fine).T)
         if self.whole:
-            found = self.whole * _norms(centred) - found
+            found = self.whole * _lengths(centred) - found
         return np.maximum(np.where(np.isfinite(found), found, np.inf), 0.0)
 
     def square(self, trace: NDArray[np.float32]) -> float:
         """The same for one trace (d,): products of a matrix and a vector need little of the above."""
+        import torch
+
         centred = trace - self.mean
         length = float(centred @ centred)
         if not math.isfinite(length):
             return math.inf
-        coarse = (self.coarse @ centred.astype(np.float32)).astype(np.float64)
-        fine = self.fine @ centred
-        found = float(coarse @ coarse) + float(fine @ fine)
+        coarse = torch.from_numpy(self.coarse).mv(torch.from_numpy(centred.astype(np.float32))).numpy()
+        fine = torch.from_numpy(self.fine).mv(torch.from_numpy(centred)).numpy()
+        found = float(np.square(coarse, dtype=np.float64).sum()) + float(fine @ fine)
         if self.whole:
             found = self.whole * length - found
         return max(found, 0.0) if math.isfinite(found) else math.inf
@@ -96,6 +106,6 @@ def packed(prepared: Mapping[int, Prepared]) -> dict[int, Prepared]:
     return found
 
 
-def _norms(rows: Floats) -> Floats:
+def _lengths(rows: torch.Tensor) -> Floats:
     """The squared length (n,) of each row."""
-    return np.asarray(np.einsum("ij,ij->i", rows, rows))
+    return np.asarray(rows.double().square().sum(dim=1).numpy())
