@@ -41,7 +41,12 @@ def classifier(net: nn.Module, kind: str) -> Classifier:
     return Classifier(Changed(net, KINDS[kind]).eval(), name=kind, device="cpu")
 
 
-@pytest.fixture(scope="module", params=list(KINDS))
+EXTREME = ("saturated", "constant", "one class")  # the others are between these
+
+
+@pytest.fixture(
+    scope="module", params=[one if one in EXTREME else pytest.param(one, marks=pytest.mark.slow) for one in KINDS]
+)
 def result(
     request: pytest.FixtureRequest, net: nn.Module, digits: Dataset, tmp_path_factory: pytest.TempPathFactory
 ) -> AuditResult:

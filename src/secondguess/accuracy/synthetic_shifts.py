@@ -33,7 +33,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,16 +41,17 @@ from numpy.typing import NDArray
 from secondguess.accuracy._forest import Forest
 from secondguess.accuracy._scaling import log_scores, softened
 from secondguess.accuracy._synthetic_sets import NOMINAL, SIZE, Copies, draw_sets
-from secondguess.accuracy.base import Estimate, Estimator, Rows, Trial
+from secondguess.accuracy.base import Estimate, Estimator, EstimatorSettings, Rows, Trial
 from secondguess.accuracy.registry import register
 from secondguess.accuracy.shift_tests import ShiftReport, ShiftTests, total_variation
 from secondguess.accuracy.shifted_copies import ShiftedCopies
+from secondguess.errors import UserError
 from secondguess.metrics import wilson
 from secondguess.model.observation import Observation
 
 __all__ = ["SyntheticShifts"]
 
-TREES, LEAF = 100, 3
+LEAF = 3  # sets at least, in every leaf of a tree
 FOLDS = 9  # of the kinds of shift
 NEAREST, FARTHEST = 5, 0.99  # the distance to the fifth set; the quantile of these between sets of different kinds
 ENOUGH = 100  # images, among which a change of appearance that matters does not go unnoticed
@@ -106,12 +107,18 @@ class SyntheticShifts(Estimator):
     """The accuracy of artificially shifted validation sets that look alike to the model.
 
     Args:
-        resamples: not used, since the interval is a conformal one.
-        level: nominal coverage of the interval.
-        seed: of the sets and the forest.
+        trees: of each forest.
+        settings: `level`, the nominal coverage of the interval, and `seed`, of the sets and the forest; `resamples` is
+            not used, since the interval is a conformal one.
     """
 
     name = "synthetic_shifts"
+
+    def __init__(self, *, trees: int = 100, **settings: Unpack[EstimatorSettings]) -> None:
+        super().__init__(**settings)
+        if trees < 1:
+            raise UserError(f"trees={trees} was given; a forest needs at least one.")
+        self.trees = trees
 
     @property
     def own_trials(self) -> tuple[Trial, ...]:
@@ -229,7 +236,7 @@ class SyntheticShifts(Estimator):
         return Regression(self._forest(looks, truths), quantile, float(np.quantile(distances, FARTHEST))), errors
 
     def _forest(self, looks: Floats, truths: Floats) -> Forest:
-        return Forest.fit(looks, truths, trees=TREES, leaf=LEAF, seed=self.seed)
+        return Forest.fit(looks, truths, trees=self.trees, leaf=LEAF, seed=self.seed)
 
     def _frequencies(self, predictions: NDArray[np.int64]) -> Floats:
         return np.asarray(np.bincount(predictions, minlength=self._classes) / max(len(predictions), 1))
