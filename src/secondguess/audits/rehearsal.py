@@ -22,12 +22,16 @@ from secondguess.audits.context import Context
 from secondguess.audits.findings import NotApplicable
 from secondguess.errors import UserError
 from secondguess.guard import Calibration, GuardReport, RiskPromise, smallest_sample
+from secondguess.guard.actions import Actions
+from secondguess.guard.appearance import appearance_of
+from secondguess.guard.naming import Examined, Naming, learn_names
 from secondguess.guard.panel import Panel, fit_panel
+from secondguess.guard.pipeline import Decisions
 from secondguess.guard.protect import Answers, examples
 from secondguess.guard.recommended import recommended
 from secondguess.guard.report import Seen, summarise
 from secondguess.guard.risk import RiskControl
-from secondguess.guard.verdicts import OF_STRESS, decide
+from secondguess.guard.verdicts import OF_STRESS
 from secondguess.metrics import MISTAKES, Interval, wilson
 from secondguess.stress import StressSet
 
@@ -119,9 +123,13 @@ def rehearse(context: Context) -> Rehearsal:
         )
     strange = {one.stress.name: _stress_set(context, names, one) for one in sets}
     panel = _panel(context, nominal, learn[:MOST], sets, strange)
+    naming = _naming(context, panel, nominal, learn[:MOST], sets, strange)
     taught, _ = panel.combine(nominal.scores[learn])
     statistics, chances = panel.combine(nominal.scores[calibrate])
     calibration, rate = Calibration.of(statistics[quiet]), context.false_alarms
+    decisions = Decisions(
+        tuple(names), context.test.class_names, panel, calibration, None, rate, None, SURE, Actions({}), naming
+    )
     seen: dict[str, Seen] = {}
     unnoticed: dict[str, Interval] = {}
     found: dict[str, tuple[Floats, Answers]] = {}
@@ -130,13 +138,15 @@ def rehearse(context: Context) -> Rehearsal:
         answers = strange[name].answers.take(one.test)
         values, kinds = panel.combine(strange[name].scores[one.test])
         alarms = calibration.p_values(values) <= rate
-        codes = decide(alarms, kinds, panel.anomalies, SURE)
+        images = context.stressed[name][0].take(one.test).images
+        _, codes = decisions.named(alarms, strange[name].scores[one.test], kinds, images)
         sorts = None if one.sorts is None else one.sorts[one.test]
         seen[name] = summarise(one.stress.kind, statistics, values, codes, sorts, answers=answers)
         unnoticed[name] = wilson(int((~alarms & answers.wrong).sum()), len(alarms))
         found[name] = values, answers
     own = nominal.answers.take(calibrate)
     raised = calibration.p_values(statistics) <= rate
+    _, codes = decisions.named(raised, nominal.scores[calibrate], chances, context.test.take(calibrate).images)
     report = GuardReport(
         rate,
         calibration.realised(rate),
@@ -144,7 +154,7 @@ def rehearse(context: Context) -> Rehearsal:
         seen,
         protect=context.protect,
         alarms=wilson(int(raised.sum()), len(raised)),
-        mistakes=_mistakes(statistics, decide(raised, chances, panel.anomalies, SURE), own),
+        mistakes=_mistakes(statistics, codes, own),
     )
     kept = _kept((taught, nominal.answers.take(learn)), (statistics, own), found)
     return Rehearsal(names, panel, report, sets, unnoticed, kept, len(learn[:MOST]))
@@ -174,6 +184,24 @@ def _panel(context: Context, nominal: _Set, learn: Rows, sets: Sequence[Tried], 
         )
         advance(1, 1)
     return panel
+
+
+def _naming(
+    context: Context, panel: Panel, nominal: _Set, learn: Rows, sets: Sequence[Tried], strange: Mapping[str, _Set]
+) -> Naming | None:
+    """What tells the kinds of the panel apart."""
+    kinds: dict[str, list[Examined]] = {}
+    for one in sets:
+        images, scores = (
+            context.stressed[one.stress.name][0].take(one.learn),
+            strange[one.stress.name].scores[one.learn],
+        )
+        sorts = np.full(len(scores), one.stress.name) if one.sorts is None else one.sorts[one.learn].astype(str)
+        kinds.setdefault(one.stress.kind, []).append(Examined(scores, appearance_of(images), sorts))
+    own = Examined(nominal.scores[learn], appearance_of(context.test.take(learn)))
+    return learn_names(
+        panel.anomalies, own, nominal.answers.take(learn), {k: Examined.joined(v) for k, v in kinds.items()}
+    )
 
 
 def _joined(parts: Sequence[tuple[Floats, Answers]]) -> Answers:

@@ -2,7 +2,7 @@
 
     guard.json                        settings, model, calibration record, report, and the names of the other files
     supervisors/LABEL-DIGEST.safetensors   one for each supervisor
-    panel-DIGEST.safetensors          the arrays of panel, cascade and calibration
+    panel-DIGEST.safetensors          the arrays of panel, cascade, calibration and naming
     model.toml                        what the model is, and its files; see `stored_model`
 
 Files are named after their content and written first; `guard.json`, which names them, is replaced last and atomically,
@@ -40,6 +40,7 @@ from secondguess.errors import UserError
 from secondguess.files import make_folder, write_bytes
 from secondguess.guard.actions import Actions
 from secondguess.guard.cascade import Cascade
+from secondguess.guard.naming import Naming
 from secondguess.guard.panel import Panel
 from secondguess.guard.pipeline import DecisionPipeline, Decisions, Settings
 from secondguess.guard.report import GuardReport
@@ -125,6 +126,7 @@ def write_guard(guard: StoredGuard, folder: str | Path) -> Path:
         "arrays": store_arrays(folder, arrays),
         "panel": pipeline.panel.card(),
         "cascade": None if pipeline.cascade is None else pipeline.cascade.card(),
+        "naming": None if pipeline.naming is None else pipeline.naming.card(),
         "record": guard.record,
         "report": guard.report.to_dict(),
     }
@@ -135,11 +137,13 @@ def write_guard(guard: StoredGuard, folder: str | Path) -> Path:
 
 
 def decision_arrays(decisions: Decisions) -> dict[str, NDArray[Any]]:
-    """The arrays of panel, calibration and cascade, for `load_decisions`."""
+    """The arrays of panel, calibration, cascade and naming, for `load_decisions`."""
     arrays = prefixed("panel", decisions.panel.arrays()) | prefixed("calibration", decisions.calibration.arrays())
     if decisions.limit is not None:
         arrays[LIMIT] = np.array([decisions.limit])  # JSON has no infinity
-    return arrays if decisions.cascade is None else arrays | prefixed("cascade", decisions.cascade.arrays())
+    for name, part in (("cascade", decisions.cascade), ("naming", decisions.naming)):
+        arrays |= {} if part is None else prefixed(name, part.arrays())
+    return arrays
 
 
 def decision_fields(card: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
@@ -149,6 +153,7 @@ def decision_fields(card: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]])
         "panel": Panel.restored(card["panel"], within("panel", arrays)),
         "calibration": Calibration.from_arrays(within("calibration", arrays)),
         "cascade": None if card["cascade"] is None else Cascade.restored(card["cascade"], within("cascade", arrays)),
+        "naming": card.get("naming") and Naming.restored(card["naming"], within("naming", arrays)),
         "actions": Actions(card["actions"]),
         "limit": float(arrays[LIMIT][0]) if LIMIT in arrays else None,
     }

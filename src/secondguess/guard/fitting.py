@@ -20,8 +20,10 @@ from numpy.typing import NDArray
 
 from secondguess.errors import UserError
 from secondguess.guard.actions import Actions
+from secondguess.guard.appearance import appearance_of
 from secondguess.guard.calibrating import calibrate, check_labels
 from secondguess.guard.cascade import Cascade, fit_cascade
+from secondguess.guard.naming import Examined, Naming, learn_names
 from secondguess.guard.panel import Panel, fit_panel
 from secondguess.guard.pipeline import DecisionPipeline, Settings
 from secondguess.guard.protect import Answers, examples
@@ -30,7 +32,6 @@ from secondguess.guard.risk import RiskControl
 from secondguess.guard.stress_split import StressSplit
 from secondguess.guard.thresholds import Threshold
 from secondguess.guard.unfinished import Unfinished
-from secondguess.guard.verdicts import decide
 from secondguess.metrics import MISTAKES, wilson
 from secondguess.model.degenerate import find_degenerate
 from secondguess.planning import OutOfTime, Plan
@@ -136,13 +137,14 @@ def fit_pipeline(
         limit=found.limit,
         min_probability=settings.min_probability,
         actions=actions,
+        naming=learnt.naming,
         supervisors=fitted,
         control=control,
     )
     notes = (*parts.notes, *left_out)
     if settings.protect == "both" and not answers.known.any():
         notes += ("The validation images have no labels, so nothing is known of the model's own mistakes.",)
-    report = _report(work, pipeline, (scores, answers, observed.predictions), split, notes)
+    report = _report(work, pipeline, (parts.calibrate, scores, answers, observed.predictions), split, notes)
     degenerate = find_degenerate(observed.probabilities, observed.labels)
     softmax = degenerate.text if degenerate else ""
     return pipeline, replace(report, softmax=softmax, **found.report(settings, statistics))
@@ -155,12 +157,14 @@ class _Learnt:
     Attributes:
         panel: of the supervisors.
         cascade: of them, if there is one.
+        naming: of the kinds of anomaly, if there are several.
         statistics: (n,) of the images of this half.
         answers: to them.
     """
 
     panel: Panel
     cascade: Cascade | None
+    naming: Naming | None
     statistics: Floats
     answers: Answers
 
@@ -221,19 +225,22 @@ def _learn(
 ) -> _Learnt:
     scores, answers = fitted.score(nominal), Answers.of(images, nominal.predictions)
     check_labels(answers, settings)
-    strange = {}
+    strange, looks = {}, {}
     for kind, anomalous in ({} if stress is None else stress.learn).items():
         observation = work.observe(anomalous, fitted, f"{kind} images to learn from")
         strange[kind] = fitted.score(observation), Answers.of(anomalous, observation.predictions, kind)
+        looks[kind] = Examined(strange[kind][0], appearance_of(anomalous), _sorts(kind, anomalous.columns))
     taught = examples(settings.protect, scores, answers, strange, learnt=settings.rule == "learnt")
     how: Any = {"harmless": taught.harmless, "rule": settings.rule, "seed": seed}
     with work.plan.doing("panel"), work.progress.task("Putting the panel together", 1) as advance:
         panel, cascade = fit_panel(taught.nominal, taught.anomalies, **how), None
+        own = Examined(scores, appearance_of(images)) if looks else Examined(scores, scores[:, :0])
+        naming = learn_names(panel.anomalies, own, answers, looks)
         advance(1, 1)
     if settings.latency_ms is not None:
         costs = fitted.costs(nominal)
         cascade = fit_cascade(taught.nominal, taught.anomalies, costs, settings.latency_ms, **how)
-    return _Learnt(panel, cascade, _combined(panel, cascade, scores)[0], answers)
+    return _Learnt(panel, cascade, naming, _combined(panel, cascade, scores)[0], answers)
 
 
 def _combined(panel: Panel, cascade: Cascade | None, scores: Floats) -> tuple[Floats, Floats]:
@@ -244,7 +251,7 @@ def _combined(panel: Panel, cascade: Cascade | None, scores: Floats) -> tuple[Fl
 def _report(
     work: _Work,
     pipeline: DecisionPipeline,
-    calibrated: tuple[Floats, Answers, NDArray[np.int64]],
+    calibrated: tuple[ImageSet, Floats, Answers, NDArray[np.int64]],
     stress: StressSplit | None,
     notes: tuple[str, ...],
 ) -> GuardReport:
@@ -253,12 +260,12 @@ def _report(
     Args:
         work: observes.
         pipeline: judges.
-        calibrated: the scores (n, m) of the calibration images, the answers to them, and the predicted classes (n,).
+        calibrated: the calibration images, their scores (n, m), the answers to them, and the predicted classes (n,).
         stress: with the stress sets.
         notes: for the report.
     """
     panel, cascade, rate = pipeline.panel, pipeline.cascade, pipeline.false_alarms
-    scores, answers, classes = calibrated
+    own, scores, answers, classes = calibrated
     statistics, chances = _combined(panel, cascade, scores)
     raised = pipeline.alarms(statistics, pipeline.calibration.p_values(statistics, classes))
     everybody = None if cascade is None else Threshold.at(panel.combine(scores)[0], rate)
@@ -270,7 +277,7 @@ def _report(
         known = Answers.of(images, observation.predictions, kind)
         strange, kinds = _combined(panel, cascade, found)
         alarms = pipeline.alarms(strange, pipeline.calibration.p_values(strange, observation.predictions))
-        codes = decide(alarms, kinds, panel.anomalies, pipeline.min_probability)
+        _, codes = pipeline.named(alarms, found, kinds, images.images)
         seen[kind] = summarise(kind, statistics, strange, codes, _sorts(kind, images.columns), whole, known)
     fully_scored = None
     if cascade is not None:
@@ -278,8 +285,8 @@ def _report(
         fully_scored = float((first > cascade.limit).mean())
     mistakes = None
     if answers.wrong.any() and answers.right.any():
-        codes = decide(raised, chances, panel.anomalies, pipeline.min_probability)[answers.wrong]
-        mistakes = summarise(MISTAKES, statistics[answers.right], statistics[answers.wrong], codes, None)
+        _, codes = pipeline.named(raised, scores, chances, own.images)
+        mistakes = summarise(MISTAKES, statistics[answers.right], statistics[answers.wrong], codes[answers.wrong], None)
     everything = wilson(int(raised.sum()), len(raised))
     notes += () if stress is None else stress.notes
     return GuardReport(rate, everything, len(scores), seen, fully_scored, notes, alarms=everything, mistakes=mistakes)

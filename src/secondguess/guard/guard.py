@@ -271,7 +271,8 @@ class Guard(Result):
             images: one or several, in any form that `secondguess.images.as_batch` takes.
         """
         pipeline = self.pipeline
-        return pipeline.judge(self.session.observe(images))
+        batch = self.session.batch(images)
+        return pipeline.judge(self.session.observe(batch), batch)
 
     def judge_observation(self, observation: Observation) -> Judgements:
         """Judge predictions that have been observed already, with what `needs` says."""

@@ -90,6 +90,7 @@ def export_onnx(guard: Guard, folder: str | Path) -> Path:
         "layers": layers,
         "panel": pipeline.panel.card(),
         "cascade": None if pipeline.cascade is None else pipeline.cascade.card(),
+        "naming": None if pipeline.naming is None else pipeline.naming.card(),
         "arrays": store_arrays(folder, decision_arrays(pipeline)),
     }
     files = ["model.onnx", *(["scores.onnx"] if card["two_graphs"] else [])]

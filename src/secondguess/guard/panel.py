@@ -37,7 +37,7 @@ from secondguess.errors import UserError
 from secondguess.guard.combining import RULES
 from secondguess.guard.verdicts import SUSPICIOUS, Kind
 
-__all__ = ["Panel", "Rule", "fit_panel"]
+__all__ = ["LARGEST", "Panel", "Rule", "fit_panel", "spread_of"]
 
 Rule = Literal["learnt", "bonferroni", "harmonic", "cauchy"]
 Floats = NDArray[np.float64]
@@ -199,7 +199,7 @@ def fit_panel(
         raise UserError("A panel learns from stress sets, but there are none; give some, or take rule='bonferroni'.")
     finite = _finite(nominal)
     kept = np.random.default_rng([seed, 0]).permutation(len(finite))[:REFERENCES]
-    centre, spread = np.median(finite, axis=0), _spread(finite)
+    centre, spread = np.median(finite, axis=0), spread_of(finite)
     plain = Panel(
         rule=rule,
         anomalies=tuple(anomalies) or (SUSPICIOUS,),
@@ -285,7 +285,7 @@ def _balanced(groups: Sequence[Floats], rng: np.random.Generator) -> tuple[Float
     return np.concatenate(rows), np.repeat(np.arange(len(groups)), size)
 
 
-def _spread(scores: Floats) -> Floats:
+def spread_of(scores: Floats) -> Floats:
     """A spread (m,) that is the standard deviation of normal scores and is robust to a few outliers; never 0."""
     low, high = np.quantile(scores, [0.1, 0.9], axis=0)
     spread = (high - low) / 2.563

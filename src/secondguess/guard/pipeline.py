@@ -1,6 +1,6 @@
 """What happens at run time after the model was observed: scores, one statistic, a p-value, a verdict, an action.
 
-    SupervisorSet.score -> Panel.combine -> Calibration.p_values -> decide -> Judgements
+    SupervisorSet.score -> Panel.combine -> Calibration.p_values -> Naming.chances -> decide -> Judgements
 
 `fitting` makes such a pipeline, `artefact` stores it.
 """
@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from secondguess.guard.actions import Actions
 from secondguess.guard.cascade import Cascade
 from secondguess.guard.judgements import Judgements
+from secondguess.guard.naming import Naming
 from secondguess.guard.panel import Panel, Rule
 from secondguess.guard.protect import Protect
 from secondguess.guard.risk import RiskControl
@@ -26,6 +28,14 @@ from secondguess.supervisors import SupervisorSet
 __all__ = ["DecisionPipeline", "Decisions", "Settings"]
 
 Floats = NDArray[np.float64]
+CHUNK = 256  # images that are looked at together
+
+
+class Pixels(Protocol):
+    """Images of which some can be had: an array (n, C, H, W) in [0, 1], or an image source."""
+
+    def __getitem__(self, rows: NDArray[np.int64], /) -> NDArray[np.float32]:
+        """Some of them."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +66,7 @@ class Decisions:
         limit: above which a statistic is an alarm, where a risk was promised; None where the false-alarm rate decides.
         min_probability: see `decide`.
         actions: from verdicts to actions.
+        naming: tells kinds of anomaly apart by the pixels too; None where the scores alone do.
     """
 
     labels: tuple[str, ...]
@@ -67,25 +78,46 @@ class Decisions:
     limit: float | None
     min_probability: float
     actions: Actions
+    naming: Naming | None
 
-    def judge_scores(self, probabilities: Floats, scores: Floats) -> Judgements:
-        """The judgements of n images from probabilities (n, K) and scores (n, m)."""
+    def judge_scores(self, probabilities: Floats, scores: Floats, images: Pixels | None = None) -> Judgements:
+        """The judgements of n images from probabilities (n, K), scores (n, m) and, if at hand, the images."""
         if self.cascade is None:
-            return self._judged(probabilities, scores, *self.panel.combine(scores))
-        return self._judged(probabilities, *self.cascade.combine_scores(self.panel, scores))
+            return self._judged(probabilities, scores, *self.panel.combine(scores), images)
+        return self._judged(probabilities, *self.cascade.combine_scores(self.panel, scores), images)
 
     def alarms(self, statistics: Floats, p_values: Floats) -> NDArray[np.bool_]:
         """Which images (n,) raise an alarm, from their statistics (n,) and p-values (n,)."""
         return p_values <= self.false_alarms if self.limit is None else statistics > self.limit
 
-    def _judged(self, probabilities: Floats, scores: Floats, statistics: Floats, chances: Floats) -> Judgements:
+    def named(
+        self, alarms: NDArray[np.bool_], scores: Floats, chances: Floats, images: Pixels | None
+    ) -> tuple[Floats, NDArray[np.int8]]:
+        """The probabilities of each kind (n, t), and the verdicts (n, 2) as `decide` gives them.
+
+        Args:
+            alarms: (n,); only images with an alarm are looked at.
+            scores: (n, m); those of images with an alarm are all known.
+            chances: (n, t) by the panel, from the scores alone.
+            images: n of them, or None where they are not at hand.
+        """
+        rows = np.flatnonzero(alarms)
+        if self.naming is not None and images is not None and len(rows):
+            chances = chances.copy()
+            for part in np.array_split(rows, -(-len(rows) // CHUNK)):
+                chances[part] = self.naming.chances(scores[part], images[part])
+        return chances, decide(alarms, chances, self.panel.anomalies, self.min_probability)
+
+    def _judged(
+        self, probabilities: Floats, scores: Floats, statistics: Floats, chances: Floats, images: Pixels | None
+    ) -> Judgements:
         classes = None if self.calibration.known is None else probabilities.argmax(axis=1)
         p_values = self.calibration.p_values(statistics, classes)
-        alarms = self.alarms(statistics, p_values)
+        chances, codes = self.named(self.alarms(statistics, p_values), scores, chances, images)
         return Judgements(
             probabilities=probabilities,
             p_values=p_values,
-            codes=decide(alarms, chances, self.panel.anomalies, self.min_probability),
+            codes=codes,
             chances=chances,
             scores=scores,
             labels=self.labels,
@@ -107,9 +139,16 @@ class DecisionPipeline(Decisions):
     supervisors: SupervisorSet
     control: RiskControl | None = None
 
-    def judge(self, observation: Observation) -> Judgements:
-        """The judgements of n images that were observed."""
-        return self._judged(observation.probabilities, *self.combine(observation))
+    def judge(self, observation: Observation, images: Pixels | None = None) -> Judgements:
+        """The judgements of n images that were observed.
+
+        Args:
+            observation: with what the supervisors need.
+            images: the n images, where the observation does not hold them.
+        """
+        if images is None and self.naming is not None and observation.images is not None:
+            images = observation.images.images
+        return self._judged(observation.probabilities, *self.combine(observation), images)
 
     def combine(self, observation: Observation) -> tuple[Floats, Floats, Floats]:
         """Scores (n, m), statistics (n,) and probabilities of each kind of anomaly (n, t)."""

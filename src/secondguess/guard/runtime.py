@@ -71,7 +71,8 @@ class Runtime:
 
     def judge(self, images: Any) -> Judgements:
         """Judge one image or several, in any form that `secondguess.images.as_batch` takes."""
-        return self.decisions.judge_scores(*self.scores(as_batch(images, self.shape)))
+        batch = as_batch(images, self.shape)
+        return self.decisions.judge_scores(*self.scores(batch), batch)
 
     def scores(self, images: Floats) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The probabilities (n, K) and the supervisors' scores (n, m) of images (n, C, H, W) in [0, 1]."""

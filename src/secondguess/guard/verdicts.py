@@ -2,8 +2,9 @@
 
 An image without an alarm is `nominal`. For one with an alarm the panel gives the probability of each kind of anomaly.
 The likeliest kind is the verdict if it is at least as probable as `min_probability`; otherwise the two likeliest are.
-Probabilities come from a small network whose temperature is fitted on stress images it did not learn from, and they are
-computed as if all kinds of anomaly were equally frequent, since their true frequencies are unknown.
+Probabilities come from `naming`, which looks at scores and pixels and whose temperature is fitted on sorts of stress
+images that were left out; where the pixels are not at hand, from the panel. They are computed as if all kinds were
+equally frequent, since their true frequencies are unknown.
 """
 
 from __future__ import annotations

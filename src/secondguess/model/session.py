@@ -65,7 +65,7 @@ class Session:
         """Observe images in any form that `secondguess.images.as_batch` takes."""
         if self._closed:
             raise UserError("This session is closed; open another with classifier.session(needs).")
-        batch = self._batch(images)
+        batch = self.batch(images)
         recorder = self._recorder or self._open((batch.shape[1], batch.shape[2], batch.shape[3]))
         classifier, needs = self.classifier, self.needs
         if needs.samples or len(batch) > classifier.batch_size:
@@ -100,7 +100,8 @@ class Session:
     ) -> None:
         self.close()
 
-    def _batch(self, images: Any) -> NDArray[np.float32]:
+    def batch(self, images: Any) -> NDArray[np.float32]:
+        """The images as the classifier takes them, (n, C, H, W) in [0, 1]; what `observe` begins with."""
         return as_batch(images, self.shape or self.classifier.input_shape, self._resize, who=self.classifier.name)
 
     def _open(self, shape: Shape) -> Recorder:

@@ -1,0 +1,209 @@
+"""Which kind of anomaly an image is, from the scores of the supervisors and from how it looks.
+
+With v the scores of the supervisors and the features of `appearance`, and the medians and spreads of nominal images,
+
+    f = asinh((v - median) / spread)
+    P(kind | anomaly) = softmax((W [f, |f|] + b) / temperature)
+
+The absolute values are there because an image may be too blurred or too noisy, too dark or too bright, and is spoilt
+either way. W and b minimise the cross-entropy of stress images with a penalty on W, all kinds weighing the same.
+
+The temperature makes the probabilities honest about what has not been met: each sort of stress image (a corruption, an
+attack, a source of invalid images) is left out in turn, the others are learnt from, and the temperature is the one with
+which the images that were left out are the most probable. A kind with a single sort has nothing to leave out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secondguess.guard.appearance import appearance
+from secondguess.guard.panel import LARGEST, spread_of
+from secondguess.guard.protect import Answers
+from secondguess.guard.verdicts import MISTAKEN, OF_STRESS, Kind
+
+__all__ = ["Examined", "Naming", "fit_naming", "learn_names"]
+
+Floats = NDArray[np.float64]
+
+PENALTY = 0.03  # the inverse strength of the penalty on the weights
+FOLDS = 5  # in which sorts are left out
+COLDEST, HOTTEST = 0.5, 10.0  # temperatures
+
+
+@dataclass(frozen=True, eq=False)
+class Examined:
+    """Images of one kind of anomaly, as a naming sees them.
+
+    Attributes:
+        scores: (n, m) of the supervisors.
+        looks: (n, q) of `appearance`.
+        sorts: (n,) of which sort each image is; None where there is one.
+    """
+
+    scores: Floats
+    looks: Floats
+    sorts: NDArray[Any] | None = None
+
+    @classmethod
+    def joined(cls, parts: Sequence[Examined]) -> Examined:
+        """Several sets as one; all of them have sorts."""
+        scores, looks = (np.concatenate([getattr(one, name) for one in parts]) for name in ("scores", "looks"))
+        return cls(scores, looks, np.concatenate([one.sorts for one in parts if one.sorts is not None]))
+
+    def take(self, rows: NDArray[Any]) -> Examined:
+        """Some of the images."""
+        return Examined(self.scores[rows], self.looks[rows], None if self.sorts is None else self.sorts[rows])
+
+    @property
+    def values(self) -> Floats:
+        """Scores and looks side by side, (n, m + q)."""
+        return np.hstack([self.scores, self.looks])
+
+
+@dataclass(frozen=True, eq=False)
+class Naming:
+    """What tells the t kinds of anomaly apart.
+
+    Attributes:
+        anomalies: the t kinds.
+        centre: (m + q,) medians of scores and looks of nominal images.
+        spread: (m + q,) their spreads.
+        weights: (2 (m + q), t).
+        bias: (t,).
+        temperature: of the probabilities.
+    """
+
+    anomalies: tuple[Kind, ...]
+    centre: Floats
+    spread: Floats
+    weights: Floats
+    bias: Floats
+    temperature: float
+
+    def chances(self, scores: Floats, images: NDArray[np.floating]) -> Floats:
+        """The probabilities (n, t) of each kind, given that there is an anomaly.
+
+        Args:
+            scores: (n, m) of the supervisors, never NaN.
+            images: (n, C, H, W) in [0, 1].
+        """
+        return self.chances_of(np.hstack([scores, appearance(images)]))
+
+    def chances_of(self, values: Floats) -> Floats:
+        """The same from scores and looks side by side, (n, m + q)."""
+        logits = _logits(_features(values, self.centre, self.spread), self.weights, self.bias) / self.temperature
+        chances = np.exp(logits - logits.max(axis=1, keepdims=True))
+        return np.asarray(chances / chances.sum(axis=1, keepdims=True))
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The arrays that a file must hold."""
+        return {one.name: value for one in fields(self) if isinstance(value := getattr(self, one.name), np.ndarray)}
+
+    def card(self) -> dict[str, Any]:
+        """The rest, as JSON."""
+        return {"anomalies": list(self.anomalies), "temperature": self.temperature}
+
+    @classmethod
+    def restored(cls, card: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Naming:
+        """The opposite of `card` and `arrays`."""
+        return cls(**{**card, "anomalies": tuple(card["anomalies"]), **arrays})
+
+
+def fit_naming(nominal: Examined, anomalies: Mapping[Kind, Examined]) -> Naming | None:
+    """Learn to tell kinds of anomaly apart; None where there are fewer than two.
+
+    Args:
+        nominal: nominal images, for the scale of scores and looks.
+        anomalies: images of each kind.
+    """
+    if len(anomalies) < 2:
+        return None
+    usual = _limited(nominal.values)
+    centre, spread = np.median(usual, axis=0), spread_of(usual)
+    features = [_features(one.values, centre, spread) for one in anomalies.values()]
+    folds = [_folds(one.sorts, len(one.scores)) for one in anomalies.values()]
+    kinds = np.repeat(np.arange(len(features)), [len(one) for one in features])
+    rows, fold = np.concatenate(features), np.concatenate(folds)
+    weights, bias = _logistic(rows, kinds)
+    left_out = [
+        (_logits(rows[fold == number], *_logistic(rows[fold != number], kinds[fold != number])), kinds[fold == number])
+        for number in range(FOLDS)
+        if len(np.unique(kinds[fold != number])) == len(features) and (fold == number).any()
+    ]
+    temperature = _temperature(left_out) if left_out else 1.0
+    return Naming(tuple(anomalies), centre, spread, weights, bias, temperature)
+
+
+def learn_names(
+    kinds: Sequence[Kind], nominal: Examined, answers: Answers, stress: Mapping[str, Examined]
+) -> Naming | None:
+    """Learn to tell apart the kinds that a panel knows; None where it knows one, or where there are no stress images.
+
+    What an image is does not depend on the answer: all images of a kind are learnt from, whatever an alarm is for.
+
+    Args:
+        kinds: the kinds of the panel.
+        nominal: nominal images; those that are answered wrongly are of the kind `mistaken`.
+        answers: to them.
+        stress: the images of each kind of stress set.
+    """
+    known = {OF_STRESS[kind]: one for kind, one in stress.items()} | {MISTAKEN: nominal.take(answers.wrong)}
+    if not stress or not all(kind in known for kind in kinds):
+        return None
+    return fit_naming(nominal.take(~answers.wrong), {kind: known[kind] for kind in kinds})
+
+
+def _limited(values: Floats) -> Floats:
+    return np.clip(values, -LARGEST, LARGEST)
+
+
+def _features(values: Floats, centre: Floats, spread: Floats) -> Floats:
+    scaled = np.arcsinh((_limited(values) - centre) / spread)
+    return np.hstack([scaled, np.abs(scaled)])
+
+
+def _folds(sorts: NDArray[Any] | None, n: int) -> NDArray[np.int64]:
+    """In which fold each image (n,) is left out; -1, never, where there is one sort."""
+    if sorts is None or len(np.unique(sorts)) < 2:
+        return np.full(n, -1, dtype=np.int64)
+    return np.asarray(np.unique(sorts, return_inverse=True)[1] % FOLDS).astype(np.int64)
+
+
+def _logistic(rows: Floats, kinds: NDArray[np.int64]) -> tuple[Floats, Floats]:
+    """Weights (f, t) and bias (t,) of a multinomial logistic regression in which all kinds weigh the same."""
+    from sklearn.linear_model import LogisticRegression
+
+    mean, deviation = rows.mean(axis=0), np.maximum(rows.std(axis=0), 1e-9)
+    model = LogisticRegression(C=PENALTY, class_weight="balanced", max_iter=200)
+    model.fit((rows - mean) / deviation, kinds)
+    weights, bias = model.coef_.T, model.intercept_
+    if weights.shape[1] == 1:  # scikit-learn has a single output for two kinds
+        weights, bias = np.hstack([-weights, weights]) / 2, np.array([-bias[0], bias[0]]) / 2
+    weights = weights / deviation[:, None]
+    return weights, bias - mean @ weights
+
+
+def _logits(rows: Floats, weights: Floats, bias: Floats) -> Floats:
+    return np.asarray(rows @ weights + bias)
+
+
+def _temperature(left_out: Sequence[tuple[Floats, NDArray[np.int64]]]) -> float:
+    """The temperature with which images of sorts that were left out are the most probable; all kinds weigh the same."""
+    from scipy.optimize import minimize_scalar
+    from scipy.special import log_softmax
+
+    logits, kinds = (np.concatenate(parts) for parts in zip(*left_out, strict=True))
+    share = 1 / np.bincount(kinds, minlength=logits.shape[1])[kinds]
+
+    def loss(log_temperature: float) -> float:
+        likely = log_softmax(logits / np.exp(log_temperature), axis=1)[np.arange(len(kinds)), kinds]
+        return float(-(share * likely).sum())
+
+    best = minimize_scalar(loss, bounds=(np.log(COLDEST), np.log(HOTTEST)), method="bounded").x
+    return float(np.exp(best))
