@@ -22,6 +22,7 @@ MARKERS = "<!-- rooms -->", "<!-- /rooms -->"
 ROOMS = {
     "*.py": (("*.py",), "errors, results, progress, versions, SQL, atomic files, devices: what everybody needs"),
     "contracts/": ((), "one registry, parameters and saving, the runner of the test kits"),
+    "engine/": (("engine",), "grids of tasks in process, in processes, on Dask, on Ray; the ledger"),
     "metrics/": (("metrics",), "pure functions on arrays: a float, or with `_interval` an `Interval`"),
     "images/": (("data",), "what people have becomes images: files, folders, arrays, Parquet, the hub"),
     "report/": (("report",), "HTML page, charts, pictures, JUnit; knows nothing of classifiers"),
@@ -36,7 +37,6 @@ ROOMS = {
     "accuracy/": (("accuracy", "oracles"), "estimators without labels and with a few; oracles and rules beneath"),
     "search/": (("search",), "pools, strategies, distances, explanations"),
     "audits/": (("audit",), "sections, gates, the result"),
-    "engine/": (("engine",), "grids of tasks in process, in processes, on Dask, on Ray; the ledger"),
     "web/": ((), "what every local page needs: access by token, the server"),
     "service/": ((), "the guard behind a port, its records"),
     "labelling/": ((), "the labelling page, over its store; `find_errors`"),

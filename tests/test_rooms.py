@@ -22,6 +22,7 @@ HOUSE = Path(secondguess.__file__).parent
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "files", "devices", "_text", "progress", "results", "environment"),
     ("contracts",),
+    ("engine",),
     ("database", "metrics", "images", "report", "zoo"),
     ("training",),
     ("model",),
@@ -31,7 +32,6 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("guard", "hubris"),
     ("accuracy", "search"),
     ("audits",),
-    ("engine",),
     ("web",),
     ("service", "labelling"),
     ("watch",),

@@ -251,3 +251,26 @@ def test_bad_scores_are_explained(metric, nominal, other, message):
 def test_bad_options_are_explained(call, message):
     with pytest.raises(UserError, match=message):
         call()
+
+
+@pytest.mark.parametrize(("interval", "plain"), INTERVALS)
+@pytest.mark.parametrize("digits", [12, 1], ids=["distinct", "tied"])
+def test_resamples_from_cells_spread_as_those_from_scores(monkeypatch, interval, plain, digits):
+    rng = np.random.default_rng(1)
+    nominal, other = rng.normal(0, 1, 3000).round(digits), rng.normal(1.2, 1.5, 700).round(digits)
+    exact = interval(nominal, other)
+    monkeypatch.setattr(detection, "_MANY", 1000)
+    monkeypatch.setattr(detection, "_QUANTILES", 128)
+    quick = interval(nominal, other)
+    assert quick.value == pytest.approx(plain(nominal, other), abs=1e-15)
+    assert quick.n == exact.n
+    # Both are quantiles of 500 draws: they differ by about a twentieth of the width.
+    assert abs(quick.low - exact.low) < 0.2 * (exact.high - exact.low)
+    assert abs(quick.high - exact.high) < 0.2 * (exact.high - exact.low)
+
+
+def test_resamples_from_cells_of_sets_apart_know_no_exception():
+    many = np.linspace(0, 1, 40_000)
+    found = auroc_interval(many, many + 2, resamples=20)
+    assert (found.value, found.low, found.high) == (1, 1, 1)
+    assert detection_rate_interval(many, np.full(5, np.inf), resamples=20).low == 1

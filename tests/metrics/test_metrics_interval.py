@@ -9,6 +9,7 @@ from scipy import stats
 
 from secondguess.errors import UserError
 from secondguess.metrics import Interval, bootstrap, wilson
+from secondguess.metrics import interval as module
 
 
 def test_interval_prints_as_a_sentence_and_takes_a_format():
@@ -112,6 +113,20 @@ def test_bootstrap_repeats_with_its_seed_and_narrows_with_its_level():
     assert bootstrap(np.mean, x, seed=3) != bootstrap(np.mean, x, seed=4)
     wide, narrow = bootstrap(np.mean, x, level=0.99), bootstrap(np.mean, x, level=0.5)
     assert wide.low < narrow.low < narrow.high < wide.high
+
+
+def test_a_part_of_many_rows_gives_the_interval_of_all(monkeypatch):
+    rng = np.random.default_rng(0)
+    rows, more = rng.exponential(size=8000), rng.normal(size=2000)
+    exact = bootstrap(lambda a, b: a.mean() - b.mean(), rows, more)
+    monkeypatch.setattr(module, "_MOST_ROWS", 1000)
+    seen = []
+    quick = bootstrap(lambda a, b: seen.append((len(a), len(b))) or a.mean() - b.mean(), rows, more)
+    assert seen[0] == (8000, 2000)
+    assert set(seen[1:]) == {(800, 200)}
+    assert (quick.value, quick.n) == (exact.value, 10_000)
+    assert quick.low == pytest.approx(exact.low, abs=0.2 * (exact.high - exact.low))
+    assert quick.high == pytest.approx(exact.high, abs=0.2 * (exact.high - exact.low))
 
 
 @pytest.mark.parametrize(

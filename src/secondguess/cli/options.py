@@ -147,9 +147,19 @@ class ReadingOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions(ReadingOptions):
-    """The model, and how it is fed and read."""
+    """The model, how it is fed and read, and where it runs."""
 
     model: Annotated[str | None, _model("--model", help=MODEL)]
+    engine: Annotated[
+        str,
+        _model(
+            "--engine", help="Where images are observed: local, local:N processes, dask://host:port, ray, ray://..."
+        ),
+    ] = "local"
+
+    def changes(self) -> dict[str, Any]:
+        """The options that were given, as `Classifier.open` takes them."""
+        return super().changes() | {"engine": self.engine}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,8 +7,20 @@ or to Ray. What they return lies in a `Ledger`, one entry per task, as soon as i
 from __future__ import annotations
 
 from secondguess.engine.engines import Engine, open_engine
-from secondguess.engine.grid import run
+from secondguess.engine.grid import run, run_each
 from secondguess.engine.ledger import Entry, Ledger
-from secondguess.engine.task import Task, TaskData, TaskFailed, WorkerLost
+from secondguess.engine.task import Sent, Task, TaskData, TaskFailed, WorkerLost
 
-__all__ = ["Engine", "Entry", "Ledger", "Task", "TaskData", "TaskFailed", "WorkerLost", "open_engine", "run"]
+__all__ = [
+    "Engine",
+    "Entry",
+    "Ledger",
+    "Sent",
+    "Task",
+    "TaskData",
+    "TaskFailed",
+    "WorkerLost",
+    "open_engine",
+    "run",
+    "run_each",
+]

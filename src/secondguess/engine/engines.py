@@ -14,10 +14,11 @@ from typing import Protocol
 from secondguess.engine.task import Call, Failure, Outcome, WorkerLost, perform
 from secondguess.errors import UserError
 
-__all__ = ["Engine", "InProcess", "Processes", "lost", "open_engine"]
+__all__ = ["AHEAD", "FEWEST", "Engine", "InProcess", "Processes", "lost", "open_engine"]
 
 Ended = tuple[int, Outcome | Failure | WorkerLost]
 
+AHEAD, FEWEST = 4, 16  # calls that a cluster is given ahead, for each of its threads and at least
 KINDS = "local, local:N for N processes, dask://host:port, ray, or ray://host:port"
 
 

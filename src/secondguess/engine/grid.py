@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -42,39 +42,68 @@ def run(
         The entries, in the order of the tasks.
     """
     distinct = {task.key: task for task in tasks}
-    made = {key: entry for key, task in distinct.items() if (entry := ledger.get(task)) is not None}
-    waiting = [task for key, task in distinct.items() if key not in made]
-    if waiting:
-        named = f"{label} ({len(made)} kept)" if made else label
-        made |= _computed(waiting, ledger, engine, retries, progress or Silent(), named)
+    unique = list(distinct.values())
+    found = run_each(unique, ledger, engine, retries=retries, progress=progress, label=label)
+    made = {unique[place].key: entry for place, entry in found}
     return [made[task.key] for task in tasks]
 
 
-def _computed(
-    waiting: Sequence[Task], ledger: Ledger, engine: Engine | str, retries: int, progress: Progress, label: str
-) -> dict[str, Entry]:
-    """The entries of tasks that had none."""
+def run_each(
+    tasks: Sequence[Task],
+    ledger: Ledger | None,
+    engine: Engine | str = "local",
+    *,
+    retries: int = 3,
+    progress: Progress | None = None,
+    label: str = "tasks",
+) -> Iterator[tuple[int, Entry]]:
+    """As `run`, one entry after the other, so that nobody holds all of them.
+
+    Args:
+        tasks: independent of each other, and distinct.
+        ledger: where results lie; None to keep none.
+        engine: an engine, or its name as `open_engine` takes it.
+        retries: how often a task that lost its worker is tried again.
+        progress: reports to this.
+        label: what to call the work there.
+
+    Yields:
+        The place of a task among `tasks` and its entry: first those that the ledger holds, then the others as they end.
+    """
+    waiting = []
+    for place, task in enumerate(tasks):
+        entry = None if ledger is None else ledger.get(task)
+        if entry is None:
+            waiting.append(place)
+        else:
+            yield place, entry
+    if not waiting:
+        return
+    kept = len(tasks) - len(waiting)
     chosen = open_engine(engine) if isinstance(engine, str) else engine
-    made: dict[str, Entry] = {}
     failures: list[Exception] = []
-    calls = [task.call() for task in waiting]
     # Closed at once when something is raised here: the engine then drops what is still waiting.
-    ending: Any = chosen.run(calls, retries=retries)
-    with closing(ending), progress.task(label, len(waiting)) as advance:
-        for done, (place, outcome) in enumerate(ending, start=1):
-            task = waiting[place]
+    ending: Any = chosen.run([tasks[place].call() for place in waiting], retries=retries)
+    with (
+        closing(ending),
+        (progress or Silent()).task(f"{label} ({kept} kept)" if kept else label, len(waiting)) as advance,
+    ):
+        for done, (number, outcome) in enumerate(ending, start=1):
+            task = tasks[waiting[number]]
             if isinstance(outcome, Outcome):
-                made[task.key] = _kept(task, outcome, ledger)
+                yield waiting[number], _kept(task, outcome, ledger)
             else:
                 failures.append(_raised(task, outcome))
             advance(done, len(waiting))
     if failures:
-        failures[0].add_note(f"{len(failures)} of {len(waiting)} tasks failed; the others are in {ledger.path}.")
+        where = "" if ledger is None else f"; the others are in {ledger.path}"
+        failures[0].add_note(f"{len(failures)} of {len(waiting)} tasks failed{where}.")
         raise failures[0]
-    return made
 
 
-def _kept(task: Task, outcome: Outcome, ledger: Ledger) -> Entry:
+def _kept(task: Task, outcome: Outcome, ledger: Ledger | None) -> Entry:
+    if ledger is None:
+        return Entry.of(outcome, outcome.result)
     try:
         return ledger.put(task, outcome)
     except UserError as error:

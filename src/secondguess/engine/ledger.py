@@ -9,7 +9,8 @@ entry and of its arrays are right. Nothing in it is ever unpickled.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -44,6 +45,12 @@ class Entry:
     versions: dict[str, str]
     finished: str
 
+    @classmethod
+    def of(cls, outcome: Outcome, result: dict[str, Any]) -> Entry:
+        """The entry of a task that has just ended."""
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        return cls(result, outcome.seconds, outcome.hardware, versions(), now)
+
 
 class Ledger:
     """Results by task, in the folder `path` and nowhere else."""
@@ -73,18 +80,20 @@ class Ledger:
         digest = None
         if arrays:
             with atomic_path(self.path / f"{task.key}.npz") as temporary:
-                np.savez_compressed(temporary, **cast("Any", arrays))
+                np.savez(temporary, **cast("Any", arrays))  # compressing numbers takes longer than it saves
                 digest = file_digest(temporary)
-        about: dict[str, Any] = {
-            "seconds": outcome.seconds,
-            "hardware": outcome.hardware,
-            "versions": versions(),
-            "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-        }
-        write_json_sealed(
-            self.path / f"{task.key}.json", {"task": task.card, "result": plain, "arrays": digest} | about
-        )
-        return Entry(plain | arrays, **about)
+        entry = Entry.of(outcome, plain | arrays)
+        card = vars(entry) | {"task": task.card, "result": plain, "arrays": digest}
+        write_json_sealed(self.path / f"{task.key}.json", card)
+        return entry
+
+    def forget(self, tasks: Iterable[Task]) -> None:
+        """Remove the entries of tasks, and the folder with the last of them."""
+        for task in tasks:
+            for suffix in ("json", "npz"):
+                (self.path / f"{task.key}.{suffix}").unlink(missing_ok=True)
+        with suppress(OSError):  # others have entries there, or there never was one
+            self.path.rmdir()
 
     def _arrays(self, task: Task, digest: str | None) -> dict[str, Any]:
         if digest is None:

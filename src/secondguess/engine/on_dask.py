@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any
 
-from secondguess.engine.engines import Ended, lost
+from secondguess.engine.engines import AHEAD, FEWEST, Ended, lost
 from secondguess.engine.task import Call, perform
 from secondguess.errors import UserError, require
 
@@ -31,11 +32,18 @@ class OnDask:
         futures: dict[Any, int] = {}
         try:
             _check_resources(client, calls)
-            futures |= {
-                client.submit(perform, call, pure=False, resources=call.resources or None): place
-                for place, call in enumerate(calls)
-            }
-            for future in self._dask.as_completed(futures, loop=client.loop):
+            rest = iter(enumerate(calls))
+            ended = self._dask.as_completed(loop=client.loop)
+            while True:
+                # Calls bring what they need with them, so no more of them wait at the scheduler than keep it busy.
+                busy = max(FEWEST, AHEAD * sum(client.nthreads().values()))
+                for place, call in islice(rest, max(0, busy - len(futures))):
+                    future = client.submit(perform, call, pure=False, resources=call.resources or None)
+                    futures[future] = place
+                    ended.add(future)
+                if not futures:
+                    return
+                future = next(ended)
                 place = futures.pop(future)
                 error = future.exception()
                 yield place, future.result() if error is None else lost(calls[place], retries)

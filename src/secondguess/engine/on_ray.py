@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any
 
-from secondguess.engine.engines import Ended, lost
+from secondguess.engine.engines import AHEAD, FEWEST, Ended, lost
 from secondguess.engine.task import Call, perform
 from secondguess.errors import UserError, require
 
@@ -32,10 +33,15 @@ class OnRay:
         pending: dict[Any, int] = {}
         try:
             self._check_resources(calls)
-            for place, call in enumerate(calls):
-                remote = ray.remote(perform).options(max_retries=retries, num_cpus=1, **_options(call))
-                pending[remote.remote(call)] = place
-            while pending:
+            rest = iter(enumerate(calls))
+            while True:
+                # Calls bring what they need with them, so no more of them are in Ray's store than keep it busy.
+                busy = max(FEWEST, AHEAD * int(ray.cluster_resources().get("CPU", 0)))
+                for place, call in islice(rest, max(0, busy - len(pending))):
+                    remote = ray.remote(perform).options(max_retries=retries, num_cpus=1, **_options(call))
+                    pending[remote.remote(call)] = place
+                if not pending:
+                    return
                 (done, *_), _ = ray.wait(list(pending))
                 place = pending.pop(done)
                 try:

@@ -4,7 +4,7 @@ The key is a digest of everything that the result depends on:
 
     key = BLAKE2b(function name, parameters, seed, code version)
 
-Data count by their fingerprint and not by the place where they lie (`TaskData`). The code version is a digest of the
+Data count by their fingerprint and not by the place where they lie (`TaskData`), as does what is sent along (`Sent`). The code version is a digest of the
 sources of the package that holds the function, and the version of secondguess: when a task is edited, its old results
 are no longer found. Changes elsewhere in secondguess are seen only through its version.
 """
@@ -30,7 +30,18 @@ import numpy as np
 from secondguess import __version__
 from secondguess.errors import UserError
 
-__all__ = ["Call", "Failure", "Outcome", "Task", "TaskData", "TaskFailed", "WorkerLost", "code_version", "perform"]
+__all__ = [
+    "Call",
+    "Failure",
+    "Outcome",
+    "Sent",
+    "Task",
+    "TaskData",
+    "TaskFailed",
+    "WorkerLost",
+    "code_version",
+    "perform",
+]
 
 
 class TaskFailed(RuntimeError):
@@ -54,6 +65,19 @@ class TaskData:
     fingerprint: str
 
 
+@dataclass(frozen=True)
+class Sent:
+    """Something that goes to the worker with the task, pickled, and counts in the task's key by its fingerprint.
+
+    Attributes:
+        value: what the function is given; a view on a source of images is pickled as the images in it.
+        fingerprint: the digest of its content.
+    """
+
+    value: Any = field(repr=False)
+    fingerprint: str
+
+
 @dataclass(frozen=True, eq=False)
 class Task:
     """One call `function(**params, seed=seed)`.
@@ -61,7 +85,7 @@ class Task:
     Attributes:
         function: a pure function at the top level of a module; it returns a dictionary of what JSON can hold, and of
             NumPy arrays at its first level.
-        params: what JSON can hold, and `TaskData` for data.
+        params: what JSON can hold, `TaskData` for data, and `Sent` for what else the worker is to have.
         seed: given to the function.
         resources: what a worker must declare to be given the task, such as {"GPU": 1}; no part of the key.
     """
@@ -172,7 +196,7 @@ def code_version(module: str) -> str:
 
 def _canonical(value: Any, name: str) -> Any:
     """Parameters as they count in the key: data by fingerprint, NumPy's numbers as plain ones."""
-    if isinstance(value, TaskData):
+    if isinstance(value, TaskData | Sent):
         return {"fingerprint": value.fingerprint}
     if isinstance(value, np.generic):
         value = value.item()
@@ -183,8 +207,8 @@ def _canonical(value: Any, name: str) -> Any:
     if value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and np.isfinite(value)):
         return value
     raise UserError(
-        f"The task {name} has {value!r} among its parameters; give numbers, texts, lists or dictionaries of them, or a "
-        "TaskData."
+        f"The task {name} has {value!r} among its parameters; give numbers, texts, lists or dictionaries of them, a "
+        "TaskData or a Sent."
     )
 
 

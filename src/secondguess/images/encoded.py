@@ -125,6 +125,10 @@ class FileSource(EncodedSource):
         for row in rows:
             yield self._files[row], str(self._files[row])
 
+    def part(self, rows: NDArray[np.int64]) -> FileSource:
+        """The files at `rows` (m,), by their absolute paths."""
+        return FileSource([self._files[row].absolute() for row in rows], self.shape, self._resize)
+
 
 def evenly(n: int, most: int = HEADERS) -> NDArray[np.int64]:
     """At most `most` positions spread evenly over 0..n-1."""

@@ -15,7 +15,7 @@ from PIL import Image
 
 from secondguess.errors import UserError
 from secondguess.images.image_set import ImageSet
-from secondguess.images.sources import Floats, ImageSource, Shape, Source
+from secondguess.images.sources import Floats, ImageSource, Shape, Source, ViewSource
 
 __all__ = ["ConformedSource", "Resizing", "check_resize", "conform", "fit_image"]
 
@@ -70,6 +70,10 @@ class ConformedSource(Source):
         for target, image in zip(out, images, strict=True):
             target[:] = fit_image(image, self.shape, self._resize)
         return out
+
+    def part(self, rows: NDArray[np.int64]) -> Source:
+        """The images at `rows` (m,) of the source below, to be brought to the same shape."""
+        return ConformedSource(ViewSource(self._source, rows), self.shape, self._resize)
 
 
 def fit_image(image: Floats, shape: Shape, resize: Resizing) -> Floats:

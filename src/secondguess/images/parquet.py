@@ -7,6 +7,7 @@ Nothing is written to any cache on disk.
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from collections import OrderedDict
@@ -53,14 +54,16 @@ class ParquetSource(EncodedSource):
             self._groups += [(file, group) for group in range(metadata.num_row_groups)]
             sizes += [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
         self._starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+        self._rows: NDArray[np.int64] | None = None  # of the files, where not all are meant
         self._cache: OrderedDict[int, Any] = OrderedDict()
 
     def __len__(self) -> int:
         """The number of images n."""
-        return int(self._starts[-1])
+        return int(self._starts[-1]) if self._rows is None else len(self._rows)
 
     def cells(self, rows: NDArray[np.int64]) -> Iterator[tuple[Any, str]]:
         """The encoded images at `rows`; each row group is read at most once for one call."""
+        rows = self._rows_of(rows)
         groups = np.searchsorted(self._starts, rows, side="right") - 1
         found: dict[int, tuple[Any, str]] = {}
         for group in np.unique(groups).tolist():
@@ -72,6 +75,18 @@ class ParquetSource(EncodedSource):
                 found[place] = (column[within].as_py(), f"row {row} of {file}")
         for place in range(len(rows)):
             yield found.pop(place)
+
+    def part(self, rows: NDArray[np.int64]) -> ParquetSource:
+        """The rows (m,) of the same files, by their absolute paths; nothing of their content."""
+        some = copy.copy(self)
+        some._rows = self._rows_of(rows)
+        some._groups = [(file.absolute(), group) for file, group in self._groups]
+        some._cache = OrderedDict()
+        return some
+
+    def _rows_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The rows of the files that positions in this source mean."""
+        return rows if self._rows is None else self._rows[rows]
 
     def first_rows(self) -> NDArray[np.int64]:
         """Rows that can be inspected cheaply: those of the first row group."""

@@ -82,6 +82,10 @@ class Source(ABC):
             return self._read(index)
         return self._read(resolve_rows(index, len(self)))
 
+    def part(self, rows: NDArray[np.int64]) -> Source:
+        """The images at `rows` (m,) as a source of their own, which can be sent to another process."""
+        return ArraySource(self[rows], "NCHW")
+
     def block_rows(self) -> int:
         """Number of images that a pass over the whole source should read at a time."""
         return max(1, BLOCK_BYTES // (4 * int(np.prod(self.shape))))
@@ -177,6 +181,10 @@ class ArraySource(Source):
             return unit(block, 255)
         return np.array(block, dtype=np.float32, order="C")
 
+    def part(self, rows: NDArray[np.int64]) -> Source:
+        """A copy of the images at `rows` (m,), stored as they are here."""
+        return ArraySource(np.array(self._array[rows]), "NHWC" if self._axis == 3 else "NCHW")
+
     def _check_range(self) -> None:
         """Refuse floats that are not in [0, 1], one block at a time."""
         step = self.block_rows()
@@ -206,7 +214,7 @@ def channel_axis(shape: tuple[int, ...], layout: Layout) -> int | None:
 
 
 class ViewSource(Source):
-    """Some rows of another source, in any order, without a copy.
+    """Some rows of another source, in any order, without a copy. Where it is pickled, only these rows are.
 
     Args:
         source: the underlying source; a view on a view refers to the source below.
@@ -227,3 +235,17 @@ class ViewSource(Source):
 
     def _read(self, rows: slice | NDArray[np.int64]) -> Floats:
         return self._source[self._rows[rows]]
+
+    def part(self, rows: NDArray[np.int64]) -> Source:
+        """The images at `rows` (m,) of the source below."""
+        chosen = self._rows[rows]
+        if isinstance(self._source, Source):
+            return self._source.part(chosen)
+        return ArraySource(self._source[chosen], "NCHW")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _arrived, (self.part(np.arange(len(self))),)
+
+
+def _arrived(part: Source) -> Source:
+    return part

@@ -14,8 +14,12 @@ are legal scores, equal to themselves; NaN is refused.
 
 Every statistic is written on counts: how many nominal and how many other scores take each distinct value, in
 rising order. A bootstrap resample only changes the counts, so an interval sorts once and then evaluates whole
-blocks of resamples. A block is as many resamples as fit in about 64 MiB, and at least one, however large the
-sets.
+blocks of resamples. A block is as many resamples as fit in about 64 MiB, and at least one.
+
+Of more than 32,768 scores the distinct values are first gathered in about a thousand cells, none of which holds more
+than 1/512 of either set, nor, near the threshold of a rate, more than 1/16 of the threshold's standard error. The
+counts of a resample are then multinomial, and cost the same for any number of scores. The estimate itself stays exact;
+the replicates are moved by what the cells change in it.
 """
 
 from __future__ import annotations
@@ -49,6 +53,10 @@ _Statistic: TypeAlias = Callable[[Ints, Ints], Floats]
 
 # Cells of the (resamples, distinct values) arrays of one block, of which up to eight are alive at a time.
 _BLOCK_CELLS = 2**20
+
+_MANY = 2**15  # scores, above which resamples are drawn from cells
+_QUANTILES = 512  # of each set, where cells end
+_NEAR, _NEAR_QUANTILES = 8, 256  # standard errors on each side of a threshold in which cells are small, and how many
 
 
 def auroc(nominal: ArrayLike, other: ArrayLike) -> float:
@@ -133,7 +141,7 @@ def detection_rate_interval(
 ) -> Interval:
     """Return `detection_rate` with its bootstrap interval; each resample sets its own threshold."""
     statistic = partial(_detection_rate, rate=_false_alarm_share(false_alarm_rate))
-    return _interval(statistic, nominal, other, resamples, level, seed)
+    return _interval(statistic, nominal, other, resamples, level, seed, 1 - false_alarm_rate)
 
 
 def false_alarm_rate(nominal: ArrayLike, other: ArrayLike, detection_rate: float = 0.95) -> float:
@@ -163,7 +171,7 @@ def false_alarm_rate_interval(
 ) -> Interval:
     """Return `false_alarm_rate` with its bootstrap interval; each resample sets its own threshold."""
     statistic = partial(_false_alarm_rate, rate=_detection_share(detection_rate))
-    return _interval(statistic, nominal, other, resamples, level, seed)
+    return _interval(statistic, nominal, other, resamples, level, seed, 1 - detection_rate)
 
 
 def _auroc(nominal: Ints, other: Ints) -> Floats:
@@ -225,20 +233,71 @@ def _evaluate(statistic: _Statistic, nominal: ArrayLike, other: ArrayLike) -> fl
 
 
 def _interval(
-    statistic: _Statistic, nominal: ArrayLike, other: ArrayLike, resamples: int, level: float, seed: int
+    statistic: _Statistic,
+    nominal: ArrayLike,
+    other: ArrayLike,
+    resamples: int,
+    level: float,
+    seed: int,
+    threshold: float | None = None,
 ) -> Interval:
-    """Return what `bootstrap` of the plain function would, block by block."""
+    """Return what `bootstrap` of the plain function would, block by block, or from cells where there are many scores.
+
+    Args:
+        statistic: of counts.
+        nominal: (n,) scores.
+        other: (m,) scores.
+        resamples: how many resamples are drawn.
+        level: nominal coverage of the interval.
+        seed: the seed of the draws.
+        threshold: the share of a set below the threshold that it sets, if the statistic has one.
+    """
     check_level(level)
     resamples = _check.positive(resamples, "resamples")
+    rngs = child_generators(seed, 2)
+    if np.size(nominal) + np.size(other) > _MANY:
+        value, replicates = _from_cells(statistic, nominal, other, resamples, rngs, threshold)
+        return Interval.from_replicates(value, replicates, np.size(nominal) + np.size(other), level)
     first, second, size = _codes(nominal, other)
     value = statistic(_counts(first[None], size), _counts(second[None], size))[0]
-    nominal_rng, other_rng = child_generators(seed, 2)
     step = max(1, _BLOCK_CELLS // (len(first) + len(second)))
-    replicates = [
-        statistic(_draw(first, size, rows, nominal_rng), _draw(second, size, rows, other_rng))
+    blocks = [
+        statistic(_draw(first, size, rows, rngs[0]), _draw(second, size, rows, rngs[1]))
         for rows in (min(step, resamples - start) for start in range(0, resamples, step))
     ]
-    return Interval.from_replicates(value, np.concatenate(replicates), len(first) + len(second), level)
+    return Interval.from_replicates(value, np.concatenate(blocks), len(first) + len(second), level)
+
+
+def _from_cells(
+    statistic: _Statistic,
+    nominal: ArrayLike,
+    other: ArrayLike,
+    resamples: int,
+    rngs: list[np.random.Generator],
+    threshold: float | None,
+) -> tuple[float, Floats]:
+    """Return the statistic, and its values on resamples whose scores are known to the cell."""
+    sets = [np.sort(_check.scores(nominal, "nominal")), np.sort(_check.scores(other, "other"))]
+    value = statistic(*_counts_up_to(sets, np.unique(np.concatenate(sets))))[0]
+    ends = np.unique(np.concatenate([values[_places(len(values), threshold)] for values in sets]))
+    cells = _counts_up_to(sets, ends)
+    drawn = [rng.multinomial(n.sum(), n[0] / n.sum(), resamples) for n, rng in zip(cells, rngs, strict=True)]
+    moved = statistic(*drawn) + (value - statistic(*cells)[0])
+    return float(value), np.clip(moved, 0.0, 1.0)
+
+
+def _places(n: int, threshold: float | None) -> Ints:
+    """Return the places among n rising scores at which cells end, the last included."""
+    shares = [np.linspace(0, 1, _QUANTILES + 1)]
+    if threshold is not None:
+        near = _NEAR * np.sqrt(threshold * (1 - threshold) / n)
+        shares.append(np.clip(np.linspace(threshold - near, threshold + near, _NEAR_QUANTILES + 1), 0, 1))
+    return np.unique(np.rint(np.concatenate(shares) * (n - 1))).astype(np.int64)
+
+
+def _counts_up_to(sets: list[Floats], ends: Floats) -> list[Ints]:
+    """Count, for each set of rising scores, those up to each of the rising ends and above the one before; (1, D)."""
+    return [np.diff(np.searchsorted(values, ends, side="right"), prepend=0)[None] for values in sets]
 
 
 def _draw(codes: Ints, size: int, resamples: int, rng: np.random.Generator) -> Ints:

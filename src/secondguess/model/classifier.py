@@ -66,6 +66,8 @@ class Classifier:
         name: for reports.
         version: identifies a callable for the cache; torch modules and files are identified by their content.
         memory_limit: the most bytes that `observe()` holds in memory when there is no cache folder to map files from.
+        engine: where to observe more than a few images, in shards: `"local:N"` for N processes of this machine,
+            `"dask://host:port"`, `"ray"` or `"ray://host:port"`; in this process if left out. The numbers are the same.
 
     Attributes:
         gives: what can be requested: a subset of probabilities, logits, traces, dropout, gradients.
@@ -94,6 +96,7 @@ class Classifier:
         name: str | None = None,
         version: str | None = None,
         memory_limit: int = 4 << 30,
+        engine: str | None = None,
     ) -> None:
         if batch_size < 1:
             raise UserError(f"The batch size is {batch_size}; it must be at least 1.")
@@ -122,6 +125,7 @@ class Classifier:
         self.batch_size = batch_size
         self.cache = Cache(cache) if cache is not None else None
         self.memory_limit = memory_limit
+        self.engine = None if engine in (None, "local") else engine
         self._convention: Convention | None = None if output_kind == "auto" else output_kind
         self.is_repeatable: bool | None = None
         self._seen_shape: tuple[int, int, int] | None = None
@@ -135,7 +139,7 @@ class Classifier:
             what: a `model.toml`, an `.onnx` or `.pt2` file, `zoo:NAME`, `package.module:make_model`, a torch module, a
                 callable, a `Description`, or a `Classifier`, which is returned as it is.
             changes: what differs from the description, by the names of its fields (`mean`, `classes`, ...), and how to
-                run the model: `batch_size`, `device`, `cache`, `version`, `memory_limit`.
+                run the model: `batch_size`, `device`, `cache`, `version`, `memory_limit`, `engine`.
         """
         from secondguess.model.opening import open_classifier
 
@@ -300,6 +304,11 @@ class Classifier:
         if not known.classes:
             raise UserError(f"{self.name} is to keep the class {known.keep[0]!r}, but its classes have no names.")
         return [place for place, name in enumerate(known.classes) if name in known.keep]
+
+    @property
+    def output_kind(self) -> OutputKind:
+        """How the model's output is read; `"auto"` as long as no image has decided it."""
+        return self._convention or "auto"
 
     def convention(self, raw: NDArray[Any]) -> Convention:
         """How the model's output is read; where that is not known yet, these values (n, K) decide it for good."""

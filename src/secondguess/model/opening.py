@@ -13,7 +13,7 @@ from secondguess.model.description_fields import FIELDS, check_names
 
 __all__ = ["open_classifier"]
 
-RUNNING = ("batch_size", "device", "cache", "version", "memory_limit")
+RUNNING = ("batch_size", "device", "cache", "version", "memory_limit", "engine")
 READ_BY_BACKEND = ("path", "source", "folder", "weights", "output")  # a new one is needed where these change
 
 
@@ -53,6 +53,7 @@ def _reopened(classifier: Classifier, changes: dict[str, Any], running: dict[str
     if fixed := [name for name in (*changes, *running) if name in (*READ_BY_BACKEND, "device", "version")]:
         raise UserError(f"The model is open already, so its {fixed[0]} cannot be changed; open it anew.")
     kept = {"batch_size": classifier.batch_size, "device": classifier.device, "memory_limit": classifier.memory_limit}
+    kept |= {"engine": classifier.engine}
     if classifier.cache is not None:
         kept["cache"] = classifier.cache.path
     description = classifier.description.changed(**changes)

@@ -21,9 +21,11 @@ from secondguess.progress import Advance, Progress
 if TYPE_CHECKING:
     from secondguess.images import ImageSource
     from secondguess.model.classifier import Classifier
+    from secondguess.model.shards import Shards
 
 __all__ = ["Pass"]
 
+FEW_BATCHES = 2  # that are observed here, even where there is an engine
 NOISE, CANARIES = 2, 30  # images whose answers are part of what a cached array depends on
 
 
@@ -36,12 +38,20 @@ class Pass:
         needs: what to record.
         seed: of the dropout samples.
         ids: what the images are called, or None where they have only their positions.
+        start: the position of the first image in the set, where the images are a part of one.
     """
 
     def __init__(
-        self, classifier: Classifier, source: ImageSource, needs: Needs, seed: int, ids: Sequence[str] | None = None
+        self,
+        classifier: Classifier,
+        source: ImageSource,
+        needs: Needs,
+        seed: int,
+        ids: Sequence[str] | None = None,
+        *,
+        start: int = 0,
     ) -> None:
-        self._classifier, self._source, self._ids = classifier, source, ids
+        self._classifier, self._source, self._ids, self._start = classifier, source, ids, start
         self._first: NDArray[np.float64] | None = None  # the answer to the first images, where it was asked for before
         located = classifier.locate(needs.traces, tuple(source.shape))
         self._items = [
@@ -79,9 +89,19 @@ class Pass:
         plain = [item for item in items if item.what != "samples"]
         sampled = [item for item in items if item.what == "samples"]
         steps, done = len(source) * _passes(items), 0
+        shards = self._shards(items)
         try:
+            if shards is not None:
+                for rows, values_of in shards.run():
+                    for item, values in values_of.items():
+                        sinks.write(item, rows, values)
+                    done += (rows.stop - rows.start) * _passes(items)
+                    advance(done, steps)
+                seen = sinks.keep()
+                shards.forget()
+                return seen
             for rows, images in read_ahead(source, classifier.batch_size) if plain else ():
-                with naming(self._ids, rows.start):
+                with naming(self._ids, rows.start if self._ids else self._start + rows.start):
                     values_of = self._observe_batch(images, plain)
                 for item, values in values_of.items():
                     sinks.write(item, rows, values)
@@ -91,13 +111,25 @@ class Pass:
                 chunk = sample_chunk(source.shape)
                 for start in range(0, len(source), chunk):
                     rows = slice(start, min(start + chunk, len(source)))
-                    sinks.write(item, rows, self._sample(source[rows], item, start))
+                    sinks.write(item, rows, self._sample(source[rows], item, self._start + start))
                     done += (rows.stop - rows.start) * item.count
                     advance(done, steps)
             return sinks.keep()
         except BaseException:
             sinks.drop()
             raise
+
+    def _shards(self, items: Sequence[Item]) -> Shards | None:
+        """The shards of this pass, where it is worth an engine's while."""
+        classifier, source = self._classifier, self._source
+        if classifier.engine is None or len(source) <= FEW_BATCHES * classifier.batch_size:
+            return None
+        from secondguess.model.shards import Shards
+
+        if classifier.output_kind == "auto":
+            self._canary()
+        keys = [self._keys[item] for item in items] if classifier.cache is not None else []
+        return Shards(classifier, source, self._ids, items, keys)
 
     def _observe_batch(self, images: NDArray[np.float32], items: Sequence[Item]) -> dict[Item, NDArray[Any]]:
         """One pass over a batch of images (n, C, H, W) in [0, 1]: the values of `items`, dropout samples left out."""

@@ -44,6 +44,7 @@ from secondguess.report import data_uri
 BASELINES = ("validation_accuracy", "average_confidence")
 FEWEST = 20  # labelled test images; half of fewer would be no validation set
 MOST_TRAINING = 10_000  # images that pixel rules are learnt from
+MOST_JUDGED = 10_000  # validation images, and images of each set: more cost much and hardly narrow the intervals
 FOLDS = 2
 SHOWN, SIMILAR = 6, 4
 
@@ -119,7 +120,8 @@ def _split(context: Context) -> tuple[Observation, dict[str, Observation]]:
         raise NotApplicable(
             f"There are {len(known)} labelled test images; at least {FEWEST} are needed, half of them for validation."
         )
-    order = np.random.default_rng(context.seed).permutation(known)
+    rng = np.random.default_rng(context.seed)
+    order = rng.permutation(known)[: 2 * MOST_JUDGED]
     validation, operation = (np.sort(half) for half in np.array_split(order, 2))
     nominal = context.nominal
     sets = {"nominal": nominal.take(operation)}
@@ -129,6 +131,8 @@ def _split(context: Context) -> tuple[Observation, dict[str, Observation]]:
         if len(rows) and np.array_equal(images.labels, context.test.labels[sources]):
             # Made of test images one by one: those of the validation images are left out.
             rows = np.flatnonzero(np.isin(sources, operation))
+        elif len(rows) > MOST_JUDGED:
+            rows = np.sort(rng.choice(rows, MOST_JUDGED, replace=False))
         if len(rows):
             sets[name] = observation.take(rows)
     return nominal.take(validation), sets

@@ -1,0 +1,175 @@
+"""A pass over many images on an engine: cut into shards, each of which a worker reads and observes.
+
+A worker opens the model once and keeps it. It is given the description of the model, or the module itself where that
+lives in memory only, and the images of its shard: files and tables by their paths, arrays as they are. What it saw comes
+back to this process, which alone writes: into the arrays of the pass and, where there is a cache to go on from after an
+interruption, shard by shard into a ledger beside it, until the arrays are complete.
+
+Shards depend on the images alone, not on the engine. They begin at multiples of the batch size, or of the chunk in
+which dropout is sampled, so that the model sees the batches that it would see without an engine.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secondguess.contracts.sealed import digest_of
+from secondguess.engine import Entry, Ledger, Sent, Task, run_each
+from secondguess.errors import UserError
+from secondguess.images.sources import ViewSource
+from secondguess.model.description import Description
+from secondguess.model.needs import Needs
+from secondguess.model.recording import Item, sample_chunk
+from secondguess.progress import Silent
+
+if TYPE_CHECKING:
+    from secondguess.images import ImageSource
+    from secondguess.model.classifier import Classifier
+
+__all__ = ["Shards", "observe_shard"]
+
+LARGEST = 256 << 20  # bytes of pixels that a shard has, decoded
+MOST = 8192  # images that it has
+SHARDS = 16  # at least, where there are enough images: as many workers as a machine has cores then share them fairly
+KEPT = "shards"  # the ledger, in the folder of the cache
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a worker is to do with its images.
+
+    Attributes:
+        model: the description of the model, or the torch module itself.
+        how: further arguments of `Classifier.open`. How the output is read is among them: the first images of the whole
+            set decide it, and not those of a shard.
+        fingerprint: of the classifier, which that of the worker must have.
+        needs: what to record.
+        items: the arrays that are wanted of it.
+        seed: of dropout samples.
+    """
+
+    model: Any
+    how: dict[str, Any]
+    fingerprint: str | None
+    needs: Needs
+    items: tuple[Item, ...]
+    seed: int
+
+
+class Shards:
+    """The shards of one pass.
+
+    Args:
+        classifier: the system under test, with an engine.
+        source: the n images.
+        ids: what the images are called, or None where they have only their positions.
+        items: what to record.
+        keys: what each item depends on, from which the shards that a ledger holds are found again; empty to keep none.
+    """
+
+    def __init__(
+        self,
+        classifier: Classifier,
+        source: ImageSource,
+        ids: Sequence[str] | None,
+        items: Sequence[Item],
+        keys: Sequence[Any],
+    ) -> None:
+        self._engine, self._source, self._ids, self._items = classifier.engine, source, ids, tuple(items)
+        self._rows = cut(len(source), source.shape, classifier.batch_size, items)
+        cache = classifier.cache
+        self._ledger = Ledger(cache.path / KEPT) if cache is not None and keys else None
+        self._resources = {"GPU": 1} if classifier.device.startswith("cuda") else {}
+        self._order = Sent(_order(classifier, self._items), digest_of(repr((classifier.fingerprint, keys)).encode()))
+        self._tasks: list[Task] = []
+
+    def __len__(self) -> int:
+        """The number of shards."""
+        return len(self._rows)
+
+    def run(self) -> Iterator[tuple[slice, dict[Item, NDArray[Any]]]]:
+        """Yield the rows of a shard and the values of each item, as they end."""
+        self._tasks = [self._task(rows) for rows in self._rows]
+        for place, entry in run_each(self._tasks, self._ledger, self._engine or "local", progress=Silent()):
+            yield self._rows[place], self._values(entry)
+
+    def forget(self) -> None:
+        """Remove the shards from the ledger, once what they hold is kept elsewhere."""
+        if self._ledger is not None:
+            self._ledger.forget(self._tasks)
+
+    def _task(self, rows: slice) -> Task:
+        part = ViewSource(self._source, np.arange(rows.start, rows.stop))
+        ids = None if self._ids is None else tuple(self._ids[rows])
+        images = Sent((part, ids), f"{rows.start}:{rows.stop}")  # what they are is in the keys
+        return Task(observe_shard, {"order": self._order, "images": images}, rows.start, self._resources)
+
+    def _values(self, entry: Entry) -> dict[Item, NDArray[Any]]:
+        return {item: entry.result[f"item{number}"] for number, item in enumerate(self._items)}
+
+
+def observe_shard(*, order: Sent, images: Sent, seed: int) -> dict[str, NDArray[Any]]:
+    """What a worker does: the arrays of a shard, numbered as the items of the order; `seed` is where it begins."""
+    from secondguess.model.passes import Pass
+
+    wanted: Order = order.value
+    source, ids = images.value
+    classifier = _opened(order)
+    seen = Pass(classifier, source, wanted.needs, wanted.seed, ids, start=seed).run("", Silent())
+    return {f"item{number}": np.asarray(seen[item]) for number, item in enumerate(wanted.items)}
+
+
+def cut(count: int, shape: tuple[int, ...], batch_size: int, items: Sequence[Item]) -> list[slice]:
+    """The rows of each shard of `count` images (C, H, W)."""
+    unit = sample_chunk(shape) if any(item.what == "samples" for item in items) else batch_size
+    most = min(MOST, LARGEST // (4 * prod(shape)), -(-count // SHARDS))
+    size = max(1, -(-most // unit)) * unit
+    return [slice(start, min(start + size, count)) for start in range(0, count, size)]
+
+
+def _order(classifier: Classifier, items: tuple[Item, ...]) -> Order:
+    known = classifier.description
+    how = {"output_kind": classifier.output_kind, "batch_size": classifier.batch_size, "device": classifier.device}
+    if known.path is not None or known.source is not None:
+        model: Any = known.placed()
+    else:
+        model = getattr(classifier.backend, "module", None)
+        how = {name: value for name, value in known.to_dict().items() if name not in ("weights", "folder")} | how
+    if model is None:
+        raise UserError(
+            f"{classifier.name} is a function of this process, which no worker of an engine can call; give a model that "
+            "can be opened (a model.toml, an .onnx or .pt2 file, package.module:make_model), or no engine."
+        )
+    needs = Needs(
+        logits=any(item.what == "logits" for item in items),
+        traces=frozenset(item.trace for item in items if item.trace),
+        samples=max(item.count for item in items),
+    )
+    return Order(model, how, classifier.fingerprint, needs, items, max(item.seed for item in items))
+
+
+_open: dict[str, Classifier] = {}  # the model that this process has opened last, by the fingerprint of its order
+
+
+def _opened(order: Sent) -> Classifier:
+    """The classifier of an order, opened at its first shard in this process."""
+    if order.fingerprint not in _open:
+        from secondguess.model.classifier import Classifier
+
+        wanted: Order = order.value
+        classifier = Classifier.open(wanted.model, **wanted.how)
+        if isinstance(wanted.model, Description) and classifier.fingerprint != wanted.fingerprint:
+            raise UserError(
+                f"The worker on {platform.node()} opens another model at {wanted.model.path or wanted.model.source} "
+                "than this process; put the same files there."
+            )
+        _open.clear()
+        _open[order.fingerprint] = classifier
+    return _open[order.fingerprint]
