@@ -64,6 +64,28 @@ def test_a_dask_worker_killed_in_the_middle_changes_nothing(cluster, tmp_path):
         os.kill(victim, 0)
 
 
+def observed(engine, progress=None):
+    """What a small network gives for 3,000 images that are observed in shards."""
+    import torch
+    from torch import nn
+
+    from secondguess import Classifier, ImageSet
+
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Flatten(), nn.Linear(16, 6), nn.ReLU(), nn.Linear(6, 3))
+    pixels = np.random.default_rng(0).integers(0, 256, (3000, 4, 4), dtype=np.uint8)
+    classifier = Classifier(network, batch_size=64, device="cpu", engine=engine)
+    return classifier.observe(ImageSet.from_arrays(pixels), progress=progress).probabilities
+
+
+def test_dask_observes_in_shards_and_a_lost_worker_changes_nothing(cluster):
+    cluster.wait_for_workers(2)
+    victim = cluster.workers["plain"].pid
+    killed = At(640, lambda: os.kill(victim, signal.SIGKILL))
+    np.testing.assert_array_equal(observed(engine_of(cluster), killed), observed(None))
+    cluster.wait_for_workers(2)
+
+
 def test_dask_gives_gpu_tasks_to_workers_that_declare_one(cluster, tmp_path):
     cluster.wait_for_workers(2)
 
@@ -106,6 +128,7 @@ def test_a_ray_worker_killed_in_the_middle_changes_nothing(tmp_path, monkeypatch
         assert (tmp_path / "marker").exists()
         assert [entry.result["square"] for entry in entries] == [seed**2 for seed in range(6)]
         assert_equal_to_local(run(TASKS, Ledger(tmp_path / "ray"), "ray"), tmp_path)
+        np.testing.assert_array_equal(observed("ray"), observed(None))
         with pytest.raises(UserError, match="Ray has 0 of GPU, but grid_tasks:total needs 1"):
             run([Task(grid_tasks.total, {"size": 1}, 0, {"GPU": 1})], Ledger(tmp_path / "gpu"), "ray")
     finally:

@@ -1,4 +1,4 @@
-"""Observing in shards gives what observing in one go does, whatever the engine, and goes on where it was interrupted."""
+"""Observing in shards gives what observing in one go does, and goes on where it was interrupted."""
 
 from __future__ import annotations
 

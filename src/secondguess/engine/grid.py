@@ -80,14 +80,12 @@ def run_each(
     if not waiting:
         return
     kept = len(tasks) - len(waiting)
+    named = f"{label} ({kept} kept)" if kept else label
     chosen = open_engine(engine) if isinstance(engine, str) else engine
     failures: list[Exception] = []
     # Closed at once when something is raised here: the engine then drops what is still waiting.
     ending: Any = chosen.run([tasks[place].call() for place in waiting], retries=retries)
-    with (
-        closing(ending),
-        (progress or Silent()).task(f"{label} ({kept} kept)" if kept else label, len(waiting)) as advance,
-    ):
+    with closing(ending), (progress or Silent()).task(named, len(waiting)) as advance:
         for done, (number, outcome) in enumerate(ending, start=1):
             task = tasks[waiting[number]]
             if isinstance(outcome, Outcome):

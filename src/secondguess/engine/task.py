@@ -4,9 +4,10 @@ The key is a digest of everything that the result depends on:
 
     key = BLAKE2b(function name, parameters, seed, code version)
 
-Data count by their fingerprint and not by the place where they lie (`TaskData`), as does what is sent along (`Sent`). The code version is a digest of the
-sources of the package that holds the function, and the version of secondguess: when a task is edited, its old results
-are no longer found. Changes elsewhere in secondguess are seen only through its version.
+Data count by their fingerprint and not by the place where they lie (`TaskData`), as does what is sent along (`Sent`).
+The code version is a digest of the sources of the package that holds the function, and the version of secondguess: when
+a task is edited, its old results are no longer found. Changes elsewhere in secondguess are seen only through its
+version.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ hold: a statistic that is the same on every resample (an AUROC of 1) gets an int
 means "no exception seen", not "certain".
 
 Of more than 32,768 rows only as many are drawn for a resample (the m out of n bootstrap of Bickel, Götze and van Zwet
-1997): the replicates then spread sqrt(n / m) times as far around the estimate, and are drawn nearer by that factor. This
-holds for statistics whose error falls with the square root of n, as those here do, and costs the same for any n.
+1997): the replicates then spread sqrt(n / m) times as far around the estimate, and are drawn nearer by that factor.
+This holds for statistics whose error falls with the square root of n, as those here do, and costs the same for any n.
 
 `wilson` is the score interval of Wilson (1927) for a proportion, whose coverage stays close to nominal near 0
 and 1 and in small samples.

@@ -1,9 +1,9 @@
 """A pass over many images on an engine: cut into shards, each of which a worker reads and observes.
 
 A worker opens the model once and keeps it. It is given the description of the model, or the module itself where that
-lives in memory only, and the images of its shard: files and tables by their paths, arrays as they are. What it saw comes
-back to this process, which alone writes: into the arrays of the pass and, where there is a cache to go on from after an
-interruption, shard by shard into a ledger beside it, until the arrays are complete.
+lives in memory only, and the images of its shard: files and tables by their paths, arrays as they are. What it saw
+comes back to this process, which alone writes: into the arrays of the pass and, where there is a cache to go on from
+after an interruption, shard by shard into a ledger beside it, until the arrays are complete.
 
 Shards depend on the images alone, not on the engine. They begin at multiples of the batch size, or of the chunk in
 which dropout is sampled, so that the model sees the batches that it would see without an engine.
@@ -144,8 +144,8 @@ def _order(classifier: Classifier, items: tuple[Item, ...]) -> Order:
         how = {name: value for name, value in known.to_dict().items() if name not in ("weights", "folder")} | how
     if model is None:
         raise UserError(
-            f"{classifier.name} is a function of this process, which no worker of an engine can call; give a model that "
-            "can be opened (a model.toml, an .onnx or .pt2 file, package.module:make_model), or no engine."
+            f"{classifier.name} is a function of this process, which no worker of an engine can call; give a model "
+            "that can be opened (a model.toml, an .onnx or .pt2 file, package.module:make_model), or no engine."
         )
     needs = Needs(
         logits=any(item.what == "logits" for item in items),
