@@ -78,10 +78,11 @@ def observed(engine, progress=None):
     return classifier.observe(ImageSet.from_arrays(pixels), progress=progress).probabilities
 
 
+@pytest.mark.slow
 def test_dask_observes_in_shards_and_a_lost_worker_changes_nothing(cluster):
     cluster.wait_for_workers(2)
     victim = cluster.workers["plain"].pid
-    killed = At(640, lambda: os.kill(victim, signal.SIGKILL))
+    killed = At(576, lambda: os.kill(victim, signal.SIGKILL))
     np.testing.assert_array_equal(observed(engine_of(cluster), killed), observed(None))
     cluster.wait_for_workers(2)
 
