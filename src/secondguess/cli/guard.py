@@ -121,24 +121,43 @@ def judge(
     ],
     model: GuardModel,
     resize: Resize = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Folder for judgements as Parquet files; a second run makes those missing."),
+    ] = None,
     common: Common,
 ) -> None:
     """Judge images: the prediction, how unusual the image is, what may be wrong with it, and what to do.
+
+    With `--out` the judgements go to files, and one line says how many images have which verdict.
 
     **Examples**
 
     `secondguess guard judge guard/ one.png two.png`
 
     `secondguess guard judge guard/ incoming/ --json`
+
+    `secondguess guard judge guard/ archive/ --engine local:8 --out judged/`
     """
     from secondguess.guard.inputs import judge_places
+    from secondguess.guard.judging import ShardedJudging
 
     loaded = open_guard(guard, model)
+    how: Any = {"model": model.model, "changes": model.changes() | {"engine": None}, "resize": resize}
+    how |= {"engine": model.engine, "progress": common.progress}
+    if out is not None:
+        common.show(ShardedJudging.of(loaded, guard, images, **how).write(out))
+        return
+    if model.engine == "local":
+        found = judge_places(loaded, images, resize=resize, batch_size=model.batch_size)
+        judged = (({"image": name, **one.to_dict()}, f"{name}: {one}") for name, one in found)
+    else:
+        judged = ShardedJudging.of(loaded, guard, images, **how).rows()
     rows: list[dict[str, Any]] = []
-    for name, judgement in judge_places(loaded, images, resize=resize, batch_size=model.batch_size):
-        rows.append({"image": name, **judgement.to_dict()})
+    for row, line in judged:
+        rows.append(row)
         if not common.json:
-            say(f"{name}: {judgement}")
+            say(line)
     if common.json:
         print_json({"guard": str(guard), "judgements": rows})
 

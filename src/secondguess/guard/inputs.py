@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from secondguess.guard.judgements import Judgement
     from secondguess.model.classifier import Classifier
 
-__all__ = ["fitting_images", "judge_places", "nominal_images"]
+__all__ = ["fitting_images", "images_at", "judge_places", "nominal_images"]
 
 
 def fitting_images(
@@ -74,6 +74,20 @@ def judge_places(
     Yields:
         The name of every image, and what the guard says of it.
     """
+    for names, source in images_at(guard, places, resize):
+        for start in range(0, len(source), batch_size):
+            rows = slice(start, min(start + batch_size, len(source)))
+            yield from zip(names[rows], guard.judge(source[rows]), strict=True)
+
+
+def images_at(guard: Guard, places: Sequence[str], resize: str | None) -> list[tuple[Sequence[str], Any]]:
+    """The names and the source of the images at several places, in the shape that a guard takes.
+
+    Args:
+        guard: fitted.
+        places: image files, folders, or anything else that `load` takes.
+        resize: how images are resized; by default as those that the guard was fitted on.
+    """
     from secondguess.images.decode import EXTENSIONS
     from secondguess.images.encoded import FileSource
     from secondguess.images.fitting import check_resize
@@ -89,10 +103,7 @@ def judge_places(
         if place not in map(str, files):
             images = as_image_set(place, **how)
             found.append((images.ids or [f"{place}[{row}]" for row in range(len(images))], images.images))
-    for names, source in found:
-        for start in range(0, len(source), batch_size):
-            rows = slice(start, min(start + batch_size, len(source)))
-            yield from zip(names[rows], guard.judge(source[rows]), strict=True)
+    return found
 
 
 def _as_fitted(guard: Guard) -> dict[str, Any]:

@@ -120,6 +120,11 @@ class FileSource(EncodedSource):
         """The number of images n."""
         return len(self._files)
 
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The n paths."""
+        return self._files
+
     def cells(self, rows: NDArray[np.int64]) -> Iterator[tuple[Any, str]]:
         """The paths at `rows`, each with itself as its name."""
         for row in rows:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event, Lock
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -23,9 +26,11 @@ __all__ = ["Corrupted", "Mix"]
 
 Mix = Literal["mnist_c", "fashion_mnist_c"]
 
-# Images in double precision at a time, and values if the images are large. The result takes one byte per value, and
+# Images in double precision at a time, and values if the images are large, shared by the threads: every corruption has
+# random numbers of its own, so that several can be applied at once. The result takes one byte per value, and
 # goes to a file where it is large: made lazily, images would not come from one stream of random numbers.
 BLOCK, BLOCK_VALUES = 1024, 1 << 22
+MOST_THREADS = 4
 
 
 @register
@@ -74,13 +79,27 @@ class Corrupted(StressSet):
         names = self._names(nominal.shape[0])
         share, order = self._shares(len(nominal), len(names), np.random.default_rng(seed))
         images = scratch((len(nominal), *nominal.shape), np.uint8, given.folder)
-        block = max(1, min(BLOCK, BLOCK_VALUES // math.prod(nominal.shape)))
-        for index, name in enumerate(names):
+        threads = min(MOST_THREADS, os.cpu_count() or 1)
+        block = max(1, min(BLOCK, BLOCK_VALUES // math.prod(nominal.shape)) // threads)
+        reading, ended = Lock(), Event()
+
+        def spoil(index: int, name: str) -> None:
             mine, rng = np.flatnonzero(share == index), noise(name, seed)
             for start in range(0, len(mine), block):
+                if ended.is_set():
+                    return
                 rows = mine[start : start + block]
-                spoilt = corrupt(nominal.images[rows], name, severity=self.severity, seed=rng)
+                with reading:  # not every source can be read by several threads
+                    clean = nominal.images[rows]
+                spoilt = corrupt(clean, name, severity=self.severity, seed=rng)
                 images[rows] = np.rint(spoilt * 255).astype(np.uint8)
+
+        with ThreadPoolExecutor(threads, "secondguess-corrupt") as pool:
+            try:
+                for future in [pool.submit(spoil, *one) for one in enumerate(names)]:
+                    future.result()
+            finally:
+                ended.set()
         made = changed(nominal, images, self.name, {"corruption": np.array(names)[share]})
         return made if order is None else made.take(order)
 

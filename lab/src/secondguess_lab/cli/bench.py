@@ -155,6 +155,22 @@ def gan(
     _measure("gan", common, **options, device=device)
 
 
+@app.command("scale")
+@grouped
+def scale(
+    *,
+    count: Annotated[int, typer.Option(min=0, help="Images that are audited; 0: no audit.")] = 100_000,
+    observed: Annotated[int, typer.Option(min=1, help="Images of each timed pass.")] = 20_000,
+    engines: Annotated[str, typer.Option(help="Engines, separated by commas.")] = "local:1,local:2",
+    repeats: Repeats = 3,
+    minutes: Annotated[float | None, typer.Option(min=0.1, help="Of the audit. [default: all at full size]")] = None,
+    common: Common,
+) -> None:
+    """Time passes over many images on one and on several workers, and a whole audit of them."""
+    chosen = {"images": count, "observed": observed, "engines": listed(engines)}
+    _measure("scale", common, **chosen, repeats=repeats, minutes=minutes)
+
+
 @app.command("photos")
 @grouped
 def photos(
