@@ -41,7 +41,7 @@ def run(
         progress: where to report.
 
     Returns:
-        `observing`: for each engine the seconds, and the speed against none; `audit`: seconds, milliseconds for an image,
+        `observing`: for each engine the seconds, and the speed against none. `audit`: seconds, milliseconds an image,
         the memory by which the process grew, in MiB, and the seconds of each section.
     """
     report = progress or Silent()
