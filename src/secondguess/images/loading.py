@@ -22,16 +22,18 @@ from secondguess.images.hub import read_hub
 from secondguess.images.idx import has_idx, read_idx
 from secondguess.images.image_set import ImageSet
 from secondguess.images.npz import read_npz
-from secondguess.images.parquet import has_parquet, read_parquet
+from secondguess.images.parquet import has_parquet, read_parquet, read_tables
+from secondguess.images.remote import Place, files_at, is_url
 from secondguess.images.sources import Shape
+from secondguess.images.tars import read_tars, tars_in
 
 __all__ = ["as_image_set", "check_loading", "load", "load_images", "names"]
 
 LOADING = ("size", "channels", "resize", "skip_bad", "split")  # the options of `load`
 
 KINDS = (
-    "a folder of images or of class folders, a folder of IDX files, an .npz file, a .parquet file or a "
-    "folder of them, or a Hugging Face data set (hub:owner/name)"
+    "a folder of images or of class folders, a folder of IDX files, an .npz file, a .parquet or .tar file or a "
+    "folder of them, here or at a URL (s3://...), or a Hugging Face data set (hub:owner/name)"
 )
 PREFIX = "embedded:"
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
@@ -151,6 +153,8 @@ def _read(name_or_path: str | os.PathLike[str], options: Options) -> tuple[str, 
         return embedded, EMBEDDED[embedded]()
     if text.startswith("hub:"):
         return text, read_hub(text.removeprefix("hub:"), options)
+    if is_url(text):
+        return text, _read_url(text, options)
     if path.exists():
         return path.resolve().name, _read_path(path.resolve(), options)
     if HUB_ID.fullmatch(text) and not path.suffix and not path.parent.exists():
@@ -164,6 +168,8 @@ def _read_path(path: Path, options: Options) -> dict[str, ImageSet]:
         if path.is_dir():
             if has_idx(path):
                 return read_idx(path)
+            if tars := tars_in(path):
+                return read_tars(tars, path.name, options)
             return read_parquet(path, options) if has_parquet(path) else read_folder(path, options)
         if not path.is_file():  # a pipe or a device could keep us waiting for ever
             raise UserError(f"{path} is neither a file nor a folder; give {KINDS}.")
@@ -171,11 +177,24 @@ def _read_path(path: Path, options: Options) -> dict[str, ImageSet]:
             return read_npz(path)
         if path.suffix.lower() == ".parquet":
             return read_parquet(path, options)
+        if path.suffix.lower() == ".tar":
+            return read_tars([path], path.stem, options)
     except PermissionError as error:
         raise UserError(f"{error.filename or path} may not be read; change its permissions.") from error
     if path.suffix.lower() in (".toml", ".onnx", ".pt2"):
         raise UserError(f"{path.name} is a model, but images are expected here; give {KINDS}.")
     raise UserError(f"The file {path.name} is of no known kind; give {KINDS}.")
+
+
+def _read_url(url: str, options: Options) -> dict[str, ImageSet]:
+    """What lies in an object store: tar archives, or Parquet files."""
+    files = files_at(url, (".tar", ".parquet"))
+    tars: list[Place] = [file for file in files if file.endswith(".tar")]
+    if tars:
+        return read_tars(tars, url, options)
+    if files:
+        return read_tables(files, url, options)
+    raise UserError(f"There is no .tar and no .parquet file at {url}; put images there in one of these forms.")
 
 
 def _unknown(text: str) -> str:

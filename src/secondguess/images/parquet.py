@@ -25,9 +25,10 @@ from secondguess.images.dataset import canonical_split
 from secondguess.images.encoded import HEADERS, EncodedSource, Options, choose_shape, without_bad
 from secondguess.images.fitting import Resizing
 from secondguess.images.image_set import ImageSet
+from secondguess.images.remote import Place, file_name, open_place, settled
 from secondguess.images.sources import Shape
 
-__all__ = ["ParquetSource", "has_parquet", "read_parquet"]
+__all__ = ["ParquetSource", "has_parquet", "read_parquet", "read_tables"]
 
 CACHE_BYTES = 256 * 2**20
 
@@ -43,11 +44,11 @@ class ParquetSource(EncodedSource):
     """
 
     def __init__(
-        self, files: Sequence[Path], column: str, shape: Shape = (1, 1, 1), resize: Resizing = "stretch"
+        self, files: Sequence[Place], column: str, shape: Shape = (1, 1, 1), resize: Resizing = "stretch"
     ) -> None:
         super().__init__(shape, resize)
         self._column = column
-        self._groups: list[tuple[Path, int]] = []
+        self._groups: list[tuple[Place, int]] = []
         sizes = []
         for file in files:
             metadata = open_parquet(file).metadata
@@ -80,7 +81,7 @@ class ParquetSource(EncodedSource):
         """The rows (m,) of the same files, by their absolute paths; nothing of their content."""
         some = copy.copy(self)
         some._rows = self._rows_of(rows)
-        some._groups = [(file.absolute(), group) for file, group in self._groups]
+        some._groups = [(settled(file), group) for file, group in self._groups]
         some._cache = OrderedDict()
         return some
 
@@ -111,12 +112,25 @@ def has_parquet(folder: Path) -> bool:
 
 def read_parquet(path: Path, options: Options) -> dict[str, ImageSet]:
     """The splits in a Parquet file or in a folder of them, identified by their names (`train-00000-of-00002`)."""
-    groups: dict[str, list[Path]] = {}
-    for file in _files(path) if path.is_dir() else [path]:
-        match = re.match(r"[a-z]+", file.name.lower())
+    if path.is_file():
+        return {key: replace(part, name=path.stem) for key, part in read_tables([path], path.stem, options).items()}
+    return read_tables(_files(path), path.name, options)
+
+
+def read_tables(files: Sequence[Place], name: str, options: Options) -> dict[str, ImageSet]:
+    """The splits in Parquet files, identified by their names.
+
+    Args:
+        files: paths or URLs, in order.
+        name: what to call the data set.
+        options: how images become images of one shape.
+    """
+    groups: dict[str, list[Place]] = {}
+    for file in files:
+        match = re.match(r"[a-z]+", file_name(file).lower())
         groups.setdefault(canonical_split(match[0] if match else "") or "all", []).append(file)
     if "all" in groups and len(groups) > 1:
-        raise UserError(f"{groups['all'][0]} lies beside files of named splits in {path}; rename or remove it.")
+        raise UserError(f"{groups['all'][0]} lies beside files of named splits in {name}; rename or remove it.")
     first = next(iter(groups.values()))[0]
     schema = open_parquet(first).schema_arrow
     features = _features(schema)
@@ -129,20 +143,20 @@ def read_parquet(path: Path, options: Options) -> dict[str, ImageSet]:
     parts = {}
     for key, source in sources.items():
         source.shape = shape
-        name = path.stem if key == "all" or path.is_file() else f"{path.name}/{key}"
+        called = name if key == "all" else f"{name}/{key}"
         ids = _ids(groups[key], schema.field(column))
-        part = replace(tabular.image_set(source, tables[key], class_names, name, ids), notes=notes)
+        part = replace(tabular.image_set(source, tables[key], class_names, called, ids), notes=notes)
         parts[key] = without_bad(part) if options.skip_bad else part
     return parts
 
 
-def open_parquet(path: Path) -> Any:
+def open_parquet(path: Place) -> Any:
     """Open a Parquet file; raise a `UserError` if it is none."""
     parquet = require("pyarrow.parquet", "hub")
-    return _guarded(path, lambda: parquet.ParquetFile(path))
+    return _guarded(path, lambda: parquet.ParquetFile(path if isinstance(path, Path) else open_place(path)))
 
 
-def _guarded(path: Path, action: Any) -> Any:
+def _guarded(path: Place, action: Any) -> Any:
     """Run something that reads `path`, and turn what pyarrow raises into one sentence."""
     arrow = require("pyarrow", "hub")
     try:
@@ -168,7 +182,7 @@ def _features(schema: Any) -> Mapping[str, Any]:
     return features if isinstance(features, dict) else {}
 
 
-def _small_table(files: Sequence[Path], columns: list[str]) -> Any:
+def _small_table(files: Sequence[Place], columns: list[str]) -> Any:
     arrow = require("pyarrow", "hub")
     tables = [_guarded(file, lambda file=file: open_parquet(file).read(columns=columns)) for file in files]
     try:
@@ -177,7 +191,7 @@ def _small_table(files: Sequence[Path], columns: list[str]) -> Any:
         raise UserError(f"The columns of {files[0]} and the files beside it differ; write them alike.") from error
 
 
-def _ids(files: Sequence[Path], field: Any) -> list[str] | None:
+def _ids(files: Sequence[Place], field: Any) -> list[str] | None:
     """The file names that Hugging Face stores beside the bytes of an image, where every image has one."""
     types = require("pyarrow", "hub").types
     if not types.is_struct(field.type) or field.type.get_field_index("path") < 0:

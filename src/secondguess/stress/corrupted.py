@@ -79,7 +79,7 @@ class Corrupted(StressSet):
         names = self._names(nominal.shape[0])
         share, order = self._shares(len(nominal), len(names), np.random.default_rng(seed))
         images = scratch((len(nominal), *nominal.shape), np.uint8, given.folder)
-        threads = min(MOST_THREADS, os.cpu_count() or 1)
+        threads = min(MOST_THREADS, os.cpu_count() or 1, len(names))
         block = max(1, min(BLOCK, BLOCK_VALUES // math.prod(nominal.shape)) // threads)
         reading, ended = Lock(), Event()
 
