@@ -113,6 +113,8 @@ def test_from_a_model_to_judgements(
     assert 0.01 < alarms[~wrong].mean() < 0.12
     assert alarms[wrong].mean() > alarms[~wrong].mean()
 
+    files = run("guard", "judge", "guard", house / "nominal.npz", *model, "--out", "judged", "--json").json()
+    assert files["parts"] == ["part-00000.parquet"] and sum(files["verdicts"].values()) == 360
     text = run("guard", "judge", "guard", house / "0.png", *model)
     assert text.code == 0 and "nominal, p = " in text.out and "-> accept" in text.out
 

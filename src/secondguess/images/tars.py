@@ -3,9 +3,9 @@
     train-000000.tar:   0001.jpg 0001.cls   0002.jpg 0002.cls   ...
 
 Members whose names agree up to the first dot of their last part are one example. It has an image (`.jpg`, `.png`, ...)
-and may have a label: `.cls` or `.txt` with a number or a name, or `.json` with one under `label` or `cls`. Loading reads
-the headers of the members and the labels; images stay in the archive, and are read from their place in it when they are
-wanted. Archives are plain tar files: in a compressed one nothing has a place.
+and may have a label: `.cls` or `.txt` with a number or a name, or `.json` with one under `label` or `cls`. Loading
+reads the headers of the members and the labels; images stay in the archive, and are read from their place in it when
+they are wanted. Archives are plain tar files: in a compressed one nothing has a place.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ Every statistic is written on counts: how many nominal and how many other scores
 rising order. A bootstrap resample only changes the counts, so an interval sorts once and then evaluates whole
 blocks of resamples. A block is as many resamples as fit in about 64 MiB, and at least one.
 
-Of more than 32,768 scores the distinct values are first gathered in about a thousand cells, none of which holds more
-than 1/512 of either set, nor, near the threshold of a rate, more than 1/16 of the threshold's standard error. The
+Of more than 32,768 scores the distinct values are first gathered in some five hundred cells, none of which holds more
+than 1/256 of either set, nor, near the threshold of a rate, more than 1/16 of the threshold's standard error. The
 counts of a resample are then multinomial, and cost the same for any number of scores. The estimate itself stays exact;
 the replicates are moved by what the cells change in it.
 """
@@ -55,7 +55,7 @@ _Statistic: TypeAlias = Callable[[Ints, Ints], Floats]
 _BLOCK_CELLS = 2**20
 
 _MANY = 2**15  # scores, above which resamples are drawn from cells
-_QUANTILES = 512  # of each set, where cells end
+_QUANTILES = 256  # of each set, where cells end
 _NEAR, _NEAR_QUANTILES = 8, 256  # standard errors on each side of a threshold in which cells are small, and how many
 
 
