@@ -7,7 +7,7 @@ def test_passes_with_and_without_an_engine_are_timed():
     found = scale.run(images=0, observed=600, engines=["local:1"], repeats=1)
     assert [row["engine"] for row in found["observing"]] == ["local", "local:1"]
     assert found["audit"] is None
-    assert list(scale.lines(found))[0].startswith("600 images of 32 x 32 pixels observed")
+    assert next(iter(scale.lines(found))).startswith("600 images of 32 x 32 pixels observed")
 
 
 def test_an_audit_is_told_by_its_sections():
