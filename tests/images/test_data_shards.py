@@ -13,6 +13,7 @@ from PIL import Image
 
 from secondguess.errors import UserError
 from secondguess.images import load
+from secondguess.images.remote import stamp
 from secondguess.images.sources import ViewSource
 from secondguess.images.tars import TarSource
 
@@ -126,6 +127,7 @@ def test_a_url_gives_what_a_path_gives(shards, kind):
     part = pickle.loads(pickle.dumps(ViewSource(there.test.images, np.array([2]))))  # noqa: S301
     np.testing.assert_array_equal(part[0], here.test.images[2])
     assert load(f"file://{shards}").fingerprint == here.fingerprint
+    assert len(part.files) == 1 and stamp(part.files[0])[0] == memory.size(part.files[0])
 
 
 def test_what_is_wrong_with_a_url_is_said():

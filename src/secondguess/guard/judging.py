@@ -4,8 +4,8 @@
 
 A part appears by one rename when all its rows are known, with the digest of what they depend on in its metadata: the
 guard, the model, how images are resized, and the images. A second run makes the parts that are missing, or that depend
-on something else by now. Image files count by name, size and time of change, so that nothing is read to find that out;
-other images by their pixels.
+on something else by now. Files of images, archives and tables count by name, size and time of change, so that nothing is
+read to find that out; arrays by their pixels.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from secondguess.errors import UserError, require
 from secondguess.files import atomic_path, make_folder
 from secondguess.guard.artefact import CARD
 from secondguess.guard.inputs import images_at
-from secondguess.images.encoded import FileSource
+from secondguess.images.encoded import StoredSource
+from secondguess.images.remote import stamp
 from secondguess.images.sources import Source, ViewSource
 from secondguess.progress import Progress, Silent
 from secondguess.results import Result
@@ -104,7 +105,7 @@ class ShardedJudging:
         path = Path(folder).absolute()
         place = str(Path(model).absolute()) if model is not None and Path(model).exists() else model
         order = Order(path, file_digest(path / CARD), place, dict(changes or {}), guard.classifier.batch_size)
-        what = digest_of(repr((order.digest, guard.classifier.fingerprint, resize)).encode())
+        what = digest_of(repr((order.digest, guard.classifier.fingerprint, order.changes, resize)).encode())
         tasks = [
             _task(Sent(order, what), names, source, start)
             for names, source in images_at(guard, places, resize)
@@ -197,12 +198,11 @@ def _task(order: Sent, names: Sequence[str], source: Any, start: int) -> Task:
 
 
 def _identity(view: ViewSource) -> Any:
-    """What tells the images of a shard from others."""
+    """What tells the images of a shard from others, beside their names and positions."""
     part: Source = view.part(np.arange(len(view)))
-    if not isinstance(part, FileSource):
-        return view.fingerprint
-    stats = [path.stat() for path in part.files]
-    return [(str(path), one.st_size, one.st_mtime_ns) for path, one in zip(part.files, stats, strict=True)]
+    if isinstance(part, StoredSource):
+        return [(str(file), stamp(file)) for file in part.files]
+    return view.fingerprint
 
 
 def _is_made(part: Path, task: Task) -> bool:

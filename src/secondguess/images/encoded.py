@@ -17,9 +17,10 @@ from secondguess.images.decode import BadImage, Header, decode, read_header
 from secondguess.images.fitting import Resizing, check_resize, fit_image
 from secondguess.images.image_set import ImageSet
 from secondguess.images.parallel import in_parallel
+from secondguess.images.remote import Place
 from secondguess.images.sources import Floats, Shape, Source
 
-__all__ = ["HEADERS", "EncodedSource", "FileSource", "Options", "choose_shape", "evenly", "without_bad"]
+__all__ = ["HEADERS", "EncodedSource", "FileSource", "Options", "StoredSource", "choose_shape", "evenly", "without_bad"]
 
 HEADERS = 2000  # headers read at most, per split, to find the common size and whether there is colour
 
@@ -103,7 +104,16 @@ def _if_bad(cell: Any, name: str) -> str | None:
     return None
 
 
-class FileSource(EncodedSource):
+class StoredSource(EncodedSource):
+    """Images that stay in files until they are read."""
+
+    @property
+    @abstractmethod
+    def files(self) -> tuple[Place, ...]:
+        """The files that hold the images."""
+
+
+class FileSource(StoredSource):
     """Image files, which may differ in size and mode.
 
     Args:

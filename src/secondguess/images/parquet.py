@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from secondguess.errors import UserError, require
 from secondguess.images import tabular
 from secondguess.images.dataset import canonical_split
-from secondguess.images.encoded import HEADERS, EncodedSource, Options, choose_shape, without_bad
+from secondguess.images.encoded import HEADERS, Options, StoredSource, choose_shape, without_bad
 from secondguess.images.fitting import Resizing
 from secondguess.images.image_set import ImageSet
 from secondguess.images.remote import Place, file_name, open_place, settled
@@ -33,7 +33,7 @@ __all__ = ["ParquetSource", "has_parquet", "read_parquet", "read_tables"]
 CACHE_BYTES = 256 * 2**20
 
 
-class ParquetSource(EncodedSource):
+class ParquetSource(StoredSource):
     """The image column of one or several Parquet files.
 
     Args:
@@ -61,6 +61,12 @@ class ParquetSource(EncodedSource):
     def __len__(self) -> int:
         """The number of images n."""
         return int(self._starts[-1]) if self._rows is None else len(self._rows)
+
+    @property
+    def files(self) -> tuple[Place, ...]:
+        """The files that hold the images."""
+        groups = np.searchsorted(self._starts, self._rows_of(np.arange(len(self))), side="right") - 1
+        return tuple(dict.fromkeys(self._groups[group][0] for group in np.unique(groups)))
 
     def cells(self, rows: NDArray[np.int64]) -> Iterator[tuple[Any, str]]:
         """The encoded images at `rows`; each row group is read at most once for one call."""

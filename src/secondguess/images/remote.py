@@ -14,9 +14,10 @@ from typing import Any, BinaryIO
 
 from secondguess.errors import UserError, require
 
-__all__ = ["Place", "file_name", "files_at", "is_url", "open_place", "settled"]
+__all__ = ["Place", "file_name", "files_at", "is_url", "open_place", "settled", "stamp"]
 
 Place = Path | str  # a path, or a URL
+WRITTEN = ("ETag", "etag", "mtime", "created")  # in the words of several file systems
 URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
 
@@ -52,6 +53,17 @@ def files_at(url: str, suffixes: tuple[str, ...]) -> list[str]:
         system, path = require("fsspec", "remote").core.url_to_fs(url)
         found = [one["name"] for one in system.ls(path, detail=True) if one["type"] == "file"]
         return sorted(system.unstrip_protocol(name) for name in found if name.endswith(suffixes))
+
+
+def stamp(place: Place) -> tuple[Any, ...]:
+    """What changes with the content of a file, without reading it: its size, and when or as what it was written."""
+    if isinstance(place, Path):
+        found = place.stat()
+        return found.st_size, found.st_mtime_ns
+    with _explained(place):
+        system, path = require("fsspec", "remote").core.url_to_fs(place)
+        known = system.info(path)
+        return known["size"], *(str(known[name]) for name in WRITTEN if name in known)
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from secondguess.errors import UserError
 from secondguess.images.dataset import canonical_split
 from secondguess.images.decode import EXTENSIONS
-from secondguess.images.encoded import HEADERS, EncodedSource, Options, choose_shape, without_bad
+from secondguess.images.encoded import HEADERS, Options, StoredSource, choose_shape, without_bad
 from secondguess.images.fitting import Resizing
 from secondguess.images.image_set import ImageSet
 from secondguess.images.labels import infer_class_names
@@ -51,7 +51,7 @@ class _Example:
     label: Any = None
 
 
-class TarSource(EncodedSource):
+class TarSource(StoredSource):
     """The images in tar archives.
 
     Args:
@@ -76,6 +76,11 @@ class TarSource(EncodedSource):
     def __len__(self) -> int:
         """The number of images n."""
         return len(self._at)
+
+    @property
+    def files(self) -> tuple[Place, ...]:
+        """The archives that hold the images."""
+        return tuple(self._files[number] for number in np.unique(self._at[:, 0]))
 
     def cells(self, rows: NDArray[np.int64]) -> Iterator[tuple[Any, str]]:
         """The encoded images at `rows`; each archive is opened at most once for one call."""

@@ -87,7 +87,8 @@ class Shards:
         cache = classifier.cache
         self._ledger = Ledger(cache.path / KEPT) if cache is not None and keys else None
         self._resources = {"GPU": 1} if classifier.device.startswith("cuda") else {}
-        self._order = Sent(_order(classifier, self._items), digest_of(repr((classifier.fingerprint, keys)).encode()))
+        order = _order(classifier, self._items)
+        self._order = Sent(order, digest_of(repr((order.fingerprint, order.how, keys)).encode()))
         self._tasks: list[Task] = []
 
     def __len__(self) -> int:
