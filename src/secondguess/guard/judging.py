@@ -4,8 +4,8 @@
 
 A part appears by one rename when all its rows are known, with the digest of what they depend on in its metadata: the
 guard, the model, how images are resized, and the images. A second run makes the parts that are missing, or that depend
-on something else by now. Files of images, archives and tables count by name, size and time of change, so that nothing is
-read to find that out; arrays by their pixels.
+on something else by now. Files of images, archives and tables count by name, size and time of change, so that nothing
+is read to find that out; arrays by their pixels.
 """
 
 from __future__ import annotations
