@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -148,6 +149,7 @@ def judge(
     if out is not None:
         common.show(ShardedJudging.of(loaded, guard, images, **how).write(out))
         return
+    judged: Iterable[tuple[dict[str, Any], str]]
     if model.engine == "local":
         found = judge_places(loaded, images, resize=resize, batch_size=model.batch_size)
         judged = (({"image": name, **one.to_dict()}, f"{name}: {one}") for name, one in found)

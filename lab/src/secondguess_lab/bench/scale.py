@@ -97,7 +97,8 @@ def _network(train: Any) -> Any:
     optimiser = torch.optim.Adam(module.parameters(), 1e-2)
     for pixels, labels in train.head(4000).batches(100):
         optimiser.zero_grad()
-        nn.functional.cross_entropy(module(torch.from_numpy(pixels)), torch.from_numpy(labels)).backward()
+        loss = nn.functional.cross_entropy(module(torch.from_numpy(pixels)), torch.from_numpy(labels))
+        loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
     return module.eval()
 
