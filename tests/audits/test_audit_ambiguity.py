@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -150,6 +151,27 @@ def test_how_they_were_made_is_told(page: str, blend: PixelBlend) -> None:
     assert blend.last is not None
     assert "made by PixelBlend from the training images alone" in page
     assert f"<dt>Label entropy</dt><dd>{blend.last.card['label_entropy_bits']:.2f} bits</dd>" in page
+
+
+class Dialled(PixelBlend):
+    """Blends that a plan can shorten."""
+
+    name, dial = "dialled", "rounds"
+
+    def __init__(self, rounds: int = 3) -> None:
+        super().__init__(pairs=[(3, 8)])
+        self.rounds = rounds
+
+
+def test_a_generator_that_the_plan_has_shortened_says_how_they_were_made(
+    classifier: Classifier, digits: Dataset, tmp_path: Path
+) -> None:
+    plan = {"plan": {"parts": [{"name": "stress.dialled", "size": 1}]}}
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    options: Any = {"supervisors": ["entropy"], "sections": SECTION, "plan": tmp_path / "plan.json"}
+    result = sg.audit(classifier, digits.test.head(20), train=digits.train, stress=[Dialled()], **options)
+    assert not result.failed and "20 images to which two classes are right" in result.sections[0].html
+    assert [part["size"] for part in result.about["plan"]["parts"] if part["name"] == "stress.dialled"] == [1]
 
 
 def test_without_ambiguous_images_it_says_so(classifier: Classifier, digits: Dataset, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from secondguess.model.classifier import Classifier
 from secondguess.planning import Pace, Part, Plan, Price, timed
 from secondguess.progress import Progress
 
-__all__ = ["plan_estimate", "price_of_copies", "price_of_estimators", "price_of_rules"]
+__all__ = ["FEWEST_COPIES", "plan_estimate", "price_of_copies", "price_of_estimators", "price_of_rules"]
 
 FEWEST_TRAIN, FEWEST_COPIES = 1000, 50  # images
 TRIED = 2  # images whose shifting is timed

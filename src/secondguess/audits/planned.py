@@ -96,7 +96,7 @@ def _parts(context: Context, sections: Sequence[Section]) -> Iterator[Part]:
         yield from parts_of_fits(learners, needs, train, pace)
     if wanted.samples:
         least = min(one.least for one in context.supervisors if one.needs.samples)
-        passes = test * (1 + len(context.stress)) * pace.observing()
+        passes = test * (1 + len(context.stress)) * pace.sampling()
         yield Part("samples", "dropout samples", Price(passes, 0.0, wanted.samples, least, "samples"))
     for one in context.stress:
         price = price_of_set(one, pace, context.given(context.test), observing)

@@ -24,6 +24,7 @@ SHARE = 20  # at most one image in so many is spent on measuring
 FEWEST, MOST = 4, 64  # images that are timed
 SORTED, SORTS, REFERENCE = 100_000, 5, 0.028  # numbers that are sorted to see how fast this machine is; seconds
 RUNS, ENOUGH = 3, 1.0  # runs that are timed, and seconds after which no other one is begun
+SAMPLED = 8  # dropout samples of an image that are timed
 WARM = 2  # images that go first: some models are compiled at the first call
 
 
@@ -47,6 +48,12 @@ class Pace:
         """Seconds per image to read it and to observe it with what is needed; dropout samples are left out."""
         plain = Needs(traces=(needs or Needs()).traces)
         return self._once(plain, lambda some: self.classifier.observe(some, plain))
+
+    def sampling(self) -> float:
+        """Seconds per image for one sample with dropout, for which only the last layers may have to be run again."""
+        needs = Needs(samples=SAMPLED)
+        seconds = self._once("sampling", lambda some: self.classifier.observe(some, needs))
+        return max(0.0, seconds - self.observing()) / SAMPLED
 
     def gradient(self) -> float:
         """Seconds per image for one pass forwards and back to the pixels."""

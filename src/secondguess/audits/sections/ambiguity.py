@@ -44,8 +44,9 @@ class Ambiguity(Section):
     def run(self, context: Context) -> Findings:
         """Metrics on nominal and on ambiguous images, a gallery by pair, the latent space of one autoencoder."""
         findings = Findings()
+        stressed = context.stressed  # first, since a plan may replace a generator by a shorter one when its set is made
         made = {one.name: one for one in context.stress if isinstance(one, AmbiguousGenerator)}
-        found = {name: context.stressed[name] for name in made if name in context.stressed}
+        found = {name: stressed[name] for name in made if name in stressed}
         if not found:
             reasons = [context.failed_stress[name] for name in made if name in context.failed_stress]
             said = reasons[0] if reasons else "No ambiguous images were asked for."

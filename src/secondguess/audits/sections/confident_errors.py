@@ -36,7 +36,7 @@ FEW_MISTAKES = 10  # below, differences between searches are mostly noise
 # Images whose distance is measured, by the way it is done: as many pixels, and between how many images.
 LIMITS = {"gradient": (1_000_000, 200, 1000), "hop_skip_jump": (250_000, FEWEST, 250)}
 STEPS = 25  # forwards and back for an image, where gradients are available
-SEARCHING = 15.0  # seconds that all searches take, about
+SEARCHING = 7.0  # seconds that all searches take, about
 QUESTIONS = 150  # to the model about each image, where gradients are unavailable
 
 SHOWN = 4  # mistakes of each search

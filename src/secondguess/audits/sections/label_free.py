@@ -30,10 +30,12 @@ from secondguess.accuracy import (
 )
 from secondguess.accuracy.oracles.icos import Contribution, Icos, to_png
 from secondguess.accuracy.oracles.icos.features import feature_matrix
-from secondguess.accuracy.planned import price_of_copies, price_of_estimators, price_of_rules
+from secondguess.accuracy.planned import FEWEST_COPIES, price_of_copies, price_of_estimators, price_of_rules
+from secondguess.accuracy.shifted_copies import most_copies
 from secondguess.audits.context import Context
 from secondguess.audits.findings import Findings, NotApplicable, Number
 from secondguess.audits.sections.registry import Section, register
+from secondguess.images import ImageSet
 from secondguess.metrics import Interval, wilson
 from secondguess.metrics.verdict_confusion import VerdictConfusion, verdict_confusion
 from secondguess.model.needs import Needs
@@ -41,6 +43,7 @@ from secondguess.model.observation import Observation
 from secondguess.planning import Pace, Price
 from secondguess.report import data_uri
 
+PART = "section.label_free"  # of the plan
 BASELINES = ("validation_accuracy", "average_confidence")
 FEWEST = 20  # labelled test images; half of fewer would be no validation set
 MOST_TRAINING = 10_000  # images that pixel rules are learnt from
@@ -58,13 +61,13 @@ class LabelFree(Section):
     template = "label_free.html"
 
     def price(self, context: Context, pace: Pace) -> Price:
-        """The observation of training images and the rules learnt from them; then the estimators."""
+        """By the training images: rules are learnt from them, and as large a share of the copies is made."""
         if context.train is None:
             return Price()
         rules = price_of_rules(pace, min(len(context.train), MOST_TRAINING))
         copies = price_of_copies(pace, len(context.test) // 2)
-        others = copies.seconds(copies.full) + price_of_estimators(pace, trials=False).fixed
-        return replace(rules, fixed=others)
+        each = rules.each + copies.seconds(copies.full) / rules.full
+        return replace(rules, each=each, fixed=price_of_estimators(pace, trials=False).fixed)
 
     def run(self, context: Context) -> Findings:
         """Estimates and errors on each set, what each kind of invariant contributes, images with the violated rule."""
@@ -108,7 +111,7 @@ def _training(context: Context) -> Observation:
         raise NotApplicable(
             "Rules about the images of a class are learnt from labelled training images; give them with train."
         )
-    most = context.plan.require("section.label_free") or MOST_TRAINING
+    most = context.plan.require(PART) or MOST_TRAINING
     images = context.train.take(context.train.labels >= 0).head(most, seed=context.seed)
     return context.observe(images, "training images", Needs())
 
@@ -143,7 +146,8 @@ def _fitted(
 ) -> tuple[SyntheticShifts, *tuple[Estimator, ...]]:
     """All estimators, the leading one first; without rules one of them is the average confidence once more."""
     images = validation.require_images("Shifting the validation images")
-    copies = ShiftedCopies.observe(context.classifier, images, seed=context.seed, progress=context.progress)
+    how: Any = {"most": _most_copies(context, images), "seed": context.seed, "progress": context.progress}
+    copies = ShiftedCopies.observe(context.classifier, images, **how)
     listed = standard_estimators(oracles=[oracle], folds=FOLDS, seed=context.seed)
     others = [one for one in listed if not isinstance(one, RulesAndConfidence)]
     leading = SyntheticShifts(seed=context.seed)
@@ -154,6 +158,14 @@ def _fitted(
             one.fit(validation, training)
             advance(done, len(others))
     return leading, *others
+
+
+def _most_copies(context: Context, images: ImageSet) -> int | None:
+    """How many images are copied for each shift, where the plan says that it is not all of the usual number."""
+    size, part = context.plan.reduced(PART), context.plan.part(PART)
+    if size is None or part is None:
+        return None
+    return max(FEWEST_COPIES, most_copies(images.shape) * size // part.price.full)
 
 
 def _in_words(answers: Mapping[str, Estimate], off: Mapping[str, float], unmoved: Mapping[str, float]) -> str:
