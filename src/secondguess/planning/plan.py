@@ -166,6 +166,7 @@ class Plan:
                 part.given = (sizes or {}).get(part.name, part.price.full if part.name in fixed else None)
                 timed.append(part)
                 advance(min(len(timed), count), count)
+            advance(count, count)
         plan = cls(timed, minutes, path=path, key=key)
         if plan.is_notable:
             announce(progress, f"What will be done, and how long it takes here:\n{plan.table()}")
