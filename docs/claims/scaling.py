@@ -14,6 +14,7 @@ def claims() -> Iterator[Claim]:
     """All of them."""
     yield from surprise()
     yield from models()
+    yield from photographs()
     networks = record("oracles/mnist.json")["networks"].values()
     learnt, judged, checked = (
         [network["seconds"][key] for network in networks]
@@ -122,4 +123,33 @@ def models() -> Iterator[Claim]:
         kept["members"],
         *ends(faster(True)),
         *ends(faster(False)),
+    )
+
+
+def photographs() -> Iterator[Claim]:
+    """Planned and real seconds of the commands."""
+    kept = record("photos/times.json")["rows"]
+    first = "| {} | {} | `{}` | {{:.0f}} | {{:.0f}} | {{:.0f}} | {{:.2f}} |"
+    blocks = (
+        ("ResNet-20, torch", "10,000/2,000 of 32 pixels", "cifar10_10k2k", "resnet20/model.toml"),
+        ("ResNet-20, ONNX", "10,000/2,000 of 32 pixels", "cifar10_10k2k", "resnet20/onnx.toml"),
+        ("VGG, torch, `--minutes 1.5`", "10,000/2,000 of 32 pixels", "cifar10_10k2k", "vgg/model.toml"),
+        ("ResNet-20, torch, `--minutes 1.5`", "12,501/12,499 of 64 pixels", "cats_dogs", "resnet20/model.toml"),
+    )
+    for title, images, data, model in blocks:
+        found = {row["command"]: row for row in kept if (row["data"], row["model"]) == (data, model)}
+        lines: list[tuple] = []
+        for command, name in (("audit", "audit"), ("guard", "guard fit"), ("estimate", "estimate")):
+            text = first.format(title, images, name) if command == "audit" else first.format("", "", name)
+            row = found[command]
+            text = text.replace("|  |  |", "| | |")
+            lines.append((text, *(row[key] for key in ("allowed", "planned", "seconds", "ratio"))))
+        if data == "cifar10_10k2k" and model.startswith("resnet20"):
+            text = "| | | `label`, until its page is there | {:.0f} | | {:.1f} | |"
+            lines.append((text, found["label"]["allowed"], found["label"]["seconds"]))
+        yield rows(*lines)
+    audits = [row for row in kept if row["command"] == "audit" and row["model"].startswith("resnet20")]
+    yield says(
+        "The audits of the first two had all their sections.",
+        provided=not any(row["missing"] for row in audits if row["data"] == "cifar10_10k2k"),
     )
