@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import threading
 from pathlib import Path
 
@@ -15,10 +14,11 @@ from secondguess_lab.bench import kill
 from secondguess_lab.bench.kill import JOBS, Job, content, lines, run
 
 
-def test_a_killed_command_ends_as_if_it_had_not_been(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_command_ends_as_if_it_had_not_been(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kill, "ONCE_MORE", 0.0)
-    result = run(kills=1, jobs=["guard fit"])
+    result = run(kills=1, jobs=["guard fit"], kept=tmp_path / "kept.json")
     found = result["jobs"]["guard fit"]
+    assert json.loads((tmp_path / "kept.json").read_text()) == result["jobs"]
     assert result["met"] and found["kills"] == 1 and found["files"] > 4
     assert (found["different"], found["debris"]) == ([], [])
     assert "same files" in next(lines(result))
@@ -45,8 +45,10 @@ def test_other_numbers_and_debris_are_seen(tmp_path: Path) -> None:
     found = {}
     for kind in ("drawn", "debris", "sound"):
         killer = kill._Killer(Job(("{out}", kind), called="program:main"), tmp_path, tmp_path / kind)
-        killer.run(1, random.Random(0), lambda: None, threading.Event())
+        killer.run(1, "0", lambda: None, threading.Event())
         found[kind] = killer.found
+    killer.go_on(found["drawn"])  # and is done with it
+    assert killer.found["different"] == ["result.txt"] and killer.found["kills"] == 1
     assert found["drawn"]["different"] == ["result.txt"]
     assert found["debris"]["debris"]
     assert (found["sound"]["different"], found["sound"]["debris"], found["sound"]["kills"]) == ([], [], 1)

@@ -37,6 +37,7 @@ import numpy as np
 
 from secondguess.environment import versions
 from secondguess.errors import UserError
+from secondguess.files import write_json
 from secondguess.progress import Progress, Silent
 
 __all__ = ["JOBS", "Job", "lines", "run"]
@@ -129,6 +130,7 @@ def run(
     jobs: Sequence[str] = tuple(JOBS),
     at_once: int = 1,
     seed: int = 0,
+    kept: Path | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Kill every command that many times.
@@ -138,6 +140,7 @@ def run(
         jobs: which of the `JOBS`.
         at_once: how many of the jobs run at the same time.
         seed: of the moments.
+        kept: a file that says after every kill what was found so far, and that a run begins with.
         progress: where to report.
 
     Returns:
@@ -156,14 +159,17 @@ def run(
         house = Path(name) / "house"
         _prepare(house)
         killers = {job: _Killer(JOBS[job], house, Path(name) / job.replace(" ", "-")) for job in jobs}
-        over = threading.Event()
+        for job, known in (json.loads(kept.read_text("utf-8")) if kept and kept.exists() else {}).items():
+            killers[job].go_on(known)
+        over, reporting = threading.Event(), threading.Lock()
 
         def report() -> None:
-            advance(sum(len(one.moments) for one in killers.values()), kills * len(jobs))
+            with reporting:
+                advance(sum(len(one.moments) for one in killers.values()), kills * len(jobs))
+                if kept:
+                    write_json(kept, {job: one.found for job, one in killers.items()})
 
-        work = [
-            pool.submit(one.run, kills, random.Random(f"{seed} {job}"), report, over) for job, one in killers.items()
-        ]
+        work = [pool.submit(one.run, kills, f"{seed} {job}", report, over) for job, one in killers.items()]
         try:
             for one in work:
                 one.result()
@@ -213,8 +219,13 @@ class _Killer:
             "debris": sorted(self._debris),
         }
 
-    def run(self, kills: int, rng: random.Random, report: Callable[[], None], over: threading.Event) -> None:
-        """Kill the command that many times, or until it is over."""
+    def go_on(self, found: dict[str, Any]) -> None:
+        """Begin with what was found before."""
+        self.moments = list(found["moments"])
+        self._different, self._debris = set(found["different"]), set(found["debris"])
+
+    def run(self, kills: int, seed: str, report: Callable[[], None], over: threading.Event) -> None:
+        """Kill the command that many times in all, or until it is over."""
         self._folder.mkdir()
         out = self._folder / "out"
         self._finish(out, FRESH)
@@ -223,6 +234,7 @@ class _Killer:
         shutil.rmtree(out)
         self._seconds = self._finish(out)
         self._compare(expected, out)
+        rng = random.Random(f"{seed} {len(self.moments)}")
         while len(self.moments) < kills and not over.is_set():
             moment = rng.uniform(0, self._seconds)
             if not self._kill(out, moment):

@@ -237,12 +237,15 @@ def kill(
         str | None, typer.Option(help="Which commands, separated by commas: audit, guard fit, ... [default: all]")
     ] = None,
     at_once: Annotated[int, typer.Option(min=1, help="How many of these commands run at the same time.")] = 1,
+    kept: Annotated[
+        Path | None, typer.Option(help="A file with what was found so far: written after every kill, gone on with.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of the moments.")] = 0,
     common: Common,
 ) -> None:
     """Kill audit, guard fit, generate, study run and label at random moments: are they the same when run again?"""
     chosen = {} if jobs is None else {"jobs": listed(jobs)}
-    result = _measure("kill", common, kills=kills, at_once=at_once, seed=seed, **chosen)
+    result = _measure("kill", common, kills=kills, at_once=at_once, seed=seed, kept=kept, **chosen)
     if not result["met"]:
         raise typer.Exit(1)
 
