@@ -14,6 +14,7 @@ from secondguess_lab.bench import kill
 from secondguess_lab.bench.kill import JOBS, Job, content, lines, run
 
 
+@pytest.mark.slow
 def test_a_killed_command_ends_as_if_it_had_not_been(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kill, "ONCE_MORE", 0.0)
     result = run(kills=1, jobs=["guard fit"], kept=tmp_path / "kept.json")

@@ -307,9 +307,9 @@ def _work(called: str, words: Sequence[str], house: Path, said: Path) -> None:
             os.dup2(file.fileno(), stream)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # it may be ignored, where this runs in the background
     np.random.seed()  # noqa: NPY002 (else every fork would draw the same)
-    import torch
-
-    torch.set_num_threads(1)
+    os.environ["OMP_NUM_THREADS"] = "1"
+    if torch := sys.modules.get("torch"):  # for which the variable comes too late
+        torch.set_num_threads(1)
     sys.path.insert(0, str(house))
     module, _, name = called.partition(":")
     sys.exit(getattr(import_module(module), name)(words))
