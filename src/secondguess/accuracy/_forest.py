@@ -1,4 +1,8 @@
-"""A forest of extremely randomised trees as what it is: a weighted mean over the examples in the same leaves."""
+"""A forest of extremely randomised trees as what it is: a weighted mean over the examples in the same leaves.
+
+The trees are those of scikit-learn's `ExtraTreesRegressor`, which spends more time on cloning and checking a tree than
+on growing it to the few hundred examples there are here; a test compares the two.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from sklearn.ensemble import ExtraTreesRegressor
+    from sklearn.tree._tree import Tree
 
 __all__ = ["Forest"]
 
@@ -18,28 +22,37 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Forest:
-    """A fitted forest, with the examples (m, d) and their values (m,)."""
+    """A fitted forest.
 
-    trees: ExtraTreesRegressor
+    Attributes:
+        trees: grown on the examples.
+        leaves: for each tree, mean value and mean square of the examples in each of its nodes, (2, nodes).
+        examples: (m, d).
+    """
+
+    trees: tuple[Tree, ...]
+    leaves: tuple[Floats, ...]
     examples: Floats
-    values: Floats
 
     @classmethod
     def fit(cls, examples: Floats, values: Floats, *, trees: int, leaf: int, seed: int) -> Self:
         """Grow trees with at least `leaf` examples in every leaf."""
-        from sklearn.ensemble import ExtraTreesRegressor
+        from sklearn import config_context
+        from sklearn.tree import ExtraTreeRegressor
 
-        grown = ExtraTreesRegressor(trees, min_samples_leaf=leaf, random_state=seed).fit(examples, values)
-        return cls(grown, examples, values)
+        draws, rounded, grown = np.random.RandomState(seed), _rounded(examples), []
+        with config_context(skip_parameter_validation=True):
+            for _ in range(trees):
+                chance = int(draws.randint(np.iinfo(np.int32).max))
+                one = ExtraTreeRegressor(min_samples_leaf=leaf, max_features=1.0, random_state=chance)
+                grown.append(one.fit(rounded, values, check_input=False).tree_)
+        return cls(tuple(grown), tuple(_means(tree.apply(rounded), values) for tree in grown), examples)
 
     def predict(self, points: Floats) -> tuple[Floats, Floats]:
         """Mean and variance (n,) of the values of the examples that share leaves with each point, (n, d)."""
-        mean, square = np.zeros(len(points)), np.zeros(len(points))
-        for theirs, ours in zip(self.trees.apply(self.examples).T, self.trees.apply(points).T, strict=True):
-            count = np.bincount(theirs)
-            mean += (np.bincount(theirs, self.values) / np.maximum(count, 1))[ours]
-            square += (np.bincount(theirs, self.values**2) / np.maximum(count, 1))[ours]
-        mean, square = mean / len(self.trees.estimators_), square / len(self.trees.estimators_)
+        rounded = _rounded(points)
+        found = sum(table[:, tree.apply(rounded)] for tree, table in zip(self.trees, self.leaves, strict=True))
+        mean, square = found / len(self.trees)
         return mean, np.maximum(square - mean**2, 0)
 
     def distance(self, points: Floats, nearest: int) -> Floats:
@@ -48,3 +61,13 @@ class Forest:
         apart = ((points[:, None] - self.examples[None]) / spread) ** 2
         ordered = np.sort(apart.sum(axis=2), axis=1)
         return np.asarray(np.sqrt(ordered[:, min(nearest, ordered.shape[1]) - 1]))
+
+
+def _rounded(points: Floats) -> NDArray[np.float32]:
+    """As trees compare them."""
+    return np.ascontiguousarray(points, dtype=np.float32)
+
+
+def _means(nodes: NDArray[np.int64], values: Floats) -> Floats:
+    count = np.maximum(np.bincount(nodes), 1)
+    return np.stack([np.bincount(nodes, values), np.bincount(nodes, values**2)]) / count
