@@ -28,11 +28,13 @@ class Forest:
         trees: grown on the examples.
         leaves: for each tree, mean value and mean square of the examples in each of its nodes, (2, nodes).
         examples: (m, d).
+        values: (m,) of the examples.
     """
 
     trees: tuple[Tree, ...]
     leaves: tuple[Floats, ...]
     examples: Floats
+    values: Floats
 
     @classmethod
     def fit(cls, examples: Floats, values: Floats, *, trees: int, leaf: int, seed: int) -> Self:
@@ -46,13 +48,16 @@ class Forest:
                 chance = int(draws.randint(np.iinfo(np.int32).max))
                 one = ExtraTreeRegressor(min_samples_leaf=leaf, max_features=1.0, random_state=chance)
                 grown.append(one.fit(rounded, values, check_input=False).tree_)
-        return cls(tuple(grown), tuple(_means(tree.apply(rounded), values) for tree in grown), examples)
+        return cls(tuple(grown), tuple(_means(tree.apply(rounded), values) for tree in grown), examples, values)
 
     def predict(self, points: Floats) -> tuple[Floats, Floats]:
         """Mean and variance (n,) of the values of the examples that share leaves with each point, (n, d)."""
         rounded = _rounded(points)
-        found = sum(table[:, tree.apply(rounded)] for tree, table in zip(self.trees, self.leaves, strict=True))
-        mean, square = found / len(self.trees)
+        mean, square = np.zeros((2, len(points)))
+        for tree, (means, squares) in zip(self.trees, self.leaves, strict=True):
+            ours = tree.apply(rounded)
+            mean += means[ours] / len(self.trees)
+            square += squares[ours] / len(self.trees)
         return mean, np.maximum(square - mean**2, 0)
 
     def distance(self, points: Floats, nearest: int) -> Floats:
