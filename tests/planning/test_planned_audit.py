@@ -12,8 +12,10 @@ import torch
 from torch import nn
 
 import secondguess as sg
+from secondguess.audits import Findings
 from secondguess.audits.context import Context
 from secondguess.audits.planned import plan_audit
+from secondguess.audits.sections import Section
 from secondguess.images import Dataset, ImageSet, load
 from secondguess.planning import Pace, Price
 from secondguess.stress import Corrupted
@@ -130,3 +132,27 @@ def test_the_same_sizes_give_the_same_numbers(
     assert values[0] == values[1] == values[2] != values[3]
     assert whole.about["plan"]["parts"] == [], "no plan without a limit"
     assert "instead of 360" in (tmp_path / "first/report.html").read_text()
+
+
+class Endless(Section):
+    """Takes so many seconds, whatever its size."""
+
+    name, title = "endless", "Endless"
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def price(self, context: Context, pace: Pace) -> Price:
+        return Price(fixed=self.seconds)
+
+    def run(self, context: Context) -> Findings:
+        raise AssertionError("it is left out")
+
+
+@pytest.mark.parametrize(("seconds", "minutes", "stays"), [(700.0, 10, False), (100.0, 10, True), (50.0, 0.5, True)])
+def test_a_section_is_left_out_only_where_it_alone_is_too_much(
+    seconds: float, minutes: float, stays: bool, classifier: sg.Classifier, digits: Dataset, tmp_path: Path
+) -> None:
+    context = Context(classifier, digits.test.head(20), None, [make("entropy")], [], tmp_path)
+    part = plan_audit(context, [Endless(seconds)], minutes).parts[-1]
+    assert bool(part.size) == stays and ("allow more minutes" in part.remark) == (not stays)

@@ -7,9 +7,10 @@
 | samples         | passes with dropout for an image                  | shortened                            |
 | stress.NAME     | the `dial` of the set, or the images it is made of | shortened, then left out             |
 | supervisor.NAME | the `dial` of the supervisor, or none             | shortened if it can be, then left out |
-| section.NAME    | what the section says, or none                    | shortened if it can be, never left out |
+| section.NAME    | what the section says, or none                    | shortened; left out if it alone is too much |
 
-What is given ready-made or with its parameter, as in `autoencoder:epochs=10`, has the size that was given.
+A section is left out only where its least size takes more than a minute and more than a fifth of the time. What is
+given ready-made or with its parameter, as in `autoencoder:epochs=10`, has the size that was given.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ __all__ = ["plan_audit"]
 
 PLAN = "cache/plan.json"  # in the folder of the audit
 FEWEST_TEST, FEWEST_TRAIN = 500, 1000  # images
+TOO_MUCH, LONG = 0.2, 60.0  # share of the time, and seconds, beyond which a section may be left out
 
 
 def plan_audit(
@@ -58,7 +60,7 @@ def plan_audit(
         return kept
     learners = sum(map(learns, context.supervisors))
     return Plan.drawn_up(
-        _parts(context, sections),
+        _parts(context, sections, minutes),
         2 + learners + len(context.stress) + len(sections),
         minutes,
         fixed=given,
@@ -82,7 +84,7 @@ def _key(
     return digest_of(json.dumps(parts, sort_keys=True).encode())
 
 
-def _parts(context: Context, sections: Sequence[Section]) -> Iterator[Part]:
+def _parts(context: Context, sections: Sequence[Section], minutes: float | None) -> Iterator[Part]:
     pace = Pace(context.classifier, context.test)
     wanted, test, train = context.needs(context.supervisors), len(context.test), context.train
     observing = pace.observing(wanted)
@@ -102,11 +104,13 @@ def _parts(context: Context, sections: Sequence[Section]) -> Iterator[Part]:
         price = price_of_set(one, pace, context.given(context.test), observing)
         yield Part(f"stress.{one.name}", f"{one.name} images", price)
     for section in sections:
-        yield Part(f"section.{section.name}", section.title, _section(section, context, pace))
+        yield Part(f"section.{section.name}", section.title, _section(section, context, pace, minutes))
 
 
-def _section(section: Section, context: Context, pace: Pace) -> Price:
+def _section(section: Section, context: Context, pace: Pace, minutes: float | None) -> Price:
     try:
-        return replace(section.price(context, pace), required=True)
+        price = section.price(context, pace)
     except Exception:  # the reason is given when the section runs
         return Price(required=True)
+    too_much = minutes is not None and price.seconds(price.least) > max(LONG, TOO_MUCH * 60 * minutes)
+    return replace(price, required=not too_much)
