@@ -8,12 +8,13 @@ From the scores s (m,) of an image, with the medians and spreads of nominal scor
 with one hidden layer gives the logits of `nominal` and of each kind of anomaly. It has learnt them from nominal images
 and from stress sets, all kinds weighing the same. The statistic of the image is
 
-    T = log P(anomaly) - log P(nominal) + max(0, -log(m min_j p_j))
+    T = w_0 [log P(anomaly) - log P(nominal) + max(0, -log(m min_j p_j))] + sum_j w_j (-log p_j)
 
 with p_j the conformal p-value of supervisor j among the nominal images, interpolated between them so that rounding does
 not move it by a whole rank. The first part is what the panel has learnt. The second is Bonferroni's rule in logarithms:
 it is there for anomalies that no stress set resembles, which the network may take for nominal although a supervisor has
-never seen a score like this.
+never seen a score like this. The third lets single supervisors speak for themselves, where they see more of a kind than
+the network does; the weights are such that no kind is neglected (`weighing`).
 
 The false-alarm rate does not depend on any of this: T is one more score, and its threshold is calibrated on
 nominal images that neither the supervisors nor the panel have seen (`thresholds`). `rule` replaces T by a plain
@@ -26,8 +27,9 @@ import math
 import warnings
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from operator import mul
 from typing import Any, Literal
 
 import numpy as np
@@ -36,6 +38,7 @@ from numpy.typing import NDArray
 from secondguess.errors import UserError
 from secondguess.guard.combining import RULES
 from secondguess.guard.verdicts import SUSPICIOUS, Kind
+from secondguess.guard.weighing import weigh
 
 __all__ = ["LARGEST", "Panel", "Rule", "fit_panel", "spread_of"]
 
@@ -66,6 +69,7 @@ class Panel:
         bias_out: (1 + t,).
         temperature: of the probabilities of the anomalies.
         novelty: whether a score like no nominal one is a reason for an alarm by itself.
+        shares: (1 + m,) the weights of the network and of each supervisor; empty where the network decides alone.
     """
 
     rule: Rule
@@ -79,6 +83,7 @@ class Panel:
     bias_out: Floats
     temperature: float = 1.0
     novelty: bool = True
+    shares: Floats = field(default_factory=lambda: np.zeros(0))
 
     def combine(self, scores: Floats) -> tuple[Floats, Floats]:
         """The statistics (n,) and the probabilities (n, t) of each kind of anomaly, given that there is one.
@@ -97,7 +102,12 @@ class Panel:
         kinds = logits[:, 1:] - top
         odds = np.log(np.exp(kinds).sum(axis=1)) + (top - logits)[:, 0]
         chances = np.exp(kinds / self.temperature)
-        odds = odds + self._unheard_of(limited) if self.novelty else odds
+        if self.novelty or len(self.shares):
+            surprises = self._surprises(limited)
+            if self.novelty:
+                odds = odds + np.maximum(0.0, surprises.max(axis=1) - math.log(surprises.shape[1]))
+            if len(self.shares):
+                odds = self.shares[0] * odds + surprises @ self.shares[1:]
         return odds, chances / chances.sum(axis=1, keepdims=True)
 
     def _combine_one(self, scores: Sequence[float]) -> tuple[Floats, Floats]:
@@ -110,10 +120,15 @@ class Panel:
         top = max(kinds)
         odds = math.log(sum(math.exp(kind - top) for kind in kinds)) + top - nominal
         chances = [math.exp((kind - top) / self.temperature) for kind in kinds]
-        if self.novelty:
+        if self.novelty or len(self.shares):
             r, m = self.references.shape
-            highest = max(_rank(score, own) for score, own in zip(limited, self._lists, strict=True))
-            odds += max(0.0, -math.log(m * (1 + r - highest) / (r + 1)))
+            ranks = [_rank(score, own) for score, own in zip(limited, self._lists, strict=True)]
+            if self.novelty:
+                odds += max(0.0, -math.log(m * (1 + r - max(ranks)) / (r + 1)))
+            if len(self.shares):
+                own_share, *shares = self._share_list
+                surprises = (-math.log((1 + r - rank) / (r + 1)) for rank in ranks)
+                odds = own_share * odds + sum(map(mul, shares, surprises))
         total = sum(chances)
         return np.array([odds]), np.array([[chance / total for chance in chances]])
 
@@ -144,13 +159,21 @@ class Panel:
     def _ranks(self) -> Floats:
         return np.arange(1.0, len(self.references) + 1)
 
-    def _unheard_of(self, limited: Floats) -> Floats:
-        """max(0, -log(m min p)), (n,), with p interpolated between the references."""
-        r, m = self.references.shape
-        highest = np.zeros(len(limited))
-        for values, own in zip(limited.T, self._columns, strict=True):
-            np.maximum(highest, np.interp(values, own, self._ranks, left=0.0), out=highest)
-        return np.maximum(0.0, -np.log(m * (1 + r - highest) / (r + 1)))
+    @cached_property
+    def _share_list(self) -> list[float]:
+        return [float(share) for share in self.shares]
+
+    def _surprises(self, limited: Floats) -> Floats:
+        """-log p (n, m) of each supervisor, with p interpolated between the references."""
+        r = len(self.references)
+        ranks = np.empty(limited.shape)
+        for column, (values, own) in enumerate(zip(limited.T, self._columns, strict=True)):
+            ranks[:, column] = np.interp(values, own, self._ranks, left=0.0)
+        return np.asarray(-np.log((1 + r - ranks) / (r + 1)))
+
+    def _evidence(self, limited: Floats) -> Floats:
+        """What the network and each supervisor say, (n, 1 + m), before they are weighed."""
+        return np.column_stack([replace(self, shares=np.zeros(0)).combine(limited)[0], self._surprises(limited)])
 
     def _logits(self, limited: Floats) -> Floats:
         hidden = _features(limited, self.centre, self.spread) @ self.weights_in + self.bias_in
@@ -159,7 +182,8 @@ class Panel:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The arrays that a file must hold."""
-        return {one.name: value for one in fields(self) if isinstance(value := getattr(self, one.name), np.ndarray)}
+        arrays = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {name: value for name, value in arrays.items() if isinstance(value, np.ndarray)}
 
     def card(self) -> dict[str, Any]:
         """The rest, as JSON."""
@@ -216,7 +240,9 @@ def fit_panel(
         return plain
     quiet = finite if harmless is None else np.concatenate([finite, harmless])
     groups = [_features(_limited(one), centre, spread) for one in (quiet, *anomalies.values())]
-    return replace(plain, **_train(groups, seed))
+    alone = replace(plain, **_train(groups, seed))
+    kinds = [alone._evidence(_limited(one)) for one in anomalies.values()]
+    return replace(alone, shares=weigh(alone._evidence(_limited(quiet)), kinds, seed=seed))
 
 
 def _features(limited: Floats, centre: Floats, spread: Floats) -> Floats:

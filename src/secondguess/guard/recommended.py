@@ -30,7 +30,7 @@ def recommended(classifier: Classifier) -> list[Supervisor]:
         made += make_all(["max_logit", "energy"])
     if "traces" in classifier.gives:
         made.append(make("dissector", batch_size=256))
-        made += make_all(["mdsa", "relative_mahalanobis"])
+        made += make_all(["mdsa", "relative_mahalanobis", "normalised_mahalanobis"])
         made += make_all(["vim"] if "logits" in classifier.gives else [])
         made.append(make("dsa", subsampling=KEPT, other_distances="fit"))
         for share in EARLY:

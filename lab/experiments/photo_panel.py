@@ -1,0 +1,298 @@
+"""Does the panel of a guard win on photographs too, and does it know what is wrong, on kinds that it has not met?
+
+    python photo_scores.py cifar10.npz --model resnet20/model.toml --kept kept ...
+    python photo_panel.py --kept kept --models cifar10_resnet20 cifar10_vgg --out results/photos
+
+Reads what `photo_scores.py` has kept, writes `panel.json` and `verdict.json`. Kinds are left out in five turns: three
+corruptions, one attack and one source of invalid images at a time. A panel and a naming are fitted without them, on one
+half of the images, and judge them on the other half. Ambiguous images are learnt from blends and judged on blends of
+other images and, where they were kept, on those of a generator; another data set as invalid images is never learnt
+from. Mistakes are wrong answers against right ones among nominal images.
+
+The AUROC of a column is the mean over its sorts. An alarm has 5 % false alarms among the nominal images of the judged
+half that are answered rightly. A verdict is single if its kind has a probability of .7 or more; single verdicts and
+honest pairs are counted apart, of images with an alarm. "Before" is a panel whose network decides alone, and names
+kinds by the scores alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import warnings
+from copy import copy
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from secondguess.guard.appearance import appearance
+from secondguess.guard.naming import Examined, fit_naming
+from secondguess.guard.panel import fit_panel
+from secondguess.guard.verdicts import MISTAKEN, OF_STRESS
+from secondguess.metrics import auroc, wilson
+from secondguess_lab.record import provenance, say, write
+from secondguess_lab.studies.tables import Cell, Table
+
+KINDS = tuple(OF_STRESS)  # ambiguous, corrupted, adversarial, invalid
+COLUMNS = ("mistakes", *KINDS)
+NEVER_LEARNT = ("flow", "other data set")
+GENERATED = ("foreign_objects", "photos", "shuffled", *NEVER_LEARNT)
+RECOMMENDED = (
+    "entropy", "pcs", "max_logit", "energy", "dissector", "mdsa", "relative_mahalanobis", "normalised_mahalanobis",
+    "vim", "dsa", "mdsa_global@25%", "relative_mahalanobis@25%", "mdsa_global@50%", "relative_mahalanobis@50%",
+)  # fmt: skip
+RATE, SURE, TURNS = 0.05, 0.7, 5
+
+
+@dataclass(frozen=True)
+class Part:
+    """Images of one kind: scores (n, m), looks (n, q), sorts (n,), and which answers are right and wrong."""
+
+    scores: np.ndarray
+    looks: np.ndarray
+    sorts: np.ndarray
+    right: np.ndarray
+    wrong: np.ndarray
+
+    def take(self, rows) -> Part:
+        """Some of them."""
+        return Part(*(getattr(self, name)[rows] for name in ("scores", "looks", "sorts", "right", "wrong")))
+
+    def examined(self, columns) -> Examined:
+        """As a naming takes them."""
+        return Examined(self.scores[:, columns], self.looks, self.sorts)
+
+
+def read(kept: Path, name: str):
+    """The labels of the supervisors, what they cost, and the parts by half and kind."""
+    scores, images = np.load(kept / f"{name}.npz"), np.load(kept / f"{name}_images.npz")
+    parts = {}
+    for half in ("learn", "judge"):
+        for kind in ("nominal", *KINDS):
+            places = [place for place in images.files if place.startswith(f"{half}/{kind}/")]
+            found = {
+                key: np.concatenate([scores[f"{place}/{key}"] for place in places])
+                for key in ("scores", "sorts", "right", "wrong")
+            }
+            looks = np.concatenate([appearance(_floats(images[place])) for place in places])
+            sorts = np.array([_sort(kind, str(sort)) for sort in found["sorts"]])
+            parts[half, kind] = Part(found["scores"], looks, sorts, found["right"], found["wrong"])
+    labels = [str(label).partition(":")[0] for label in scores["labels"]]
+    return labels, scores["costs"], parts
+
+
+def _floats(pixels):
+    return pixels.astype(np.float32) / 255 if pixels.dtype == np.uint8 else pixels
+
+
+def _sort(kind: str, sort: str) -> str:
+    """All textures are one sort."""
+    return "textures" if kind == "invalid" and sort not in GENERATED else sort
+
+
+def folds(parts):
+    """What is left out of each kind, by turn; nothing of a kind that has one sort."""
+    sorts = {kind: np.unique(parts["learn", kind].sorts) for kind in KINDS}
+    return [{kind: _turn(kind, own, turn) for kind, own in sorts.items()} for turn in range(TURNS)]
+
+
+def _turn(kind, sorts, turn):
+    if len(sorts) < 2:
+        return []
+    return list(sorts[turn::TURNS]) if kind == "corrupted" else [sorts[turn % len(sorts)]]
+
+
+def left_out(part: Part, sorts):
+    """The images that are judged where these sorts were left out."""
+    return np.isin(part.sorts, [*NEVER_LEARNT, *sorts]) if sorts else np.ones(len(part.sorts), dtype=bool)
+
+
+class Fold:
+    """A panel and a naming that have not met some sorts, and what is judged with them."""
+
+    def __init__(self, parts, columns, out) -> None:
+        nominal, self.columns = parts["learn", "nominal"], columns
+        learn = {}
+        for kind in KINDS:
+            part = parts["learn", kind]
+            learn[OF_STRESS[kind]] = part.take(~np.isin(part.sorts, out[kind]))
+        learn[MISTAKEN], quiet = nominal.take(nominal.wrong), nominal.take(nominal.right)
+        self.panel = fit_panel(quiet.scores[:, columns], {kind: one.scores[:, columns] for kind, one in learn.items()})
+        self.naming = fit_naming(quiet.examined(columns), {kind: one.examined(columns) for kind, one in learn.items()})
+        self.judged = parts["judge", "nominal"]
+        self.strange = {kind: parts["judge", kind].take(left_out(parts["judge", kind], out[kind])) for kind in KINDS}
+        self.usual, self.threshold = self._usual()
+
+    def _usual(self):
+        usual = self.statistics(self.judged)
+        return usual, np.quantile(usual[self.judged.right], 1 - RATE)
+
+    def before(self) -> Fold:
+        """The same, with what the network alone says."""
+        fold = copy(self)
+        fold.panel, fold.naming = replace(self.panel, shares=np.zeros(0)), None
+        fold.usual, fold.threshold = fold._usual()
+        return fold
+
+    def statistics(self, part):
+        """Of the panel."""
+        return self.panel.combine(part.scores[:, self.columns])[0]
+
+    def chances(self, part):
+        """Of the kinds."""
+        if self.naming is None:
+            return self.panel.combine(part.scores[:, self.columns])[1]
+        return self.naming.chances_of(part.examined(self.columns).values)
+
+
+def detected(folded):
+    """The AUROC of each column and the share of the mistakes that raise no alarm: means over turns, then over sorts."""
+    found = {}
+    for fold in folded:
+        judged = fold.judged
+        right, wrong = fold.usual[judged.right], fold.usual[judged.wrong]
+        found.setdefault(("mistakes", ""), []).append(auroc(right, wrong))
+        found.setdefault(("missed", ""), []).append(float((wrong <= fold.threshold).mean()))
+        for kind, part in fold.strange.items():
+            values = fold.statistics(part)
+            for sort in np.unique(part.sorts):
+                found.setdefault((kind, str(sort)), []).append(auroc(fold.usual, values[part.sorts == sort]))
+    return by_column({key: float(np.mean(values)) for key, values in found.items()})
+
+
+def by_column(found):
+    """Means over the sorts of a column, and the sorts themselves."""
+    columns = dict.fromkeys(kind for kind, _ in found)
+    means = {name: float(np.mean([value for (kind, _), value in found.items() if kind == name])) for name in columns}
+    return means | {"sorts": {f"{kind}, {sort}": value for (kind, sort), value in found.items() if sort}}
+
+
+def single(part_of, column):
+    """What one supervisor sees, as `detected` has it."""
+    nominal = part_of["judge", "nominal"]
+    usual = nominal.scores[:, column]
+    limit = np.quantile(usual[nominal.right], 1 - RATE)
+    found = {("mistakes", ""): auroc(usual[nominal.right], usual[nominal.wrong])}
+    found["missed", ""] = float((usual[nominal.wrong] <= limit).mean())
+    for kind in KINDS:
+        part = part_of["judge", kind]
+        for sort in np.unique(part.sorts):
+            found[kind, str(sort)] = auroc(usual, part.scores[part.sorts == sort, column])
+    return by_column(found)
+
+
+def verdicts(folded):
+    """Of the images with an alarm, by kind: all, single verdicts, right ones, pairs with the truth, likeliest right."""
+    counts = {kind: np.zeros(5, dtype=np.int64) for kind in KINDS}
+    for fold in folded:
+        for kind, part in fold.strange.items():
+            chances = fold.chances(part)[fold.statistics(part) > fold.threshold]
+            order = np.argsort(-chances, axis=1)
+            true = order == fold.panel.anomalies.index(OF_STRESS[kind])
+            sure = chances.max(axis=1) >= SURE
+            first, both = true[:, 0], true[:, 0] | true[:, 1]
+            counts[kind] += [len(sure), sure.sum(), (sure & first).sum(), (~sure & both).sum(), first.sum()]
+    return counts
+
+
+def summary_of(counts):
+    """Shares: of the kinds and, with kinds weighing the same, of all."""
+    table = {}
+    for kind, (alarms, sure, right, pairs, first) in counts.items():
+        table[kind] = {
+            "single": wilson(int(sure), int(alarms)).to_dict(),
+            "right": wilson(int(right), int(sure)).to_dict() if sure else None,
+            "pairs_right": wilson(int(pairs), int(alarms - sure)).to_dict() if alarms > sure else None,
+            "likeliest": wilson(int(first), int(alarms)).to_dict(),
+        }
+    shares = np.array([[right / alarms, sure / alarms] for alarms, sure, right, *_ in counts.values()])
+    table["all"] = {
+        "right": float(shares[:, 0].sum() / shares[:, 1].sum()),
+        "single": float(shares[:, 1].mean()),
+        "likeliest": float(np.mean([counts[kind][4] / counts[kind][0] for kind in KINDS])),
+    }
+    return table
+
+
+def measured(kept: Path, name: str):
+    """What one model's panel sees and says, before and now, beside single supervisors."""
+    labels, costs, parts = read(kept, name)
+    columns = [labels.index(one) for one in RECOMMENDED]
+    alone = {label: single(parts, place) for place, label in enumerate(labels)}
+    now = [Fold(parts, columns, out) for out in folds(parts)]
+    before = [fold.before() for fold in now]
+    best = {column: max(alone, key=lambda label: alone[label][column]) for column in COLUMNS}
+    panel = {"now": detected(now), "before": detected(before), "entropy": alone["entropy"], "single": alone}
+    panel |= {
+        "best": best,
+        "margins": {column: panel["now"][column] - alone[best[column]][column] for column in COLUMNS},
+    }
+    panel["mistakes"] = int(now[0].judged.wrong.sum())
+    panel["shares"] = [dict(zip(["network", *RECOMMENDED], fold.panel.shares.tolist(), strict=True)) for fold in now]
+    panel["sizes"] = {f"{half} {kind}": len(part.sorts) for (half, kind), part in parts.items()}
+    panel["costs_ms"] = dict(zip(labels, costs.tolist(), strict=True))
+    verdict = {"now": summary_of(verdicts(now)), "before": summary_of(verdicts(before))}
+    verdict["temperatures"] = [fold.naming.temperature for fold in now]
+    return panel, verdict
+
+
+def panel_cells(models):
+    """The table of `study table photos-panel`."""
+    cells = {}
+    for name, one in models.items():
+        for column in (*COLUMNS, "missed"):
+            cells[f"{name}, panel", column] = Cell(one["now"][column])
+            cells[f"{name}, network alone", column] = Cell(one["before"][column])
+            cells[f"{name}, entropy", column] = Cell(one["entropy"][column])
+            singles = [row[column] for row in one["single"].values()]
+            cells[f"{name}, best single", column] = Cell(min(singles) if column == "missed" else max(singles))
+    return _in_rows(cells)
+
+
+def verdict_cells(models):
+    """The table of `study table photos-verdict`."""
+    cells = {}
+    for name, one in models.items():
+        for when in ("now", "before"):
+            for kind in (*KINDS, "all"):
+                row = f"{name}, {kind}{'' if when == 'now' else ', by scores alone'}"
+                for column in ("right", "single", "likeliest"):
+                    value = one[when][kind][column]
+                    if value is not None:
+                        cells[row, column] = Cell(value if kind == "all" else value["value"])
+    return _in_rows(cells)
+
+
+def _in_rows(cells):
+    rows = dict.fromkeys(row for row, _ in cells)
+    return Table({key: cell for row in rows for key, cell in cells.items() if key[0] == row}).tidy()
+
+
+def _kept(path: Path):
+    """The models that a record has already."""
+    return json.loads(path.read_text("utf-8"))["models"] if path.exists() else {}
+
+
+def main():
+    """The models, beside those that the records have already."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kept", type=Path, required=True)
+    parser.add_argument("--models", nargs="+", required=True)
+    parser.add_argument("--out", type=Path, required=True, help="the folder of the two records")
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    panels, names = (_kept(arguments.out / file) for file in ("panel.json", "verdict.json"))
+    for name in arguments.models:
+        panels[name], names[name] = measured(arguments.kept, name)
+        row = {column: round(panels[name]["margins"][column], 3) for column in COLUMNS}
+        say(f"{name}: {row}; verdicts {names[name]['now']['all']}, before {names[name]['before']['all']}")
+    head = provenance({"models": list(panels), "false_alarms": RATE, "min_probability": SURE, "turns": TURNS})
+    title = "The panel of a guard on kinds it has not met: AUROC, and the share of the mistakes without an alarm"
+    write(arguments.out / "panel.json", {**head, "title": title, "cells": panel_cells(panels), "models": panels})
+    title = "Verdicts on kinds that were not met, among alarms: single ones that are right, single ones, likeliest kind"
+    write(arguments.out / "verdict.json", {**head, "title": title, "cells": verdict_cells(names), "models": names})
+
+
+if __name__ == "__main__":
+    main()
