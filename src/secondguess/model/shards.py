@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from secondguess.contracts.sealed import digest_of
 from secondguess.engine import Entry, Ledger, Sent, Task, run_each
-from secondguess.errors import UserError
+from secondguess.errors import UserError, require
 from secondguess.images.sources import ViewSource
 from secondguess.model.description import Description
 from secondguess.model.needs import Needs
@@ -46,7 +46,8 @@ class Order:
     """What a worker is to do with its images.
 
     Attributes:
-        model: the description of the model, or the torch module itself.
+        model: the description of the model, or the torch module itself, pickled: it goes with every shard, but is
+            pickled and unpickled only once.
         how: further arguments of `Classifier.open`. How the output is read is among them: the first images of the whole
             set decide it, and not those of a shard.
         fingerprint: of the classifier, which that of the worker must have.
@@ -141,7 +142,8 @@ def _order(classifier: Classifier, items: tuple[Item, ...]) -> Order:
     if known.path is not None or known.source is not None:
         model: Any = known.placed()
     else:
-        model = getattr(classifier.backend, "module", None)
+        module = getattr(classifier.backend, "module", None)
+        model = None if module is None else require("cloudpickle", "distributed").dumps(module)
         how = {name: value for name, value in known.to_dict().items() if name not in ("weights", "folder")} | how
     if model is None:
         raise UserError(
@@ -165,10 +167,13 @@ def _opened(order: Sent) -> Classifier:
         from secondguess.model.classifier import Classifier
 
         wanted: Order = order.value
-        classifier = Classifier.open(wanted.model, **wanted.how)
-        if isinstance(wanted.model, Description) and classifier.fingerprint != wanted.fingerprint:
+        model, described = wanted.model, isinstance(wanted.model, Description)
+        if not described:
+            model = require("cloudpickle", "distributed").loads(model)
+        classifier = Classifier.open(model, **wanted.how)
+        if described and classifier.fingerprint != wanted.fingerprint:
             raise UserError(
-                f"The worker on {platform.node()} opens another model at {wanted.model.path or wanted.model.source} "
+                f"The worker on {platform.node()} opens another model at {model.path or model.source} "
                 "than this process; put the same files there."
             )
         _open.clear()
