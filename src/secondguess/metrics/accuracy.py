@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from secondguess.errors import UserError
-from secondguess.metrics import _check
-from secondguess.metrics._check import Floats, Ints
+from secondguess.metrics import checks
+from secondguess.metrics.checks import Floats, Ints
 from secondguess.metrics.interval import Interval, wilson
 
 __all__ = ["PerClass", "accuracy", "accuracy_interval", "confusion", "most_confused", "per_class"]
@@ -54,7 +54,7 @@ def accuracy_interval(predictions: ArrayLike, labels: ArrayLike, *, level: float
     Returns:
         The interval; its `n` is the number of known labels.
     """
-    guessed, truth = _check.known_pairs(predictions, labels)
+    guessed, truth = checks.known_pairs(predictions, labels)
     return wilson(int((guessed == truth).sum()), len(truth), level)
 
 
@@ -69,10 +69,10 @@ def confusion(predictions: ArrayLike, labels: ArrayLike, num_classes: int) -> In
     Returns:
         (K, K) int64; row = true class, column = predicted class.
     """
-    num_classes = _check.positive(num_classes, "num_classes")
-    guessed, truth = _check.known_pairs(predictions, labels)
-    _check.below(guessed, num_classes, "predictions")
-    _check.below(truth, num_classes, "labels")
+    num_classes = checks.positive(num_classes, "num_classes")
+    guessed, truth = checks.known_pairs(predictions, labels)
+    checks.below(guessed, num_classes, "predictions")
+    checks.below(truth, num_classes, "labels")
     cells = np.bincount(truth * num_classes + guessed, minlength=num_classes**2)
     return cells.reshape(num_classes, num_classes).astype(np.int64, copy=False)
 
@@ -96,7 +96,7 @@ def most_confused(confusion: ArrayLike, top: int = 5) -> list[tuple[int, int, in
         order of the classes; mistakes that never happened are not listed.
     """
     matrix = _square(confusion).copy()
-    top = _check.positive(top, "top")
+    top = checks.positive(top, "top")
     np.fill_diagonal(matrix, 0)
     order = np.argsort(-matrix, axis=None, kind="stable")[:top]
     cells = (divmod(int(cell), len(matrix)) for cell in order)

@@ -25,9 +25,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from secondguess.errors import UserError
-from secondguess.metrics import _check
-from secondguess.metrics._check import Floats, Ints
+from secondguess.metrics import checks
 from secondguess.metrics.calibration import _SMALLEST, Binning, Reliability, _diagram, _soft
+from secondguess.metrics.checks import Floats, Ints
 from secondguess.metrics.interval import Interval, bootstrap, wilson
 
 __all__ = [
@@ -66,14 +66,14 @@ def top_k_accuracy_interval(
     probabilities: ArrayLike, labels: ArrayLike, k: int = 2, *, level: float = 0.95
 ) -> Interval:
     """Return the top-k accuracy with its Wilson interval at a level; the other arguments as in `top_k_accuracy`."""
-    rows, truth = _check.known(probabilities, labels)
-    hits = (_likeliest(rows, _check.positive(k, "k")) == truth[:, None]).any(axis=1)
+    rows, truth = checks.known(probabilities, labels)
+    hits = (_likeliest(rows, checks.positive(k, "k")) == truth[:, None]).any(axis=1)
     return wilson(int(hits.sum()), len(hits), level)
 
 
 def has_pairs(soft_labels: ArrayLike) -> bool:
     """Return whether every soft label (n, K) has exactly two classes with a probability above 0."""
-    return bool((_possible(_check.distributions(soft_labels, "soft labels")).sum(axis=1) == 2).all())
+    return bool((_possible(checks.distributions(soft_labels, "soft labels")).sum(axis=1) == 2).all())
 
 
 def top_pair_accuracy(probabilities: ArrayLike, soft_labels: ArrayLike) -> float:
@@ -107,20 +107,20 @@ def attainable_accuracy(soft_labels: ArrayLike, k: int = 1) -> float:
         soft_labels: (n, K), rows sum to 1.
         k: number of guesses allowed.
     """
-    soft = _check.distributions(soft_labels, "soft labels")
-    return float(np.sort(soft, axis=1)[:, -_check.positive(k, "k") :].sum(axis=1).mean())
+    soft = checks.distributions(soft_labels, "soft labels")
+    return float(np.sort(soft, axis=1)[:, -checks.positive(k, "k") :].sum(axis=1).mean())
 
 
 def mean_entropy(probabilities: ArrayLike) -> float:
     """Return the mean entropy in bits of distributions (n, K): 0 for certainty, log2 K for a uniform distribution."""
-    return float(_entropy_rows(_check.distributions(probabilities)).mean())
+    return float(_entropy_rows(checks.distributions(probabilities)).mean())
 
 
 def mean_entropy_interval(
     probabilities: ArrayLike, *, resamples: int = 500, level: float = 0.95, seed: int = 0
 ) -> Interval:
     """Return `mean_entropy` with its bootstrap interval."""
-    return _mean(_entropy_rows(_check.distributions(probabilities)), resamples, level, seed)
+    return _mean(_entropy_rows(checks.distributions(probabilities)), resamples, level, seed)
 
 
 def total_variation(probabilities: ArrayLike, soft_labels: ArrayLike) -> float:

@@ -34,8 +34,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from secondguess.errors import UserError
-from secondguess.metrics import _check
-from secondguess.metrics._check import Floats, Ints
+from secondguess.metrics import checks
+from secondguess.metrics.checks import Floats, Ints
 from secondguess.metrics.interval import Interval, bootstrap
 
 __all__ = [
@@ -205,14 +205,14 @@ def nll_interval(
 
 def _confidence_and_hit(probabilities: ArrayLike, labels: ArrayLike) -> tuple[Floats, NDArray[np.bool_]]:
     """Return (n,) confidence and (n,) whether the prediction is right, of the examples with a known label."""
-    rows, truth = _check.known(probabilities, labels)
+    rows, truth = checks.known(probabilities, labels)
     prediction = rows.argmax(axis=1)
     return rows[np.arange(len(rows)), prediction], prediction == truth
 
 
 def _diagram(confidence: Floats, hit: NDArray[np.bool_] | Floats, bins: int, binning: Binning) -> Reliability:
     """Sort (n,) confidences and (n,) hits, or probabilities of a hit, into bins."""
-    edges = _edges(confidence, _check.positive(bins, "bins"), binning)
+    edges = _edges(confidence, checks.positive(bins, "bins"), binning)
     # The first inner edge at or above a confidence closes its bin on the right.
     index = np.searchsorted(edges[1:-1], confidence, side="left")
     count = np.bincount(index, minlength=bins)
@@ -244,7 +244,7 @@ def _brier_rows(probabilities: ArrayLike, labels: ArrayLike) -> Floats:
         rows, soft = _soft(probabilities, labels)
         gap = rows - soft
     else:
-        rows, truth = _check.known(probabilities, labels)
+        rows, truth = checks.known(probabilities, labels)
         gap = rows.copy()
         gap[np.arange(len(gap)), truth] -= 1
     squares: Floats = np.einsum("ik,ik->i", gap, gap)
@@ -257,14 +257,14 @@ def _nll_rows(probabilities: ArrayLike, labels: ArrayLike) -> Floats:
         rows, soft = _soft(probabilities, labels)
         entropy: Floats = -np.einsum("ik,ik->i", soft, np.log(np.maximum(rows, _SMALLEST)))
         return entropy
-    rows, truth = _check.known(probabilities, labels)
+    rows, truth = checks.known(probabilities, labels)
     likelihood: Floats = rows[np.arange(len(rows)), truth]
     return -np.log(np.maximum(likelihood, _SMALLEST))
 
 
 def _soft(probabilities: ArrayLike, labels: ArrayLike) -> tuple[Floats, Floats]:
     """Return probabilities and soft labels, both (n, K)."""
-    rows, soft = _check.distributions(probabilities), _check.distributions(labels, "soft labels")
+    rows, soft = checks.distributions(probabilities), checks.distributions(labels, "soft labels")
     if rows.shape != soft.shape:
         raise UserError(
             f"The probabilities have shape {rows.shape} but the soft labels {soft.shape}; give both for "

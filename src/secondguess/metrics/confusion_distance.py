@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from secondguess.errors import UserError
-from secondguess.metrics import _check
-from secondguess.metrics._check import Floats
+from secondguess.metrics import checks
+from secondguess.metrics.checks import Floats
 from secondguess.metrics.interval import Interval, bootstrap
 
 __all__ = ["SubsetAmbiguity", "acd", "acd_interval", "as_rows", "confusion_distance", "subset_ambiguity"]
@@ -93,10 +93,10 @@ def as_rows(values: ArrayLike, name: str) -> Floats:
         values: (n,) or (n, 1) probabilities of one of two classes, which becomes the second, or (n, K) rows.
         name: what to call them in a message.
     """
-    array = _check.floats(values, name)
+    array = checks.floats(values, name)
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.ndim == 1:
         array = np.stack([1 - array, array], axis=1)
-    rows = _check.distributions(array, name)
+    rows = checks.distributions(array, name)
     return rows / rows.sum(axis=1, keepdims=True)

@@ -32,8 +32,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from secondguess.errors import UserError
-from secondguess.metrics import _check
-from secondguess.metrics._check import Floats, Ints
+from secondguess.metrics import checks
+from secondguess.metrics.checks import Floats, Ints
 from secondguess.metrics.interval import Interval, check_level, child_generators
 
 __all__ = [
@@ -115,7 +115,7 @@ def threshold_at(nominal: ArrayLike, false_alarm_rate: float) -> float:
         false_alarm_rate: from 0, and below 1.
     """
     rate = _false_alarm_share(false_alarm_rate)
-    values, counts = np.unique(_check.scores(nominal, "nominal"), return_counts=True)
+    values, counts = np.unique(checks.scores(nominal, "nominal"), return_counts=True)
     return float(values[_first_allowed(counts, rate)])
 
 
@@ -221,7 +221,7 @@ def _from_above(counts: Ints) -> Ints:
 
 def _codes(nominal: ArrayLike, other: ArrayLike) -> tuple[Ints, Ints, int]:
     """Replace each score by its place among the D distinct scores of both sets; return (n,), (m,) and D."""
-    first, second = _check.scores(nominal, "nominal"), _check.scores(other, "other")
+    first, second = checks.scores(nominal, "nominal"), checks.scores(other, "other")
     distinct, codes = np.unique(np.concatenate([first, second]), return_inverse=True)
     return codes[: len(first)], codes[len(first) :], len(distinct)
 
@@ -253,7 +253,7 @@ def _interval(
         threshold: the share of a set below the threshold that it sets, if the statistic has one.
     """
     check_level(level)
-    resamples = _check.positive(resamples, "resamples")
+    resamples = checks.positive(resamples, "resamples")
     rngs = child_generators(seed, 2)
     if np.size(nominal) + np.size(other) > _MANY:
         value, replicates = _from_cells(statistic, nominal, other, resamples, rngs, threshold)
@@ -277,7 +277,7 @@ def _from_cells(
     threshold: float | None,
 ) -> tuple[float, Floats]:
     """Return the statistic, and its values on resamples whose scores are known to the cell."""
-    sets = [np.sort(_check.scores(nominal, "nominal")), np.sort(_check.scores(other, "other"))]
+    sets = [np.sort(checks.scores(nominal, "nominal")), np.sort(checks.scores(other, "other"))]
     value = statistic(*_counts_up_to(sets, np.unique(np.concatenate(sets))))[0]
     ends = np.unique(np.concatenate([values[_places(len(values), threshold)] for values in sets]))
     cells = _counts_up_to(sets, ends)

@@ -37,8 +37,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from secondguess.errors import UserError
-from secondguess.metrics import _check
-from secondguess.metrics._check import Floats, Ints
+from secondguess.metrics import checks
+from secondguess.metrics.checks import Floats, Ints
 from secondguess.metrics.interval import Interval, check_level
 
 __all__ = [
@@ -301,7 +301,7 @@ def _distances(features: ArrayLike, queries: ArrayLike, scale: float | None) -> 
     from scipy.spatial.distance import cdist
 
     rows = _features(features)
-    asked = _check.integers(queries, "queries")
+    asked = checks.integers(queries, "queries")
     if asked.size == 0 or asked.min() < 0 or asked.max() >= len(rows):
         raise UserError(
             f"{asked.size} queries were given for {len(rows)} images; give positions in 0..{len(rows) - 1}."
@@ -346,21 +346,21 @@ def _booleans(errors: ArrayLike) -> NDArray[np.bool_]:
 
 
 def _chances(chances: ArrayLike) -> Floats:
-    values = _check.floats(chances, "chances")
+    values = checks.floats(chances, "chances")
     if not ((values >= 0) & (values <= 1)).all():
         raise UserError("The chances leave [0, 1]; give the probability that each prediction is wrong.")
     return values
 
 
 def _confidence(confidence: ArrayLike) -> Floats:
-    values = _check.floats(confidence, "confidences")
+    values = checks.floats(confidence, "confidences")
     if not ((values >= 0) & (values <= 1)).all():
         raise UserError("The confidences leave [0, 1]; give the probability of each predicted class.")
     return values
 
 
 def _features(features: ArrayLike) -> Floats:
-    rows = _check.floats(features, "features")
+    rows = checks.floats(features, "features")
     if rows.ndim != 2 or rows.size == 0 or not np.isfinite(rows).all():
         raise UserError(f"The features have shape {rows.shape} or are not all finite; give finite numbers (n, d).")
     return rows

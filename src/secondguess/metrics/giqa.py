@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from secondguess.errors import UserError
-from secondguess.metrics._check import Floats
+from secondguess.metrics.checks import Floats
 from secondguess.metrics.interval import Interval, bootstrap
 from secondguess.metrics.realism import check_features
 

@@ -30,8 +30,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from secondguess.errors import UserError
-from secondguess.metrics import _check
-from secondguess.metrics._check import Floats
+from secondguess.metrics import checks
+from secondguess.metrics.checks import Floats
 from secondguess.metrics.confusion_distance import as_rows
 from secondguess.metrics.interval import Interval, check_level, child_generators
 
@@ -205,7 +205,7 @@ def random_divergence(reference: ArrayLike) -> Floats:
 
 def hubris_ceiling(classes: int = 2) -> float:
     """Return the largest absolute hubris with K classes, that of certain predictions: .972366 for two."""
-    if _check.positive(classes, "classes") < 2:
+    if checks.positive(classes, "classes") < 2:
         raise UserError(f"classes is {classes}; hubris needs at least 2.")
     return _index(np.array([math.log(classes)]), random_divergence(np.full((1, classes), 1 / classes)))
 
@@ -217,7 +217,7 @@ def vote_shares(counts: ArrayLike, smoothing: float = 0.5) -> Floats:
         counts: (n, K) how many people chose each class; every image needs a vote.
         smoothing: pseudo-votes for every class; 0.5 is Jeffreys' prior. Few votes are thus never certainty.
     """
-    votes = _check.floats(counts, "votes")
+    votes = checks.floats(counts, "votes")
     if votes.ndim != 2 or votes.shape[0] == 0 or votes.shape[1] < 2:
         raise UserError(f"The votes have shape {votes.shape}; give one row for each image, shape (n, classes).")
     if not np.isfinite(votes).all() or (votes < 0).any() or (votes.sum(axis=1) <= 0).any():
@@ -260,7 +260,7 @@ def _resampled(columns: tuple[Floats, ...], resamples: int, level: float, seed: 
     table = np.stack(columns, axis=1)
     n = len(table)
     (rng,) = child_generators(seed, 1)
-    draws = (np.bincount(rng.integers(n, size=n), minlength=n) for _ in range(_check.positive(resamples, "resamples")))
+    draws = (np.bincount(rng.integers(n, size=n), minlength=n) for _ in range(checks.positive(resamples, "resamples")))
     return np.stack([table.mean(axis=0), *(counts @ table / n for counts in draws)], axis=1)
 
 
@@ -320,7 +320,7 @@ def _pair(predictions: ArrayLike, reference: ArrayLike | None) -> tuple[Floats, 
     rows = as_rows(predictions, "predictions")
     if reference is None:
         return rows, np.full(rows.shape, 1 / rows.shape[1])
-    refs = _positive(as_rows(np.atleast_1d(_check.floats(reference, "references")), "references"))
+    refs = _positive(as_rows(np.atleast_1d(checks.floats(reference, "references")), "references"))
     if refs.shape[1] != rows.shape[1] or len(refs) not in (1, len(rows)):
         raise UserError(
             f"The references are {refs.shape} (images, classes), the predictions {rows.shape}; "

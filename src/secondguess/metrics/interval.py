@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from secondguess.errors import UserError
-from secondguess.metrics import _check
+from secondguess.metrics import checks
 
 __all__ = ["Interval", "bootstrap", "wilson"]
 
@@ -75,8 +75,8 @@ class Interval:
             level: share of the replicates between the two bounds, which are interpolated linearly.
         """
         check_level(level)
-        values = _check.floats(replicates, "replicates")
-        _check.positive(values.size, "The number of replicates")
+        values = checks.floats(replicates, "replicates")
+        checks.positive(values.size, "The number of replicates")
         bad = values.size - int(np.isfinite(values).sum())
         if bad or not math.isfinite(value):
             raise UserError(
@@ -137,7 +137,7 @@ def bootstrap(
     groups = [_arrays(sample) for sample in samples]
     if not groups:
         raise UserError("No sample was given to the bootstrap; give at least one array.")
-    resamples = _check.positive(resamples, "resamples")
+    resamples = checks.positive(resamples, "resamples")
     check_level(level)
     value = float(statistic(*(array for group in groups for array in group)))
     generators = child_generators(seed, len(groups))
@@ -167,7 +167,7 @@ def wilson(successes: int, n: int, level: float = 0.95) -> Interval:
         n: number of trials, at least 1.
         level: nominal coverage of the interval.
     """
-    n = _check.positive(n, "n")
+    n = checks.positive(n, "n")
     if not 0 <= successes <= n or successes != int(successes):
         raise UserError(f"successes is {successes!r} of {n}; give a whole number from 0 to {n}.")
     check_level(level)

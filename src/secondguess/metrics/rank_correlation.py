@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from secondguess.errors import UserError
-from secondguess.metrics import _check
-from secondguess.metrics._check import Floats
+from secondguess.metrics import checks
+from secondguess.metrics.checks import Floats
 from secondguess.metrics.interval import Interval, bootstrap
 
 __all__ = ["spearman", "spearman_interval"]
@@ -24,7 +24,7 @@ def spearman(first: ArrayLike, second: ArrayLike) -> float:
     >>> spearman([1, 2, 3, 4], [10, 20, 40, 30])
     0.8
     """
-    one, two = (_check.scores(values, name) for values, name in ((first, "first"), (second, "second")))
+    one, two = (checks.scores(values, name) for values, name in ((first, "first"), (second, "second")))
     if one.shape != two.shape:
         raise UserError(f"{one.size} numbers cannot be compared with {two.size}; give one of each for every example.")
     ranks, others = _centred_ranks(one), _centred_ranks(two)

@@ -27,8 +27,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from secondguess.errors import UserError
-from secondguess.metrics import _check
-from secondguess.metrics._check import Floats
+from secondguess.metrics import checks
+from secondguess.metrics.checks import Floats
 from secondguess.metrics.interval import Interval, check_level
 
 __all__ = [
@@ -124,7 +124,7 @@ def manifolds(real: ArrayLike, generated: ArrayLike, *, neighbours: int = 5) -> 
         generated: (m, d), more than `neighbours` rows.
         neighbours: k, which neighbour's distance is the radius of a ball; both papers find 3 to 5 sensible.
     """
-    k = _check.positive(neighbours, "neighbours")
+    k = checks.positive(neighbours, "neighbours")
     first, second = check_features(real, generated, least=k + 1)
     # Of squared distances; a row's nearest is itself.
     radii = _each_row(first, first, lambda table: np.partition(table, k, axis=1)[:, k]) * (1 + SLACK)
@@ -145,7 +145,7 @@ def check_features(real: ArrayLike, generated: ArrayLike, *, least: int) -> tupl
     """Return both as float64 (n, d) and (m, d) with at least `least` rows; raise a `UserError` otherwise."""
     sets = []
     for values, name in ((real, "real"), (generated, "generated")):
-        array = _check.floats(values, f"{name} features")
+        array = checks.floats(values, f"{name} features")
         if array.ndim != 2 or array.shape[1] == 0:
             raise UserError(f"The {name} features have shape {array.shape}; give one row for each image, shape (n, d).")
         if len(array) < least:

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from secondguess.errors import UserError
-from secondguess.metrics import _check
-from secondguess.metrics._check import Floats
+from secondguess.metrics import checks
+from secondguess.metrics.checks import Floats
 from secondguess.metrics.interval import Interval, bootstrap
 
 __all__ = [
@@ -116,7 +116,7 @@ def excess_aurc_interval(
 
 def _counts(scores: ArrayLike, wrong: ArrayLike) -> tuple[Floats, NDArray[np.int64], NDArray[np.int64]]:
     """The distinct scores (t,), rising, and how many predictions and how many errors have each."""
-    values, errors = _check.scores(scores, "suspicion"), _wrong(wrong)
+    values, errors = checks.scores(scores, "suspicion"), _wrong(wrong)
     if errors.shape != values.shape:
         raise UserError(f"There are {values.size} scores but {errors.size} answers to whether a prediction is wrong.")
     distinct, place = np.unique(values, return_inverse=True)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from secondguess.errors import UserError
-from secondguess.metrics import _check
+from secondguess.metrics import checks
 
 __all__ = ["VerdictConfusion", "verdict_confusion"]
 
@@ -79,7 +79,7 @@ class VerdictConfusion:
 
 def verdict_confusion(verdicts: ArrayLike, correct: ArrayLike) -> VerdictConfusion:
     """Count verdicts (n,) of 1, 0 and -1 against whether each prediction is right, booleans (n,)."""
-    judged = _check.integers(verdicts, "verdicts")
+    judged = checks.integers(verdicts, "verdicts")
     right = np.asarray(correct)
     if right.dtype != bool or right.shape != judged.shape:
         raise UserError(

@@ -26,8 +26,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from secondguess.errors import UserError
-from secondguess.metrics import _check
-from secondguess.metrics._check import Floats
+from secondguess.metrics import checks
+from secondguess.metrics.checks import Floats
 
 __all__ = ["Friedman", "critical_difference", "friedman", "mean_absolute_error"]
 
@@ -130,14 +130,14 @@ def critical_difference(methods: int, blocks: int, alpha: float = 0.05) -> float
 
 def mean_absolute_error(estimates: ArrayLike, truths: ArrayLike) -> float:
     """The mean distance between estimates (r,) and truths (r,) over r repetitions."""
-    guessed, known = _check.scores(estimates, "estimated"), _check.scores(truths, "true")
+    guessed, known = checks.scores(estimates, "estimated"), checks.scores(truths, "true")
     if guessed.shape != known.shape:
         raise UserError(f"{len(guessed)} estimates but {len(known)} truths were given; give both for every repetition.")
     return float(np.abs(guessed - known).mean())
 
 
 def _table(values: ArrayLike) -> Floats:
-    table = _check.floats(values, "values")
+    table = checks.floats(values, "values")
     if table.ndim != 2 or table.shape[0] < 2 or table.shape[1] < 3:
         raise UserError(
             f"The values have shape {table.shape}; a Friedman test needs 2 or more blocks (rows) of 3 or more methods."
