@@ -16,6 +16,7 @@ from torch import nn
 import tiny_models
 from secondguess import Classifier, UserError
 from secondguess.model.backends.pt2_check import EXPRESSION, OPERATOR, checked_archive
+from secondguess.model.convert import convert_checkpoint
 
 MODEL, WEIGHTS = "models/model.json", "data/weights/model_weights_config.json"
 CONSTANTS, INPUTS = "data/constants/model_constants_config.json", "data/sample_inputs/model.pt"
@@ -310,6 +311,15 @@ def test_a_flipped_byte_is_noticed(tmp_path: Path, members: dict[str, bytes]) ->
     path.write_bytes(bytes(data))
     with pytest.raises(UserError, match=r"bad.pt2 is not a readable torch.export archive \(Bad CRC-32"):
         Classifier(path)
+
+
+def test_a_name_that_is_no_text_is_damage(tmp_path: Path, members: dict[str, bytes]) -> None:
+    path = write(tmp_path / "bad.pt2", members | {"données": b""})
+    path.write_bytes(path.read_bytes().replace("données".encode(), b"donn\xc3\xc3es"))
+    with pytest.raises(UserError, match=r"bad.pt2 is not a readable torch.export archive \('utf-8' codec"):
+        Classifier(path)
+    with pytest.raises(UserError, match=r"bad.pth is not a torch checkpoint that can be read \(UnicodeDecodeError"):
+        convert_checkpoint(path.rename(tmp_path / "bad.pth"), tmp_path / "out")
 
 
 def test_archives_without_a_program_or_with_a_damaged_one(tmp_path: Path, members: dict[str, bytes]) -> None:

@@ -134,13 +134,15 @@ def _loaded(path: Path) -> Any:
         raise UserError(f"There is no checkpoint at {path}.")
     if path.suffix.lower() in (".onnx", ".pt2", ".safetensors"):
         raise UserError(f"{path} is no pickled checkpoint and need not be converted; give it as it is.")
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            check_archive(path, archive)
     try:
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                check_archive(path, archive)
         with torch.serialization.safe_globals(_harmless()), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return torch.load(path, map_location="cpu", weights_only=True)
+    except UserError:
+        raise
     except pickle.UnpicklingError as error:
         named = re.search(r"GLOBAL ([\w.]+)", str(error))
         inside = f" (it holds a {named[1]})" if named else ""

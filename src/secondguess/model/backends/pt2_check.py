@@ -75,7 +75,7 @@ def checked_archive(path: Path) -> io.BytesIO:
                 if member.startswith(("models/", "data/")) and member.endswith(".json"):
                     _check_description(path, data)
                 checked.writestr(zipfile.ZipInfo(info.filename), data)
-    except (zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError) as error:
+    except (zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError, ValueError) as error:
         raise UserError(
             f"{path} is not a readable torch.export archive ({error}); write it again with torch.export.save."
         ) from error
