@@ -48,6 +48,7 @@ VOLATILE = {
     "command",
     "wall_seconds",
     "task_seconds",
+    "planned_seconds",
     "time",
     "began",
     "finished",
