@@ -59,7 +59,9 @@ def test_folders_are_compared_without_what_always_differs(tmp_path: Path) -> Non
     for name, number, time in (("a", 1, "noon"), ("b", 1, "night"), ("c", 2, "noon")):
         folder = tmp_path / name
         folder.mkdir()
-        (folder / "x.json").write_text(json.dumps({"value": number, "created": time, "inner": [{"seconds": time}]}))
+        (folder / "x.json").write_text(
+            json.dumps({"value": number, "created": time, "inner": [{"seconds": time, "mdsa.fitting.seconds": time}]})
+        )
         (folder / "page.html").write_text(time)
         np.savez(folder / "x.npz", a=np.arange(number))
     one, same, other = (content(tmp_path / name) for name in "abc")

@@ -49,6 +49,7 @@ VOLATILE = {
     "wall_seconds",
     "task_seconds",
     "planned_seconds",
+    "microseconds",
     "time",
     "began",
     "finished",
@@ -338,7 +339,7 @@ def _digest(path: Path) -> str:
 
 def _lasting(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _lasting(one) for key, one in value.items() if key not in VOLATILE}
+        return {key: _lasting(one) for key, one in value.items() if key.rpartition(".")[2] not in VOLATILE}
     return [_lasting(one) for one in value] if isinstance(value, list) else value
 
 
