@@ -11,6 +11,12 @@ PAGE = "docs/guard.md"
 KINDS = ("ambiguous", "adversarial", "corrupted", "invalid")
 DATA = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST"}
 BEST = {"mnist": ("entropy", "dsa", "dsa", "max_logit"), "fashion_mnist": ("dissector", "dsa", "dsa", "vim")}
+PHOTOS = {
+    "cifar10_resnet20": "CIFAR-10, ResNet-20",
+    "cifar10_vgg": "CIFAR-10, VGG",
+    "cats_dogs_cats_dogs_cnn": "cats and dogs, CNN",
+    "cats_dogs_resnet20": "cats and dogs, ResNet-20",
+}
 COMPROMISE = {"mnist": "dissector", "fashion_mnist": "relative_mahalanobis"}
 
 
@@ -33,6 +39,7 @@ def claims() -> Iterator[Claim]:
     """All of them."""
     yield from seen()
     yield from decided()
+    yield from photographs()
     yield from costs()
 
 
@@ -151,4 +158,30 @@ def costs() -> Iterator[Claim]:
         max(totals),
         min(dsa),
         max(dsa),
+    )
+
+
+def photographs() -> Iterator[Claim]:
+    """The panel and the verdicts on photographs."""
+    models, verdicts = (record(f"photos/{name}.json")["models"] for name in ("panel", "verdict"))
+    columns, lines = ("mistakes", "ambiguous", "corrupted", "adversarial", "invalid"), []
+    for name, title in PHOTOS.items():
+        one = models[name]
+        pairs = [value for column in columns for value in (one["now"][column], one["margins"][column])]
+        missed = one["now"]["missed"], one["entropy"]["missed"]
+        lines.append((f"| {title} |" + 5 * " {:.3f} ({:+.3f}) |" + " {:.2f} ({:.2f}) |", *pairs, *missed))
+    yield rows(*lines)
+    yield says(
+        "it misses more mistakes with all four models.",
+        provided=all(models[name]["before"]["missed"] > models[name]["now"]["missed"] for name in PHOTOS),
+    )
+    shares = [("now", "single"), ("now", "right"), ("now", "likeliest"), ("before", "likeliest")]
+    yield rows(
+        *(
+            (
+                f"| {title} | {{:.3f}} | {{:.2f}} | {{:.2f}} ({{:.2f}}) |",
+                *(verdicts[name][a]["all"][b] for a, b in shares),
+            )
+            for name, title in PHOTOS.items()
+        )
     )
