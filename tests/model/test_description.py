@@ -180,7 +180,7 @@ def test_open_takes_everything_that_is_a_model(images: np.ndarray) -> None:
     np.testing.assert_array_equal(fed_otherwise.predict(images), Classifier(model).predict(images))
     assert Classifier.open("zoo:lenet").description == Description(source="zoo:lenet")
     assert Classifier.open(Description(source="zoo:lenet"), classes=list("0123456789")).class_names[3] == "3"
-    few = Classifier.open("zoo:lenet", classes=["cat", "dog"], size=(20, 24), channels=3)
+    few = Classifier.open("zoo:lenet", classes=["cat", "dog"], size=(20, 24), channels=3, output_kind="logits")
     assert few.predict(np.zeros((1, 3, 20, 24), dtype=np.float32)).shape == (1, 2), "as it is described"
     assert Classifier.open(lambda x: np.full((len(x), 2), 0.5)).predict(images).shape == (7, 2)
     with pytest.raises(UserError, match=r"Classifier.open has no argument 'means'; did you mean 'mean'?"):

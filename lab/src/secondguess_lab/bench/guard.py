@@ -165,7 +165,7 @@ def _photographs() -> tuple[Guard, nn.Module, Images]:
     stress = StressSplit({"corrupted": images(STRESSED, 2), "invalid": images(STRESSED, 3)})
     watching = Guard(SUPERVISORS, false_alarms=0.01, protect="novelty")  # of a model that is right by chance only
     guard = watching.fit(classifier, images(1000, 0), images(1000, 1), stress)
-    return guard, models[1], images(27 * max(OVERHEADS), 4).materialise()
+    return guard, models[1], images(3 * max(OVERHEADS), 4).materialise()
 
 
 def _write_pictures(images: Images, folder: Path) -> None:
