@@ -14,11 +14,12 @@ def claims() -> Iterator[Claim]:
     held = record("bench/guard.json")["service"]
     yield says(
         "On two cores {:,.0f} requests in a minute were all answered, half of them within {:.1f} ms and 99 % within "
-        "{:.1f} ms",
+        "{:.1f} ms, where {:.0f} was the aim",
         held["requests"],
         held["p50"],
         held["p99"],
-        provided=held["errors"] == 0 and held["p99"] < held["target_p99"] and held["rate"] == 200,
+        held["target_p99"],
+        provided=held["errors"] == 0 and held["p99"] >= held["target_p99"] and held["rate"] == 200,
     )
     busy = record("reliability/load.json")["service"]
     yield says(
@@ -26,4 +27,29 @@ def claims() -> Iterator[Claim]:
         busy["p50"],
         busy["p99"],
         provided=busy["errors"] == 0 and busy["met"] and busy["requests"] == held["requests"],
+    )
+    yield from soaked()
+
+
+def soaked() -> Iterator[Claim]:
+    """`bench soak`."""
+    found = record("reliability/soak.json")
+    yield says(
+        "In {:.0f} minutes with {:,} kills and {:,} rotations {:,} predictions were acknowledged; {} of them were "
+        "lost, {} recorded twice, and {} answers were a 5xx other than an announced 503. After the warm-up the memory "
+        "of the service that was not killed changed by {:+.1f} MiB an hour, more than the 1 that was the aim; in the "
+        "last six tenths of that time it changed by {:.2f} MiB in all",
+        found["minutes"],
+        found["kills"],
+        found["rotations"],
+        found["acknowledged"],
+        found["lost"],
+        found["doubled"],
+        found["5xx"],
+        found["memory"]["slope"],
+        found["memory"]["levels"][-1] - found["memory"]["levels"][3],
+        provided=found["memory"]["slope"] > 1
+        and not found["surprises"]
+        and not found["unsound_files"]
+        and not found["tracebacks"],
     )
