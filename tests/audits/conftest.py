@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,11 @@ from numpy.typing import NDArray
 from torch import nn
 
 import secondguess as sg
+from full_sizes import unhurried
 from secondguess import AuditResult, Classifier, Dataset, load
 from secondguess.stress.ambiguous import PixelBlend
+
+__all__ = ["unhurried"]
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -125,14 +128,3 @@ def hostile(
         stress=[PixelBlend(pairs=[(0, 1), (2, 3)]), "corrupted", "invalid"],
         gates=["accuracy.'alert(5)'&\"x\" >= 0.5"],
     )
-
-
-@pytest.fixture(scope="session", autouse=True)
-def unhurried() -> Iterator[None]:
-    """Full sizes, whatever else the machine does: how plans shorten is tested in `tests/planning`."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            "secondguess.planning.plan.choose_sizes",
-            lambda prices, seconds: {name: price.full for name, price in prices.items()},
-        )
-        yield

@@ -2,17 +2,19 @@ from __future__ import annotations
 
 import warnings
 from collections import OrderedDict
-from collections.abc import Iterator
 
 import pytest
 import torch
 from torch import nn
 
+from full_sizes import unhurried
 from secondguess import Classifier, Dataset, load, train
 from secondguess.guard import Guard, StressSplit, make_stress_split
 from secondguess.guard.fitting import split_images
 from secondguess.images import ImageSet
 from secondguess.stress import Invalid
+
+__all__ = ["unhurried"]
 
 RATE = 0.05
 
@@ -73,14 +75,3 @@ def guard(digits: Dataset, classifier: Classifier, stress_split: StressSplit) ->
 def strangers(digits: Dataset) -> ImageSet:
     """Photographs, textures and shuffled digits, which are no digits."""
     return Invalid().make(split_images(digits.train, digits.test, seed=0, most=None).calibrate, seed=1).head(40)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def unhurried() -> Iterator[None]:
-    """Full sizes, whatever else the machine does: how plans shorten is tested in `tests/planning`."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            "secondguess.planning.plan.choose_sizes",
-            lambda prices, seconds: {name: price.full for name, price in prices.items()},
-        )
-        yield

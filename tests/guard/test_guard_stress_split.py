@@ -11,7 +11,7 @@ from secondguess import Classifier, Dataset, ImageSet, UserError
 from secondguess.errors import MissingExtra
 from secondguess.guard import Guard, make_stress_split
 from secondguess.guard.foreign_objects import foreign_objects
-from secondguess.guard.stress_split import invalid_images, leave_one_sort_out
+from secondguess.guard.stress_split import invalid_images
 from secondguess.stress import Adversarial, Invalid
 from secondguess.stress.ambiguous import AmbiGuess
 
@@ -95,9 +95,3 @@ def test_every_other_invalid_image_is_a_silhouette(digits: Dataset) -> None:
     mixed, cut_out = Invalid().make(digits.test.head(61), seed=0), foreign_objects(digits.test.head(61), seed=0)
     assert (made.materialise()[1::2] == mixed.materialise()[:30]).all()
     assert (made.materialise()[0::2] == cut_out.materialise()[:31]).all()
-
-
-def test_every_sort_is_left_out_once() -> None:
-    sorts = np.array(["fog", "snow", "fog", "blur"])
-    found = {sort: (learn.tolist(), test.tolist()) for sort, learn, test in leave_one_sort_out(sorts)}
-    assert found == {"blur": ([0, 1, 2], [3]), "fog": ([1, 3], [0, 2]), "snow": ([0, 2, 3], [1])}

@@ -17,14 +17,13 @@ is as nominal as any other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from secondguess.devices import pick_device
 from secondguess.errors import MissingExtra, UserError
@@ -46,7 +45,6 @@ __all__ = [
     "held_out_corruptions",
     "invalid_images",
     "learnt_corruptions",
-    "leave_one_sort_out",
     "make_stress_split",
 ]
 
@@ -78,16 +76,6 @@ def learnt_corruptions() -> tuple[str, ...]:
 def held_out_corruptions() -> tuple[str, ...]:
     """The corruptions that no guard learns from."""
     return tuple(name for name in CORRUPTIONS if name != "identity")[1::2]
-
-
-def leave_one_sort_out(sorts: NDArray[Any]) -> Iterator[tuple[str, NDArray[np.int64], NDArray[np.int64]]]:
-    """Every sort of a stress set in turn, the images of all others to learn from, and its own to be tested on.
-
-    Args:
-        sorts: (n,) of which sort each image is, such as the column `corruption`.
-    """
-    for sort in np.unique(sorts):
-        yield str(sort), np.flatnonzero(sorts != sort), np.flatnonzero(sorts == sort)
 
 
 def make_stress_split(

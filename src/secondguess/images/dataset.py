@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from secondguess.errors import UserError
 from secondguess.images.image_set import ImageSet
+from secondguess.images.remote import Place, file_name
 
-__all__ = ["Dataset", "assemble", "canonical_split"]
+__all__ = ["Dataset", "assemble", "canonical_split", "files_by_split"]
 
 SPLIT_NAMES = {
     "train": "train",
@@ -94,6 +96,22 @@ class Dataset:
 def canonical_split(name: str) -> str | None:
     """The split ("train", "val" or "test") that a folder or file of this name holds, or None."""
     return SPLIT_NAMES.get(name.lower())
+
+
+def files_by_split(files: Iterable[Place], name: str) -> dict[str, list[Place]]:
+    """The files of each split, identified by the letters that their names begin with; "all" where none has a split.
+
+    Args:
+        files: in order.
+        name: of the data set, for the error where only some have a split.
+    """
+    groups: dict[str, list[Place]] = {}
+    for file in files:
+        match = re.match(r"[a-z]+", file_name(file).lower())
+        groups.setdefault(canonical_split(match[0] if match else "") or "all", []).append(file)
+    if "all" in groups and len(groups) > 1:
+        raise UserError(f"{groups['all'][0]} lies beside files of named splits in {name}; rename or remove it.")
+    return groups
 
 
 def assemble(name: str, parts: Mapping[str, ImageSet], split: str | None = None) -> Dataset:

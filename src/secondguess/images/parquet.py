@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import json
-import re
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -21,11 +20,11 @@ from numpy.typing import NDArray
 
 from secondguess.errors import UserError, require
 from secondguess.images import tabular
-from secondguess.images.dataset import canonical_split
+from secondguess.images.dataset import files_by_split
 from secondguess.images.encoded import HEADERS, Options, StoredSource, choose_shape, without_bad
 from secondguess.images.fitting import Resizing
 from secondguess.images.image_set import ImageSet
-from secondguess.images.remote import Place, file_name, open_place, settled
+from secondguess.images.remote import Place, open_place, settled
 from secondguess.images.sources import Shape
 
 __all__ = ["ParquetSource", "has_parquet", "read_parquet", "read_tables"]
@@ -131,12 +130,7 @@ def read_tables(files: Sequence[Place], name: str, options: Options) -> dict[str
         name: what to call the data set.
         options: how images become images of one shape.
     """
-    groups: dict[str, list[Place]] = {}
-    for file in files:
-        match = re.match(r"[a-z]+", file_name(file).lower())
-        groups.setdefault(canonical_split(match[0] if match else "") or "all", []).append(file)
-    if "all" in groups and len(groups) > 1:
-        raise UserError(f"{groups['all'][0]} lies beside files of named splits in {name}; rename or remove it.")
+    groups = files_by_split(files, name)
     first = next(iter(groups.values()))[0]
     schema = open_parquet(first).schema_arrow
     features = _features(schema)

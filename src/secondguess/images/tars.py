@@ -25,13 +25,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.errors import UserError
-from secondguess.images.dataset import canonical_split
+from secondguess.images.dataset import files_by_split
 from secondguess.images.decode import EXTENSIONS
 from secondguess.images.encoded import HEADERS, Options, StoredSource, choose_shape, without_bad
 from secondguess.images.fitting import Resizing
 from secondguess.images.image_set import ImageSet
 from secondguess.images.labels import infer_class_names
-from secondguess.images.remote import Place, file_name, open_place, settled
+from secondguess.images.remote import Place, open_place, settled
 from secondguess.images.sources import Shape
 
 __all__ = ["TarSource", "read_tars", "tars_in"]
@@ -121,12 +121,7 @@ def read_tars(files: Sequence[Place], name: str, options: Options) -> dict[str, 
         name: what to call the data set.
         options: how images become images of one shape.
     """
-    groups: dict[str, list[Place]] = {}
-    for file in files:
-        match = re.match(r"[a-z]+", file_name(file).lower())
-        groups.setdefault(canonical_split(match[0] if match else "") or "all", []).append(file)
-    if "all" in groups and len(groups) > 1:
-        raise UserError(f"{groups['all'][0]} lies beside archives of named splits; rename or remove it.")
+    groups = files_by_split(files, name)
     found = {key: _examples(some) for key, some in groups.items()}
     labels = {key: _labels(examples) for key, examples in found.items()}
     class_names = infer_class_names(labels.values())
