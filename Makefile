@@ -56,11 +56,12 @@ supply: $(VENV)/.installed-dev  ## licences, and known vulnerabilities where pyp
 sbom: $(VENV)/.installed-dev  ## the bill of materials of a release
 	$(BIN)/python -m secondguess_lab.supply sbom --out dist/secondguess.cdx.json
 
-docs: $(VENV)/.installed-dev  ## check the links of the documentation and take its screenshots anew
-	$(BIN)/python docs/build.py
+docs: $(VENV)/.installed-dev  ## check the documentation, run its gallery, build site/ to be read offline
+	$(PIP) install --quiet -c constraints.txt -e ".[docs]"
+	$(ONE_THREAD) $(BIN)/python docs/build.py
 
 clean:
-	rm -rf $(VENV) out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.*
+	rm -rf $(VENV) out build dist site docs/generated docs/gallery/built .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/bin/python:

@@ -1,4 +1,10 @@
-"""Write the pages that scripts write, check the links, and take the screenshot of the README anew from a real audit."""
+"""Build the site into `site/`: write the pages that scripts write, check all pages, run Sphinx with warnings as errors.
+
+    python docs/build.py [--no-gallery] [--screenshot]
+
+Broken links, pictures without a description, pages that no table of contents leads to, code that no test runs and
+anything that a reader's browser would fetch from the net fail the build.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +15,99 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+SITE = ROOT / "site"
+GENERATED = ("generated", "gallery")  # below docs/: written by the build
 LINK = re.compile(r"\]\((?!https?://|#)([^)#\s]+)")
+PICTURE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)")
+FENCE = re.compile(r"^( *)(`{3,}|~{3,}|:{3,})([^`\n]*)$", re.MULTILINE)
+ENTRY = re.compile(r"^(?:[^:<\n]*<)?(/?[\w/.-]+)>?$")
+# What a fence may hold: tests/test_docs.py runs Python, tests/test_tutorials.py the `sh` of a tutorial.
+LANGUAGES = {"python", "sh", "toml", "json", "text", "yaml", "caddyfile", "nginx"}
+FETCHED = re.compile(r"<(?:script|img|iframe)[^>]*\ssrc=\"(https?:)?//|<link[^>]*\shref=\"(https?:)?//[^>]*stylesheet")
 CHROMIUM = "/usr/bin/chromium"
+
+
+def pages() -> list[Path]:
+    """The Markdown files that people write: of the repository's root and of all of docs/."""
+    inner = (ROOT / "docs").rglob("*.md")
+    return [
+        *sorted(ROOT.glob("*.md")),
+        *sorted(one for one in inner if one.relative_to(ROOT).parts[1] not in GENERATED),
+    ]
+
+
+def troubles() -> list[str]:
+    """Everything that is wrong with the pages as they are written; an empty list if nothing is."""
+    found = broken_links() + unlisted_pages()
+    for page in pages():
+        name, text = page.relative_to(ROOT), page.read_text("utf-8")
+        found += [f"{name}: {target} has no description" for alt, target in PICTURE.findall(text) if not alt.strip()]
+        found += [f"{name}: {what}" for what in unexecuted(text)]
+    return found
 
 
 def broken_links() -> list[str]:
     """Relative links in Markdown files that lead nowhere."""
-    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
     return [
-        f"{page.relative_to(ROOT)}: {target}"
-        for page in pages
+        f"{page.relative_to(ROOT)}: {target} is not there"
+        for page in pages()
         for target in LINK.findall(page.read_text("utf-8"))
-        if not (page.parent / target).exists()
+        if not _written_later(page.parent / target) and not (page.parent / target).exists()
     ]
+
+
+def unlisted_pages() -> list[str]:
+    """Pages below docs/ to which no table of contents leads, and entries of one that lead nowhere."""
+    docs, found, reached = ROOT / "docs", [], {ROOT / "docs" / "index.md"}
+    for page in pages():
+        for tree in re.findall(r"^```\{toctree\}\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE):
+            for entry in filter(None, (ENTRY.match(line.strip()) for line in tree.splitlines())):
+                target = (docs / entry[1][1:] if entry[1].startswith("/") else page.parent / entry[1]).with_suffix(
+                    ".md"
+                )
+                reached.add(target)
+                if not target.exists() and not _written_later(target):
+                    found.append(
+                        f"{page.relative_to(ROOT)}: the table of contents names {entry[1]}, which is not there"
+                    )
+    inner = (page for page in pages() if page.is_relative_to(docs))
+    return found + [f"{page.relative_to(ROOT)} is in no table of contents" for page in inner if page not in reached]
+
+
+def unexecuted(text: str) -> list[str]:
+    """Blocks of code that no test would see: of an unknown language, or Python that is indented."""
+    found, inside = [], ""
+    for indentation, fence, info in FENCE.findall(text):
+        if inside:
+            inside = "" if fence == inside and not info.strip() else inside
+            continue
+        language = info.strip()
+        if language.startswith("{"):  # a directive, whose own content is looked at
+            continue
+        if fence[0] == ":":
+            continue
+        if not language and fence[0] == "`":
+            continue  # the end of a directive
+        inside = fence
+        if language not in LANGUAGES:
+            found.append(f"a block of {language!r}, which no test runs: use one of {', '.join(sorted(LANGUAGES))}")
+        elif language == "python" and (indentation or fence != "```"):
+            found.append("a block of Python is indented, so no test would run it")
+    return found
+
+
+def fetched() -> list[str]:
+    """Pages of the finished site that would load something from the net."""
+    return [
+        f"{page.relative_to(SITE)} loads {match.group()}"
+        for page in SITE.rglob("*.html")
+        for match in FETCHED.finditer(page.read_text("utf-8"))
+    ]
+
+
+def _written_later(target: Path) -> bool:
+    inner = target.resolve().relative_to(ROOT).parts
+    return inner[0] == "docs" and inner[1] in GENERATED
 
 
 def take_screenshot() -> None:
@@ -37,17 +123,27 @@ def take_screenshot() -> None:
         browser.close()
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--no-screenshot", action="store_true", help="leave the screenshot as it is (no audit is run)")
+def main() -> None:
+    """All of it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--no-gallery", action="store_true", help="do not run the examples (seconds instead of minutes)"
+    )
+    parser.add_argument("--screenshot", action="store_true", help=f"take that of the README anew ({CHROMIUM}, minutes)")
     options = parser.parse_args()
     for script in ("make_numbers", "make_supervisors", "make_reproduction"):
         subprocess.run([sys.executable, f"docs/{script}.py"], cwd=ROOT, check=True)
-    if options.no_screenshot:
-        pass
-    elif Path(CHROMIUM).exists():
+    if options.screenshot:
         take_screenshot()
-    else:
-        sys.stderr.write(f"No {CHROMIUM}: the screenshot was not taken.\n")
-    if broken := broken_links():
-        sys.exit("Broken links:\n" + "\n".join(broken))
+    if found := troubles():
+        sys.exit("\n".join(found))
+    sphinx = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", "docs", "site"]
+    without = ["-D", "plot_gallery=0"] if options.no_gallery else []
+    subprocess.run([*sphinx, *without], cwd=ROOT, check=True)
+    if found := fetched():
+        sys.exit("\n".join(found))
+    sys.stdout.write(f"{SITE / 'index.html'}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -15,10 +15,20 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def _script(name: str) -> ModuleType:
+    """A script of docs/, which is no package."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / f"docs/{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+build = _script("build")
 EXAMPLES = [
     pytest.param(code, id=f"{page.name}-{index}")
-    for page in PAGES
+    for page in build.pages()
     for index, code in enumerate(re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL))
 ]
 
@@ -73,19 +83,83 @@ def test_python_examples_run(code, tmp_path):
     assert (tmp_path / "out.txt").read_text(), "an example prints what it found"
 
 
-def test_links_lead_somewhere():
-    spec = importlib.util.spec_from_file_location("build", ROOT / "docs/build.py")
-    build = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(build)
-    assert build.broken_links() == []
+def test_pages_are_linked_listed_described_and_run():
+    assert build.troubles() == []
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("```pycon\n>>> 1\n```\n", "a block of 'pycon'"),
+        ("* here:\n\n  ```python\n  print(1)\n  ```\n", "is indented"),
+        ("````python\nprint(1)\n````\n", "is indented"),
+    ],
+)
+def test_code_that_no_test_would_run_is_found(text, complaint):
+    assert complaint in build.unexecuted(text)[0]
+
+
+def test_code_that_a_test_runs_and_directives_are_in_order():
+    text = "```{toctree}\nhere\n```\n\n```python\nprint(1)\n```\n\n:::{note}\n```sh\nls\n```\n:::\n"
+    assert build.unexecuted(text) == []
+
+
+def test_a_picture_without_words_a_lost_page_and_a_dead_entry_are_found(tmp_path, monkeypatch):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/index.md").write_text("![](a.png)\n\n```{toctree}\n:hidden:\n\nhere\nText <there>\n```\n")
+    for name in ("here", "lost"):
+        (tmp_path / f"docs/{name}.md").write_text("# Page\n")
+    monkeypatch.setattr(build, "ROOT", tmp_path)
+    said = "\n".join(build.troubles())
+    assert all(
+        part in said for part in ("a.png is not there", "a.png has no description", "names there", "lost.md is in no")
+    )
+    assert "here.md" not in said
 
 
 @pytest.mark.parametrize("name", ["make_supervisors", "make_reproduction"])
 def test_a_page_that_is_written_by_a_script_is_up_to_date(name):
-    spec = importlib.util.spec_from_file_location(name, ROOT / f"docs/{name}.py")
-    maker = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(maker)
+    maker = _script(name)
     assert maker.PAGE.read_text("utf-8") == maker.page(), f"run python docs/{name}.py"
+
+
+def test_the_reference_has_the_commands_with_their_options_and_the_public_names():
+    import secondguess as sg
+
+    reference = _script("make_reference")
+    commands, names = reference.commands(), reference.names()["python/secondguess.md"]
+    assert "`--min-confidence`" in commands["commands/label.md"]
+    assert "## guard serve" in commands["commands/guard.md"]
+    assert [name for name in sg.__all__ if name[0] != "_" and f":: secondguess.{name}\n" not in names] == []
+
+
+def test_the_page_of_errors_has_the_sentences_of_the_source():
+    source = 'raise UserError(f"There is no {name!r} in " + (one if one else two) + f"; the last is {many[-1]}.")\n'
+    assert list(_script("make_reference").sentences(source)) == ["There is no ‹name› in ‹one›; the last is ‹…›."]
+
+
+def test_docstrings_in_markdown_become_restructured_text():
+    lines = [
+        "Formula",
+        "",
+        "    a * b",
+        "",
+        "Then `x`",
+        "and *args, |x| of `two",
+        "words`.",
+        "",
+        "* item a_",
+        "* other",
+    ]
+    expected = ["Formula", "", "::", "", "    a * b", "", "Then ``x``", "and \\*args, \\|x\\| of ``two", "words``.", ""]
+    assert _script("docstrings").as_restructured_text(lines) == [*expected, "* item a\\_", "* other"]
+
+
+def test_signatures_show_types_as_they_are_written():
+    from secondguess import load
+
+    assert "type: str" not in _script("docstrings").signature(load)[0]
+    assert _script("docstrings").signature(load)[1] == "Dataset"
 
 
 def test_the_readme_begins_with_the_two_commands():

@@ -58,4 +58,4 @@ def test_numbers_without_a_claim_are_listed():
 def test_building_the_pages_can_be_asked_what_it_does():
     words = [sys.executable, "docs/build.py", "--help"]
     shown = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert "--no-screenshot" in shown
+    assert "--no-gallery" in shown

@@ -1,0 +1,50 @@
+"""Configuration of the site: `make docs` builds it into `site/`, and nothing in it is fetched from the net."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import version as installed
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import make_reference
+
+project = "secondguess"
+author = "The secondguess developers"
+copyright = author
+release = version = installed("secondguess")
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "docstrings",
+]
+exclude_patterns = ["claims", "**.txt"]
+make_reference.write()
+
+myst_enable_extensions = ["colon_fence", "deflist"]
+myst_heading_anchors = 3
+suppress_warnings = ["ref.python"]  # names that two rooms have
+
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True
+napoleon_attr_annotations = False
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+python_use_unqualified_type_names = True
+python_maximum_signature_line_length = 88
+add_module_names = False
+
+html_theme = "furo"
+html_title = "secondguess"
+html_static_path = ["static"]
+html_css_files = ["site.css"]
+html_copy_source = False
+html_show_sourcelink = False
+html_theme_options = {"navigation_with_keys": True, "top_of_page_buttons": []}
+copybutton_prompt_text = "$ "
