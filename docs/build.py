@@ -131,7 +131,7 @@ def main() -> None:
     )
     parser.add_argument("--screenshot", action="store_true", help=f"take that of the README anew ({CHROMIUM}, minutes)")
     options = parser.parse_args()
-    for script in ("make_numbers", "make_supervisors", "make_reproduction"):
+    for script in ("make_numbers", "make_supervisors", "make_measured", "make_reproduction"):
         subprocess.run([sys.executable, f"docs/{script}.py"], cwd=ROOT, check=True)
     if options.screenshot:
         take_screenshot()

@@ -1,4 +1,4 @@
-"""Write docs/reproduction.md and its plots: ours beside the papers', from the records in results/."""
+"""Write docs/evidence/reproduction.md and its plots: ours beside the papers', from the records in results/."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from secondguess_lab.studies.records import recorded
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "results"
-PAGE = ROOT / "docs" / "reproduction.md"
+PAGE = ROOT / "docs" / "evidence" / "reproduction.md"
 IMAGES = ROOT / "docs" / "images"
 PANELS = {
     "True ambiguity": ("ambiguity-table1", "ambiguity-table2"),
@@ -55,7 +55,7 @@ SAMPLERS = {
 
 def page() -> str:
     """The introduction with a line for every study in place of each marker."""
-    text = (ROOT / "docs" / "reproduction.intro.txt").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "evidence" / "reproduction.intro.txt").read_text(encoding="utf-8")
     text = re.sub(r"<!-- studies (\S+) -->\n", lambda found: "".join(summary(found[1])), text)
     return text.replace("<!-- mixtures -->\n", "".join(mixtures()))
 
@@ -224,4 +224,4 @@ if __name__ == "__main__":
     draw_sampling(IMAGES / "reproduction_sampling.png")
     draw_search(IMAGES / "reproduction_search.png")
     draw_networks(IMAGES / "reproduction_networks.png")
-    sys.stdout.write("docs/reproduction.md and its plots written\n")
+    sys.stdout.write("docs/evidence/reproduction.md and its plots written\n")

@@ -117,7 +117,7 @@ def test_a_picture_without_words_a_lost_page_and_a_dead_entry_are_found(tmp_path
     assert "here.md" not in said
 
 
-@pytest.mark.parametrize("name", ["make_supervisors", "make_reproduction"])
+@pytest.mark.parametrize("name", ["make_supervisors", "make_measured", "make_reproduction"])
 def test_a_page_that_is_written_by_a_script_is_up_to_date(name):
     maker = _script(name)
     assert maker.PAGE.read_text("utf-8") == maker.page(), f"run python docs/{name}.py"

@@ -176,7 +176,7 @@ def attacks() -> Iterator[Claim]:
 
 
 def quoted() -> Iterator[Claim]:
-    """Those of docs/reproduction.intro.txt."""
+    """Those of docs/evidence/reproduction.intro.txt."""
     some = networks()
     sdr, late, lifts = found(SDR, some), found("sdr@50", some), found(LIFT, some)
     tests, aurocs = ([row[key] for row in some] for key in ("test_accuracy", "auroc_at_equal_confidence"))

@@ -1,4 +1,4 @@
-"""docs/ambiguity_baselines.md: three generators by one standard."""
+"""docs/evidence/ambiguity_baselines.md: three generators by one standard."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from claims import Claim, find, record, rows, says
 
-PAGE = "docs/ambiguity_baselines.md"
+PAGE = "docs/evidence/ambiguity_baselines.md"
 LINE = " | {:.0f} | {:.2f} | {:.2f} |"
 
 

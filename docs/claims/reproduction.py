@@ -1,4 +1,4 @@
-"""docs/reproduction.intro.txt: what of the papers' tables came out again, in words."""
+"""docs/evidence/reproduction.intro.txt: what of the papers' tables came out again, in words."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from claims import Claim, _networks, cells, find, record, says
 from claims.search import aurocs, over, pools
 
-PAGE = "docs/reproduction.intro.txt"
+PAGE = "docs/evidence/reproduction.intro.txt"
 CLOSE = 0.05
 SHARES = ("0.05", "0.10", "0.20", "0.33", "0.50", "0.70")
 SETS = ("mnist", "fashion_mnist", "pneumoniamnist")

@@ -1,4 +1,4 @@
-"""docs/scaling.md: what is not between the markers of lab/experiments/scaling.py."""
+"""docs/evidence/scaling.md: what is not between the markers of lab/experiments/scaling.py."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from math import log
 
 from claims import Claim, find, record, rows, says
 
-PAGE = "docs/scaling.md"
+PAGE = "docs/evidence/scaling.md"
 
 
 def claims() -> Iterator[Claim]:

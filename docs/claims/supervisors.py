@@ -1,4 +1,4 @@
-"""docs/supervisors.intro.txt: what was measured of supervisors, in words."""
+"""docs/evidence/supervisors.intro.txt: what was measured of supervisors, in words."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from statistics import mean
 from claims import Claim, cells, find, record, rows, says
 from claims.reproduction import close, compared, error_of_mean, lost
 
-PAGE = "docs/supervisors.intro.txt"
+PAGE = "docs/evidence/supervisors.intro.txt"
 TABLE2 = "ambiguity/ambiguity-table2.json"
 KINDS = ("ambiguous", "adversarial", "corrupted", "invalid")
 NETWORKS = ("simple_cnn", "densenet_se", "resnet50")

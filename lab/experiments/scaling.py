@@ -1,4 +1,4 @@
-"""How the cost of each part grows, and what a second worker buys: the tables of docs/scaling.md.
+"""How the cost of each part grows, and what a second worker buys: the tables of docs/evidence/scaling.md.
 
     python scaling.py --out results/scaling/scaling.json
     python scaling.py --write-docs
@@ -25,7 +25,7 @@ from secondguess.environment import versions
 from secondguess_lab.record import provenance, write
 
 HERE = Path(__file__).resolve().parent
-PAGE = HERE.parents[1] / "docs" / "scaling.md"
+PAGE = HERE.parents[1] / "docs" / "evidence" / "scaling.md"
 RECORD = HERE.parents[1] / "results" / "scaling" / "scaling.json"
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -54,7 +54,7 @@ def main():
     """Measure and write the record, or write its tables into the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=RECORD, help="the record to write, or to read with --write-docs")
-    parser.add_argument("--write-docs", action="store_true", help="put the tables of the record into docs/scaling.md")
+    parser.add_argument("--write-docs", action="store_true", help="put the tables of the record into the page")
     arguments = parser.parse_args()
     if arguments.write_docs:
         record = json.loads(arguments.out.read_text("utf-8"))

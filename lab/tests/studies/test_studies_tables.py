@@ -200,7 +200,7 @@ def test_implied_errors_follow_from_the_printed_rates():
 
 
 def test_every_study_stands_in_the_documentation():
-    text = (ROOT / "docs" / "studies.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "evidence" / "studies.md").read_text(encoding="utf-8")
     listed = set()
     for first, more in re.findall(r"^\| `([a-z]+-[a-z]+\d*)`((?:, `\d+`)*) \|", text, re.MULTILINE):
         listed |= {first, *(first.rstrip("0123456789") + number for number in re.findall(r"\d+", more))}

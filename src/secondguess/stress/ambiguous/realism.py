@@ -14,7 +14,7 @@ overlays of both. An image passes
   autoencoder can do when nothing is ambiguous.
 
 It is no detector of double exposures in general: an average of two real images is close to everything, and half of the
-pixel blends of two digits pass (`docs/ambiguity_baselines.md`).
+pixel blends of two digits pass (`docs/evidence/ambiguity_baselines.md`).
 
 Distances are Euclidean between images of unit length, in the space of the first principal components of the training
 images; a fainter copy of an image is thus as close as the image itself. The model under test plays no part.
