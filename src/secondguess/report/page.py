@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,11 @@ def render(template: str, folders: list[Path], /, **values: Any) -> str:
         folders: where the caller keeps its templates.
         values: what the template may use. Everything is escaped unless it is `Markup`.
     """
+    return _environment(*folders).get_template(template).render(**values)
+
+
+@lru_cache(maxsize=16)  # and with it the compiled templates, which take longer to compile than to fill
+def _environment(*folders: Path) -> Environment:
     loader = ChoiceLoader([FileSystemLoader(folder) for folder in [*folders, TEMPLATES]])
     environment = Environment(
         loader=loader,
@@ -44,7 +50,7 @@ def render(template: str, folders: list[Path], /, **values: Any) -> str:
         "brief": brief,
     }
     environment.globals["style"] = Markup((TEMPLATES / "style.css").read_text("utf-8"))
-    return environment.get_template(template).render(**values)
+    return environment
 
 
 def _visible(value: Any) -> Any:
