@@ -26,11 +26,11 @@ from pathlib import Path
 
 import numpy as np
 
-from secondguess.guard.appearance import appearance
 from secondguess.guard.naming import Examined, fit_naming
 from secondguess.guard.panel import fit_panel
 from secondguess.guard.verdicts import MISTAKEN, OF_STRESS
 from secondguess.metrics import auroc, wilson
+from secondguess.supervisors.pixel_features import pixel_features
 from secondguess_lab.record import provenance, say, write
 from secondguess_lab.studies.tables import Cell, Table
 
@@ -75,7 +75,7 @@ def read(kept: Path, name: str):
                 key: np.concatenate([scores[f"{place}/{key}"] for place in places])
                 for key in ("scores", "sorts", "right", "wrong")
             }
-            looks = np.concatenate([appearance(_floats(images[place])) for place in places])
+            looks = np.concatenate([pixel_features(_floats(images[place])) for place in places])
             sorts = np.array([_sort(kind, str(sort)) for sort in found["sorts"]])
             parts[half, kind] = Part(found["scores"], looks, sorts, found["right"], found["wrong"])
     labels = [str(label).partition(":")[0] for label in scores["labels"]]

@@ -1,88 +1,13 @@
-"""What pixels say about a kind of anomaly, and how kinds are told apart."""
+"""How kinds of anomaly are told apart."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy import ndimage, signal, stats
 
-from secondguess.guard.appearance import FEATURES, appearance, appearance_of
 from secondguess.guard.naming import Examined, Naming, fit_naming, learn_names
 from secondguess.guard.protect import Answers
-from secondguess.images import ImageSet
-
-PLACE = {name: number for number, name in enumerate(FEATURES)}
-
-
-@pytest.fixture(scope="module")
-def images():
-    """Smooth colour images, as 8 bits hold them."""
-    rng = np.random.default_rng(0)
-    smooth = ndimage.gaussian_filter(rng.random((12, 3, 24, 20)), (0, 0.5, 1.5, 1.5))
-    return (np.rint(np.clip(4 * (smooth - 0.5) + 0.5, 0, 1) * 255) / 255).astype(np.float32)
-
-
-def of(images, name):
-    return appearance(images)[:, PLACE[name]]
-
-
-def test_features_are_what_their_table_says(images):
-    """Each against a direct computation, one image at a time."""
-    seen = appearance(images)
-    assert seen.shape == (12, len(FEATURES)) and np.isfinite(seen).all()
-    for image, row in zip(images.astype(np.float64), seen, strict=True):
-        grey = image.mean(axis=0)
-        steps = [np.diff(grey, axis=1), np.diff(grey, axis=0)]
-        laplacian = ndimage.convolve(grey, np.array([[0, 1, 0], [1, -4, 1], [0, 1, 0]]))[1:-1, 1:-1]
-        second = signal.correlate2d(image[0] - image[2], np.array([[1, -1], [-1, 1]]), mode="valid")
-        power = np.abs(np.fft.fft2(grey - grey.mean())) ** 2
-        radius = np.hypot(np.fft.fftfreq(24)[:, None], np.fft.fftfreq(20)) / 0.5
-        wanted = {
-            "brightness": grey.mean(),
-            "contrast": np.log(grey.std() + 1 / 255),
-            "clipped": np.mean((image == 0) | (image == 1)),
-            "colour": image.std(axis=0).mean(),
-            "tint": image.mean(axis=(1, 2)).std(),
-            "edges": np.log(np.mean([np.abs(one).mean() for one in steps]) + 1 / 255),
-            "sharpness": np.log(laplacian.std() + 1 / 255),
-            "spikes": np.log(stats.moment(laplacian.ravel(), 4, center=0) / laplacian.std() ** 4 + 1),
-            "colour_noise": np.log(np.median(np.abs(second)) + 1 / 255),
-            "direction": abs(np.log((steps[0] ** 2).mean() / (steps[1] ** 2).mean())),
-            "band_1": np.log(power[radius < 0.2].sum() / power.sum()),
-        }
-        found = {name: row[PLACE[name]] for name in wanted}
-        loose = {"direction": 0.02, "band_1": 0.02}  # what rounding leaves is added to both sides of a ratio
-        for name, value in wanted.items():
-            assert found[name] == pytest.approx(value, abs=loose.get(name, 1e-3)), name
-
-
-def test_an_image_looks_the_same_in_every_batch_and_as_a_file(images):
-    whole = appearance(images)
-    assert appearance(images[3:4]) == pytest.approx(whole[3:4], abs=1e-5)
-    below = images + np.random.default_rng(1).uniform(-0.4, 0.4, images.shape).astype(np.float32) / 255
-    assert appearance(below) == pytest.approx(whole, abs=1e-5)
-    kept = ImageSet.from_arrays(images, np.zeros(12, dtype=np.int64), layout="NCHW")
-    assert appearance_of(kept) == pytest.approx(whole, abs=1e-5)
-
-
-def test_features_move_as_their_table_says(images):
-    rng = np.random.default_rng(2)
-    noisy = np.clip(images + rng.normal(0, 0.1, images.shape), 0, 1)
-    blurred = ndimage.gaussian_filter(images, (0, 0, 1.5, 1.5))
-    blocks = np.clip(images + np.kron(rng.normal(0, 0.3, (12, 1, 3, 3)), np.ones((8, 8)))[..., :20], 0, 1)
-    grey = np.repeat(images.mean(axis=1, keepdims=True), 3, axis=1)
-    for name, changed, sign in (
-        ("noise", noisy, 1), ("colour_noise", noisy, 1), ("band_5", noisy, 1), ("sharpness", blurred, -1),
-        ("edges", blurred, -1), ("blocks", blocks, 1), ("colour", grey, -1), ("brightness", images / 2, -1),
-        ("contrast", images / 2, -1), ("clipped", np.rint(images), 1), ("flat", np.rint(images), 1),
-    ):  # fmt: skip
-        assert (sign * (of(changed, name) - of(images, name))).mean() > 0.01, name
-
-
-@pytest.mark.parametrize("shape", [(1, 1, 8, 8), (2, 1, 28, 28), (1, 4, 3, 5)])
-def test_any_image_can_be_looked_at(shape):
-    for value in (0.0, 1.0):
-        assert np.isfinite(appearance(np.full(shape, value, dtype=np.float32))).all()
+from secondguess.supervisors.pixel_features import FEATURES
 
 
 def kinds(rng, n, shift=0.0):

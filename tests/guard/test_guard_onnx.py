@@ -53,7 +53,7 @@ def test_the_graph_computes_what_the_supervisors_compute(
     graph = score_graph(jury, logits=True, places={trace: layers.index(trace.layer) for trace in jury.needs.traces})
     with torch.no_grad():
         tensors = [torch.from_numpy(activations[names[layer]]) for layer in layers]
-        probabilities, scores = graph(torch.from_numpy(raw), *tensors)
+        probabilities, scores = graph(torch.from_numpy(raw), torch.from_numpy(images), *tensors)
     assert probabilities.numpy() == pytest.approx(seen.probabilities, abs=1e-12)
     expected = jury.score(seen)
     for column, label in enumerate(jury.labels):
@@ -75,7 +75,7 @@ def test_an_exported_guard_judges_alike_without_torch(
     normalised = Classifier(
         classifier.backend.module, class_names=classifier.class_names, mean=0.05, std=0.9, device="cpu"
     )
-    guard = Guard(["entropy", "mdsa", "relative_mahalanobis"], false_alarms=0.1, actions={"invalid": "ask"})
+    guard = Guard(["appearance", "mdsa", "relative_mahalanobis"], false_alarms=0.1, actions={"invalid": "ask"})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         guard.fit(normalised, digits.train, digits.test, stress_split)
@@ -181,7 +181,7 @@ def test_an_onnx_file_is_guarded_and_exported_in_two_graphs(
     path = tmp_path / "model.onnx"
     _export(classifier.backend.module, [torch.rand(2, 1, 8, 8)], path, ["images"], ["raw"])
     model = Classifier(str(path), class_names=classifier.class_names, device="cpu")
-    guard = Guard(["pcs", make("mdsa", layers="penultimate")], false_alarms=0.1)
+    guard = Guard(["pcs", "appearance", make("mdsa", layers="penultimate")], false_alarms=0.1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         guard.fit(model, digits.train, digits.test, stress_split)
@@ -195,7 +195,7 @@ def test_what_cannot_be_exported_is_said(
     classifier: Classifier, digits: Dataset, stress_split: StressSplit, tmp_path: Path
 ) -> None:
     guard = Guard(["entropy", "knn"], false_alarms=0.1).fit(classifier, digits.train, digits.test, stress_split)
-    with pytest.raises(UserError, match="'knn' cannot be exported to ONNX; these can: ash, deep_gini"):
+    with pytest.raises(UserError, match="'knn' cannot be exported to ONNX; these can: appearance, ash, deep_gini"):
         export_onnx(guard, tmp_path / "exported")
     asked = Classifier(classifier.predict, class_names=classifier.class_names)
     guard = Guard(["entropy"], false_alarms=0.1).fit(asked, digits.train, digits.test, stress_split)

@@ -23,7 +23,6 @@ from secondguess.audits.findings import NotApplicable
 from secondguess.errors import UserError
 from secondguess.guard import Calibration, GuardReport, RiskPromise, smallest_sample
 from secondguess.guard.actions import Actions
-from secondguess.guard.appearance import appearance_of
 from secondguess.guard.naming import Examined, Naming, learn_names
 from secondguess.guard.panel import Panel, fit_panel
 from secondguess.guard.pipeline import Decisions
@@ -34,6 +33,7 @@ from secondguess.guard.risk import RiskControl
 from secondguess.guard.verdicts import OF_STRESS
 from secondguess.metrics import MISTAKES, Interval, wilson
 from secondguess.stress import StressSet
+from secondguess.supervisors.pixel_features import features_of
 
 __all__ = ["RISKS", "Kept", "Rehearsal", "Tried", "rehearse"]
 
@@ -197,8 +197,8 @@ def _naming(
             strange[one.stress.name].scores[one.learn],
         )
         sorts = np.full(len(scores), one.stress.name) if one.sorts is None else one.sorts[one.learn].astype(str)
-        kinds.setdefault(one.stress.kind, []).append(Examined(scores, appearance_of(images), sorts))
-    own = Examined(nominal.scores[learn], appearance_of(context.test.take(learn)))
+        kinds.setdefault(one.stress.kind, []).append(Examined(scores, features_of(images.images), sorts))
+    own = Examined(nominal.scores[learn], features_of(context.test.take(learn).images))
     return learn_names(
         panel.anomalies, own, nominal.answers.take(learn), {k: Examined.joined(v) for k, v in kinds.items()}
     )

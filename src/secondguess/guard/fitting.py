@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from secondguess.errors import UserError
 from secondguess.guard.actions import Actions
-from secondguess.guard.appearance import appearance_of
 from secondguess.guard.calibrating import calibrate, check_labels
 from secondguess.guard.cascade import Cascade, fit_cascade
 from secondguess.guard.naming import Examined, Naming, learn_names
@@ -37,6 +36,7 @@ from secondguess.model.degenerate import find_degenerate
 from secondguess.planning import OutOfTime, Plan
 from secondguess.progress import Progress, Titled
 from secondguess.supervisors import Supervisor, SupervisorSet
+from secondguess.supervisors.pixel_features import features_of
 
 if TYPE_CHECKING:
     from secondguess.images import ImageSet
@@ -229,12 +229,12 @@ def _learn(
     for kind, anomalous in ({} if stress is None else stress.learn).items():
         observation = work.observe(anomalous, fitted, f"{kind} images to learn from")
         strange[kind] = fitted.score(observation), Answers.of(anomalous, observation.predictions, kind)
-        looks[kind] = Examined(strange[kind][0], appearance_of(anomalous), _sorts(kind, anomalous.columns))
+        looks[kind] = Examined(strange[kind][0], features_of(anomalous.images), _sorts(kind, anomalous.columns))
     taught = examples(settings.protect, scores, answers, strange, learnt=settings.rule == "learnt")
     how: Any = {"harmless": taught.harmless, "rule": settings.rule, "seed": seed}
     with work.plan.doing("panel"), work.progress.task("Putting the panel together", 1) as advance:
         panel, cascade = fit_panel(taught.nominal, taught.anomalies, **how), None
-        own = Examined(scores, appearance_of(images)) if looks else Examined(scores, scores[:, :0])
+        own = Examined(scores, features_of(images.images)) if looks else Examined(scores, scores[:, :0])
         naming = learn_names(panel.anomalies, own, answers, looks)
         advance(1, 1)
     if settings.latency_ms is not None:

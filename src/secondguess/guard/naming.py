@@ -1,6 +1,7 @@
 """Which kind of anomaly an image is, from the scores of the supervisors and from how it looks.
 
-With v the scores of the supervisors and the features of `appearance`, and the medians and spreads of nominal images,
+With v the scores of the supervisors and the features of `supervisors.pixel_features`, and the medians and spreads of
+nominal images,
 
     f = asinh((v - median) / spread)
     P(kind | anomaly) = softmax((W [f, |f|] + b) / temperature)
@@ -24,10 +25,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess.guard.appearance import FEATURES, appearance
 from secondguess.guard.panel import LARGEST, spread_of
 from secondguess.guard.protect import Answers
 from secondguess.guard.verdicts import MISTAKEN, OF_STRESS, Kind
+from secondguess.supervisors.pixel_features import FEATURES, pixel_features
 
 __all__ = ["Examined", "Naming", "fit_naming", "learn_names"]
 
@@ -45,7 +46,7 @@ class Examined:
 
     Attributes:
         scores: (n, m) of the supervisors.
-        looks: (n, q) of `appearance`.
+        looks: (n, q) of `pixel_features`.
         sorts: (n,) of which sort each image is; None where there is one.
     """
 
@@ -96,7 +97,7 @@ class Naming:
             scores: (n, m) of the supervisors, never NaN.
             images: (n, C, H, W) in [0, 1].
         """
-        return self.chances_of(np.hstack([scores, appearance(images)]))
+        return self.chances_of(np.hstack([scores, pixel_features(images)]))
 
     def chances_of(self, values: Floats) -> Floats:
         """The same from scores and looks side by side, (n, m + q)."""

@@ -2,7 +2,8 @@
 
     model.onnx                  images (n, C, H, W), normalised -> probabilities (n, K) and scores (n, m)
     scores.onnx                 only for a model that was an ONNX file already: `model.onnx` is then that file with the
-                                traced layers as further outputs, and this graph makes scores of its raw output and them
+                                traced layers as further outputs, and this graph makes scores of its raw output and
+                                them, and of the pixels where a supervisor looks at these
     onnx.json                   how the two fit together, settings, actions, panel
     panel-DIGEST.safetensors    the arrays of panel, cascade and calibration
 
@@ -60,18 +61,21 @@ def export_onnx(guard: Guard, folder: str | Path) -> Path:
     layers = list(dict.fromkeys(located.values()))
     logits = "logits" in classifier.gives
     places = {trace: layers.index(layer) for trace, layer in located.items()}
+    pixels = pipeline.supervisors.needs.images
     scores = score_graph(pipeline.supervisors, logits=logits, places=places, kept=classifier.kept)
     folder = make_folder(folder)
     backend = classifier.backend
     if isinstance(backend, TorchBackend):
         probe = torch.rand(2, *guard.shape, device=backend.device)
-        _export(_whole(backend, layers, scores), [probe], folder / "model.onnx", ["images"], OUTPUTS)
+        scales = (classifier.mean, classifier.std) if pixels else None
+        _export(_whole(backend, layers, scores, scales), [probe], folder / "model.onnx", ["images"], OUTPUTS)
     elif isinstance(backend, OnnxBackend):
         _with_layers(backend, layers, folder / "model.onnx")
         noise = np.random.default_rng(0).random((2, *guard.shape), dtype=np.float32)
         raw, activations = backend.forward(classifier.normalised(noise), layers)
-        tensors = [torch.from_numpy(np.ascontiguousarray(one)) for one in (raw, *(activations[n] for n in layers))]
-        given = ["raw", *(f"layer{number}" for number in range(len(layers)))]
+        seen = (raw, *([noise] if pixels else []), *(activations[layer] for layer in layers))
+        tensors = [torch.from_numpy(np.ascontiguousarray(one)) for one in seen]
+        given = ["raw", *(["pixels"] if pixels else []), *(f"layer{number}" for number in range(len(layers)))]
         _export(scores, tensors, folder / "scores.onnx", given, OUTPUTS)
     else:
         raise UserError(f"{backend.kind} cannot be exported to ONNX; wrap the torch module itself, or an ONNX file.")
@@ -88,6 +92,7 @@ def export_onnx(guard: Guard, folder: str | Path) -> Path:
         "channels_last": isinstance(backend, OnnxBackend) and backend.channels_last,
         "two_graphs": isinstance(backend, OnnxBackend),
         "layers": layers,
+        "pixels": pixels,
         "panel": pipeline.panel.card(),
         "cascade": None if pipeline.cascade is None else pipeline.cascade.card(),
         "naming": None if pipeline.naming is None else pipeline.naming.card(),
@@ -103,6 +108,8 @@ def score_graph(
     supervisors: SupervisorSet, *, logits: bool, places: Mapping[Trace, int], kept: Sequence[int] | None = None
 ) -> nn.Module:
     """A module from the raw output and the layers of a model to probabilities (n, K) and scores (n, m).
+
+    Where a supervisor needs the images, they come between the two: (n, C, H, W) in [0, 1].
 
     Args:
         supervisors: fitted; a `UserError` for one that has no graph.
@@ -121,10 +128,11 @@ def score_graph(
             super().__init__()
             self.parts = nn.ModuleList([_graph_of(one) for one in supervisors.supervisors])
 
-        def forward(self, raw: torch.Tensor, *layers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        def forward(self, raw: torch.Tensor, *others: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            images, layers = (others[0], others[1:]) if supervisors.needs.images else (None, others)
             probabilities, values = read_output(raw, logits=logits, kept=kept)
             traces = {trace: reduce_trace(trace, layers[place]).double() for trace, place in places.items()}
-            seen = Tensors(probabilities, values if logits else None, traces)
+            seen = Tensors(probabilities, values if logits else None, traces, images)
             return probabilities, torch.stack([part(seen) for part in self.parts], dim=1)
 
     return Scores()
@@ -147,19 +155,33 @@ def _with_layers(backend: Any, layers: Sequence[str], path: Path) -> None:
     write_bytes(path, backend.with_outputs(tuple(layer for layer in layers if layer != backend.output)))
 
 
-def _whole(backend: Any, layers: Sequence[str], scores: Any) -> Any:
-    """The module with the scores behind it, from normalised images to probabilities and scores."""
+def _whole(backend: Any, layers: Sequence[str], scores: Any, scales: tuple[Any, Any] | None) -> Any:
+    """The module with the scores behind it, from normalised images to probabilities and scores.
+
+    Args:
+        backend: of the module.
+        layers: that the scores need.
+        scores: from the output, perhaps the images, and the layers.
+        scales: mean and deviation of the normalisation, where the scores need the images as they were before it.
+    """
+    import torch
     from torch import nn
 
     class Whole(nn.Module):
+        mean: torch.Tensor
+        std: torch.Tensor
+
         def __init__(self) -> None:
             super().__init__()
             self.module, self.scores = backend.module, scores.to(backend.device)
+            for name, numbers in zip(("mean", "std"), scales or (), strict=False):
+                self.register_buffer(name, torch.tensor(numbers.reshape(-1, 1, 1), device=backend.device))
 
         def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
             with backend.recording(layers) as recorded:
                 raw = backend.run(images)
-            return self.scores(raw, *(recorded[layer] for layer in layers))
+            pixels = [] if scales is None else [images * self.std + self.mean]
+            return self.scores(raw, *pixels, *(recorded[layer] for layer in layers))
 
     return Whole().eval()
 

@@ -2,7 +2,8 @@
 
 They are what the comparison in `docs/supervisors.md` advises: no single one detects everything, so there is one of each
 kind. Entropy and margin detect ambiguity, the logits and the distances to the training data at three depths of the
-model detect the rest. `dsa` keeps 10,000 training traces, so that a guard stays a file of moderate size.
+model detect the rest, and how the pixels look detects what is spoilt, however sure the model is. `dsa` keeps 10,000
+training traces, so that a guard stays a file of moderate size.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ KEPT = 10_000  # training traces of `dsa`
 
 def recommended(classifier: Classifier) -> list[Supervisor]:
     """The supervisors to take for a classifier, as far as it gives what they need."""
-    made = make_all(["entropy", "pcs"])
+    made = make_all(["entropy", "pcs", "appearance"])
     if "logits" in classifier.gives:
         made += make_all(["max_logit", "energy"])
     if "traces" in classifier.gives:

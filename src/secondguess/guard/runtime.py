@@ -68,6 +68,7 @@ class Runtime:
         self._image_name = self._model.get_inputs()[0].name
         self._scores = _session(folder / "scores.onnx", threads) if card["two_graphs"] else None
         self._layers = [self._model.get_outputs()[0].name, *card["layers"]] if card["two_graphs"] else None
+        self._pixels = bool(card.get("pixels"))
 
     def judge(self, images: Any) -> Judgements:
         """Judge one image or several, in any form that `secondguess.images.as_batch` takes."""
@@ -80,7 +81,8 @@ class Runtime:
         fed = np.moveaxis(fed, 1, -1) if self._channels_last else fed
         seen = self._model.run(self._layers, {self._image_name: np.ascontiguousarray(fed, dtype=np.float32)})
         if self._scores is not None:
-            seen = self._scores.run(None, {f"layer{n - 1}" if n else "raw": value for n, value in enumerate(seen)})
+            given = {f"layer{n - 1}" if n else "raw": value for n, value in enumerate(seen)}
+            seen = self._scores.run(None, given | ({"pixels": images} if self._pixels else {}))
         return seen[0], seen[1]
 
 

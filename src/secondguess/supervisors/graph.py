@@ -39,11 +39,13 @@ class Tensors:
         probabilities: (n, K), rows sum to one.
         logits: (n, K), or None where the model gives probabilities only.
         traces: (n, d) by `Trace`.
+        images: (n, C, H, W) in [0, 1], or None where nobody needs them.
     """
 
     probabilities: torch.Tensor
     logits: torch.Tensor | None
     traces: Mapping[Trace, torch.Tensor]
+    images: torch.Tensor | None = None
 
     @property
     def predictions(self) -> torch.Tensor:
@@ -108,4 +110,5 @@ def tensors_of(observation: Observation) -> Tensors:
         tensor(observation.probabilities),
         None if observation.logits is None else tensor(observation.logits),
         {trace: tensor(values) for trace, values in observation.traces.items()},
+        None if observation.pixels is None else tensor(observation.pixels[np.arange(len(observation))]),
     )

@@ -22,6 +22,7 @@ OURS = (  # the modules of this room that hold supervisors
     "surprise.mdsa",
     "surprise.mixtures",
     "autoencoder",
+    "appearance",
     "logits",
     "posterior",
     "knn",

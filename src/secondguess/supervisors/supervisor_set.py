@@ -72,7 +72,8 @@ class SupervisorSet:
             self._classes in (None, observation.num_classes)
             and needs.traces <= observation.traces.keys()
             and not (needs.logits and observation.logits is None)
-            and not (needs.samples or needs.images)
+            and not (needs.images and observation.pixels is None)
+            and not needs.samples
             and len(observation) > 0
         )
 
