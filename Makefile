@@ -4,7 +4,8 @@ VENV ?= .venv
 OUT ?= out/audit
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-# One thread a test worker: two workers that each want all cores wait for each other.
+# One thread a test worker: two workers that each want all cores wait for each other. Bytecode is kept even where the
+# environment forbids it: the workers, and a hundred processes that tests start, would each compile everything anew.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .PHONY: audit test coverage test-slow lint bench fuzz soak kill supply sbom docs clean
@@ -13,7 +14,7 @@ audit: $(VENV)/.installed  ## set up, audit a small classifier on 5,000 digits, 
 	$(BIN)/secondguess audit --out $(OUT)
 
 # A worker that keeps to its half of the tests makes what a module shares once; what is left at the end is shared out.
-TESTS := $(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist worksteal
+TESTS := $(ONE_THREAD) PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal
 
 test: $(VENV)/.installed-dev lint  ## set up with the development extras; lint, types, tests
 	$(TESTS)

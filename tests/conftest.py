@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Callable
@@ -28,6 +29,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Refuse names of tests that differ from process to process: workers could not agree on what to run."""
     if unstable := [item.nodeid for item in items if " at 0x" in item.nodeid]:
         raise pytest.UsageError(f"{unstable[0]}: the name holds an address in memory; give ids= to parametrize.")
+
+
+def pytest_collection_finish() -> None:
+    """Spare the collector what lives until the end: modules and thousands of tests, walked through again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,7 @@ from secondguess.stress.ambiguous import AmbiGuess, PixelBlend, acceptance
 from secondguess.stress.ambiguous.autoencoders import RaaeFleet
 
 MEASURES = ("top_1", "top_2", "top_pair", "entropy_bits", "cross_entropy", "calibration", "distance")
-SECTION = ["ambiguity"]
+ALONE: dict[str, Any] = {"supervisors": ["entropy"], "sections": ["ambiguity"]}
 
 
 @pytest.fixture(scope="module")
@@ -36,10 +36,9 @@ def result(net: nn.Module, digits: Dataset, blend: PixelBlend, tmp_path_factory:
         digits.test.head(120, seed=0),
         train=digits.train,
         folder=tmp_path_factory.mktemp("ambiguity"),
-        supervisors=["entropy"],
         stress=[blend],
         seed=2,
-        sections=SECTION,
+        **ALONE,
     )
 
 
@@ -168,14 +167,14 @@ def test_a_generator_that_the_plan_has_shortened_says_how_they_were_made(
 ) -> None:
     plan = {"plan": {"parts": [{"name": "stress.dialled", "size": 1}]}}
     (tmp_path / "plan.json").write_text(json.dumps(plan))
-    options: Any = {"supervisors": ["entropy"], "sections": SECTION, "plan": tmp_path / "plan.json"}
+    options: Any = {**ALONE, "plan": tmp_path / "plan.json"}
     result = sg.audit(classifier, digits.test.head(20), train=digits.train, stress=[Dialled()], **options)
     assert not result.failed and "20 images to which two classes are right" in result.sections[0].html
     assert [part["size"] for part in result.about["plan"]["parts"] if part["name"] == "stress.dialled"] == [1]
 
 
 def test_without_ambiguous_images_it_says_so(classifier: Classifier, digits: Dataset, tmp_path: Path) -> None:
-    result = sg.audit(classifier, digits.test.head(20), folder=tmp_path, stress=["invalid"], sections=SECTION)
+    result = sg.audit(classifier, digits.test.head(20), folder=tmp_path, stress=["invalid"], **ALONE)
     assert not result.failed
     assert "There are no ambiguous images in this audit: No ambiguous images were asked for." in (
         result.report.read_text("utf-8")
@@ -185,9 +184,7 @@ def test_without_ambiguous_images_it_says_so(classifier: Classifier, digits: Dat
 
 def test_the_reason_is_told_when_they_cannot_be_made(classifier: Classifier, digits: Dataset, tmp_path: Path) -> None:
     threes = digits.train.take(digits.train.labels == 3).head(10)
-    result = sg.audit(
-        classifier, digits.test.head(10), train=threes, folder=tmp_path, stress=["ambiguous"], sections=SECTION
-    )
+    result = sg.audit(classifier, digits.test.head(10), train=threes, folder=tmp_path, stress=["ambiguous"], **ALONE)
     assert not result.failed
     assert "There are no ambiguous images in this audit: Ambiguous images lie between two classes, but" in (
         result.report.read_text("utf-8")
@@ -197,7 +194,7 @@ def test_the_reason_is_told_when_they_cannot_be_made(classifier: Classifier, dig
 def test_unlabelled_images_have_no_nominal_column(classifier: Classifier, digits: Dataset, tmp_path: Path) -> None:
     test = ImageSet.from_source(digits.test.head(20).images, name="nobody knows")
     stress = [PixelBlend(pairs=[(3, 8)])]
-    result = sg.audit(classifier, test, train=digits.train, folder=tmp_path, stress=stress, sections=SECTION)
+    result = sg.audit(classifier, test, train=digits.train, folder=tmp_path, stress=stress, **ALONE)
     assert not result.failed, result.failed[0].reason
     page = result.report.read_text("utf-8")
     assert '<th scope="col">Nominal</th>' not in page and '<th scope="col">Ambiguous</th>' in page
@@ -237,7 +234,7 @@ def test_by_default_all_four_kinds_are_made(
 def test_test_images_never_stand_in_for_training_images(
     classifier: Classifier, digits: Dataset, tmp_path: Path, hasty: None
 ) -> None:
-    result = sg.audit(classifier, digits.test, folder=tmp_path, stress=["ambiguous"], sections=SECTION)
+    result = sg.audit(classifier, digits.test, folder=tmp_path, stress=["ambiguous"], **ALONE)
     assert not result.failed
     assert "ambiguity.ambiguous.top_pair" not in result.numbers
     assert "give them with --train" in result.report.read_text("utf-8")
@@ -246,7 +243,7 @@ def test_test_images_never_stand_in_for_training_images(
 def test_autoencoders_are_kept_for_the_next_audit(
     classifier: Classifier, digits: Dataset, tmp_path: Path, hasty: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = {"train": digits.train, "folder": tmp_path, "stress": ["ambiguous"], "sections": SECTION}
+    settings = {"train": digits.train, "folder": tmp_path, "stress": ["ambiguous"], **ALONE}
     first = sg.audit(classifier, digits.test, **settings)
     monkeypatch.setattr(RaaeFleet, "fit", lambda *_args, **_kwargs: pytest.fail("trained again"))
     again = sg.audit(classifier, digits.test, **settings)

@@ -53,8 +53,8 @@ def result(
     assert digits.train is not None
     return sg.audit(
         classifier(net, request.param),
-        digits.test,
-        train=digits.train.head(500, seed=0),
+        digits.test.head(200, seed=0),
+        train=digits.train.head(300, seed=0),
         folder=tmp_path_factory.mktemp("degenerate"),
         supervisors=["max_softmax", "entropy", "mdsa", "knn"],
         stress=["ambiguous_blend", "corrupted", "invalid"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ METHODS = {
     "synthetic_shifts",
 }  # fmt: skip
 SEED = 5
+ALONE: dict[str, Any] = {"supervisors": ["entropy"], "sections": ["label_free"]}
 
 
 @pytest.fixture(scope="module")
@@ -34,10 +36,9 @@ def result(net: nn.Module, digits: Dataset, tmp_path_factory: pytest.TempPathFac
         digits.test,
         train=digits.train,
         folder=tmp_path_factory.mktemp("label_free"),
-        supervisors=["entropy"],
         stress=["corrupted", PixelBlend(pairs=[(3, 8)]), "invalid"],
         seed=SEED,
-        sections=["label_free"],
+        **ALONE,
     )
 
 
@@ -163,7 +164,7 @@ def test_the_summary_compares_with_the_baseline(result: AuditResult, page: str) 
 
 
 def reason(classifier: Classifier, test: ImageSet, train: ImageSet | None, out: Path) -> str:
-    (section,) = sg.audit(classifier, test, train=train, folder=out, stress=[], sections=["label_free"]).sections
+    (section,) = sg.audit(classifier, test, train=train, folder=out, stress=[], **ALONE).sections
     assert section.status == "skipped"
     return section.reason
 
@@ -183,7 +184,7 @@ def test_partly_labelled_images_count_where_they_are_labelled(
     labels = digits.test.labels.copy()
     labels[::3] = -1
     test, train = replace(digits.test, labels=labels), digits.train.head(300, seed=0)
-    result = sg.audit(classifier, test, train=train, folder=tmp_path, stress=["corrupted"], sections=["label_free"])
+    result = sg.audit(classifier, test, train=train, folder=tmp_path, stress=["corrupted"], **ALONE)
     assert not result.failed
     assert result.numbers["label_free.nominal.truth"].to_dict()["n"] == 120
     assert result.numbers["label_free.corrupted.truth"].to_dict()["n"] == 120
@@ -200,7 +201,7 @@ def test_a_model_without_a_mistake_is_a_remark(digits: Dataset, tmp_path: Path) 
     def perfect(images: np.ndarray) -> np.ndarray:
         return np.eye(10)[[labels.get(image.tobytes(), 0) for image in images]]  # unknown ones are shifted copies
 
-    result = sg.audit(Classifier(perfect), test, train=train, folder=tmp_path, stress=[], sections=["label_free"])
+    result = sg.audit(Classifier(perfect), test, train=train, folder=tmp_path, stress=[], **ALONE)
     assert not result.failed, result.failed[0].reason
     assert '<p class="note">Every prediction on the 30 validation images is right' in result.report.read_text("utf-8")
 
@@ -214,7 +215,7 @@ def test_same_seed_same_numbers_whatever_the_batch(net: nn.Module, digits: Datas
             train=train,
             folder=tmp_path / str(size),
             stress=["corrupted"],
-            sections=["label_free"],
+            **ALONE,
         ).numbers
         for size in (7, 256)
     )

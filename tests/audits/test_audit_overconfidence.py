@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from secondguess.audits.sections import overconfidence
 from secondguess.metrics import absolute_hubris, relative_hubris
 from secondguess.stress.ambiguous import PixelBlend
 
-SECTION = ["overconfidence"]
+ALONE: dict[str, Any] = {"supervisors": ["entropy"], "sections": ["overconfidence"]}
 PAIRS = [(3, 8), (4, 9), (1, 7)]
 
 
@@ -28,10 +29,9 @@ def result(net: nn.Module, digits: Dataset, tmp_path_factory: pytest.TempPathFac
         digits.test.head(120, seed=0),
         train=digits.train,
         folder=tmp_path_factory.mktemp("overconfidence"),
-        supervisors=["entropy"],
         stress=[PixelBlend(pairs=PAIRS, delta_max=0.8)],
         seed=2,
-        sections=SECTION,
+        **ALONE,
     )
 
 
@@ -135,7 +135,7 @@ def test_the_summary_names_ceiling_temperature_and_control(result: AuditResult) 
 
 
 def test_without_ambiguous_images_it_says_so(classifier: Classifier, digits: Dataset, tmp_path: Path) -> None:
-    result = sg.audit(classifier, digits.test.head(20), folder=tmp_path, stress=["invalid"], sections=SECTION)
+    result = sg.audit(classifier, digits.test.head(20), folder=tmp_path, stress=["invalid"], **ALONE)
     assert not result.failed
     assert "There are no ambiguous images in this audit: No ambiguous images were asked for." in (
         result.report.read_text("utf-8")
@@ -143,7 +143,7 @@ def test_without_ambiguous_images_it_says_so(classifier: Classifier, digits: Dat
 
 
 def test_it_is_skipped_where_its_controls_are_missing(classifier: Classifier, digits: Dataset, tmp_path: Path) -> None:
-    options = {"train": digits.train, "stress": [PixelBlend(pairs=[(3, 8)])], "sections": SECTION}
+    options = {"train": digits.train, "stress": [PixelBlend(pairs=[(3, 8)])], **ALONE}
     unlabelled = ImageSet.from_source(digits.test.head(20).images, name="nobody knows")
     few = digits.test.take(digits.test.labels == 0).head(20)
     for name, test, words in (("a", unlabelled, "have no labels"), ("b", few, "0 real images of the classes 3 and 8")):

@@ -103,6 +103,7 @@ def result(
         folder=tmp_path_factory.mktemp("supervisors"),
         supervisors=["entropy", Slow(), Sampled(), "pcs", Coin()],
         stress=["corrupted", "invalid"],
+        sections=["supervisors"],
         progress=told,
     )
 
@@ -132,9 +133,8 @@ def test_what_several_share_is_charged_to_each(
 ) -> None:
     first = type("First", (Slow,), {"name": "first", "shared": "members"})
     second = type("Second", (Sampled,), {"name": "second", "shared": "members"})
-    result = sg.audit(
-        classifier, few, train=digits.train, folder=tmp_path, supervisors=[first(), second()], stress=["invalid"]
-    )
+    options: Any = {"supervisors": [first(), second()], "stress": ["invalid"], "sections": ["supervisors"]}
+    result = sg.audit(classifier, few, train=digits.train, folder=tmp_path, **options)
     numbers = {name: number.value for name, number in result.numbers.items()}
     assert numbers["supervisor.second.microseconds"] == numbers["supervisor.first.microseconds"]
     assert numbers["supervisor.second.fitting.seconds"] == numbers["supervisor.first.fitting.seconds"] >= FIT

@@ -305,8 +305,7 @@ def test_a_detector_stands_in_an_audit_beside_the_others(
     test = ImageSet.from_arrays(images, np.arange(90) % 4)
     train = ImageSet.from_arrays(1 - images, np.arange(90) % 4)
     detectors = [FromPytorchOOD(Centre()), FromPytorchOOD(LogitNorm())]
-    result = sg.audit(
-        classifier, test, train=train, folder=tmp_path, supervisors=["entropy", *detectors], stress=["invalid"]
-    )
+    options = {"supervisors": ["entropy", *detectors], "stress": ["invalid"], "sections": ["supervisors"]}
+    result = sg.audit(classifier, test, train=train, folder=tmp_path, **options)
     assert "supervisor.ood_centre.invalid.auroc" in result.numbers
     assert "supervisor.ood_logit_norm.invalid.auroc" in result.numbers
