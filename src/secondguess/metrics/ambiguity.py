@@ -26,12 +26,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from secondguess.errors import UserError
 from secondguess.metrics import checks
-from secondguess.metrics.calibration import _SMALLEST, Binning, Reliability, _diagram, _soft
+from secondguess.metrics.calibration import _SMALLEST, Binning, Reliability, _soft, reliability_of_hits
 from secondguess.metrics.checks import Floats, Ints
 from secondguess.metrics.interval import Interval, bootstrap, wilson
 
 __all__ = [
     "attainable_accuracy",
+    "entropy_rows",
     "has_pairs",
     "jensen_shannon",
     "jensen_shannon_interval",
@@ -113,14 +114,14 @@ def attainable_accuracy(soft_labels: ArrayLike, k: int = 1) -> float:
 
 def mean_entropy(probabilities: ArrayLike) -> float:
     """Return the mean entropy in bits of distributions (n, K): 0 for certainty, log2 K for a uniform distribution."""
-    return float(_entropy_rows(checks.distributions(probabilities)).mean())
+    return float(entropy_rows(checks.distributions(probabilities)).mean())
 
 
 def mean_entropy_interval(
     probabilities: ArrayLike, *, resamples: int = 500, level: float = 0.95, seed: int = 0
 ) -> Interval:
     """Return `mean_entropy` with its bootstrap interval."""
-    return _mean(_entropy_rows(checks.distributions(probabilities)), resamples, level, seed)
+    return _mean(entropy_rows(checks.distributions(probabilities)), resamples, level, seed)
 
 
 def total_variation(probabilities: ArrayLike, soft_labels: ArrayLike) -> float:
@@ -174,7 +175,7 @@ def soft_reliability(
         bins: number of bins.
         binning: "width" for equally wide bins, "mass" for equally full ones; see `ece`.
     """
-    return _diagram(*_confidence_and_share(probabilities, soft_labels), bins, binning)
+    return reliability_of_hits(*_confidence_and_share(probabilities, soft_labels), bins, binning)
 
 
 def soft_ece(
@@ -202,7 +203,7 @@ def soft_ece_interval(
     """Return `soft_ece` with its bootstrap interval; see `ece_interval` for how to read it."""
 
     def error(confidence: Floats, share: Floats) -> float:
-        return _diagram(confidence, share, bins, binning).error(norm)
+        return reliability_of_hits(confidence, share, bins, binning).error(norm)
 
     rows = _confidence_and_share(probabilities, soft_labels)
     return bootstrap(error, rows, resamples=resamples, level=level, seed=seed)
@@ -217,8 +218,8 @@ def _likeliest(rows: Floats, k: int) -> Ints:
     return np.argsort(-rows, axis=1, kind="stable")[:, :k]
 
 
-def _entropy_rows(rows: Floats) -> Floats:
-    """Return the entropy in bits of each row, (n,)."""
+def entropy_rows(rows: Floats) -> Floats:
+    """Return the entropy in bits of each of the distributions (n, K), (n,)."""
     # 0 log 0 = 0: the logarithm of 1 replaces that of 0. Adding 0 turns -0 into 0.
     return -np.einsum("ik,ik->i", rows, np.log2(np.where(rows > 0, rows, 1))) + 0.0
 
@@ -230,14 +231,14 @@ def _total_variation_rows(probabilities: ArrayLike, soft_labels: ArrayLike) -> F
 
 def _jensen_shannon_rows(probabilities: ArrayLike, soft_labels: ArrayLike) -> Floats:
     rows, soft = _soft(probabilities, soft_labels)
-    divergence = _entropy_rows((rows + soft) / 2) - (_entropy_rows(rows) + _entropy_rows(soft)) / 2
+    divergence = entropy_rows((rows + soft) / 2) - (entropy_rows(rows) + entropy_rows(soft)) / 2
     return np.maximum(divergence, 0)  # rounding can make the divergence of equal rows negative
 
 
 def _kl_rows(probabilities: ArrayLike, soft_labels: ArrayLike) -> Floats:
     rows, soft = _soft(probabilities, soft_labels)
     cross: Floats = -np.einsum("ik,ik->i", soft, np.log2(np.maximum(rows, _SMALLEST)))
-    return cross - _entropy_rows(soft)
+    return cross - entropy_rows(soft)
 
 
 def _confidence_and_share(probabilities: ArrayLike, soft_labels: ArrayLike) -> tuple[Floats, Floats]:

@@ -42,12 +42,15 @@ __all__ = [
     "Reliability",
     "brier",
     "brier_interval",
+    "brier_rows",
     "ece",
     "ece_interval",
     "mce",
     "nll",
     "nll_interval",
+    "nll_rows",
     "reliability",
+    "reliability_of_hits",
 ]
 
 Binning: TypeAlias = Literal["width", "mass"]
@@ -112,7 +115,7 @@ def reliability(
         bins: number of bins B.
         binning: "width" for equally wide bins, "mass" for equally full ones; the module says exactly how.
     """
-    return _diagram(*_confidence_and_hit(probabilities, labels), bins, binning)
+    return reliability_of_hits(*_confidence_and_hit(probabilities, labels), bins, binning)
 
 
 def ece(
@@ -148,7 +151,7 @@ def brier(probabilities: ArrayLike, labels: ArrayLike) -> float:
         probabilities: (n, K), rows sum to 1.
         labels: (n,) integers, below 0 = unknown and left out; or soft labels (n, K), rows sum to 1.
     """
-    return float(_brier_rows(probabilities, labels).mean())
+    return float(brier_rows(probabilities, labels).mean())
 
 
 def nll(probabilities: ArrayLike, labels: ArrayLike) -> float:
@@ -160,7 +163,7 @@ def nll(probabilities: ArrayLike, labels: ArrayLike) -> float:
         probabilities: (n, K), rows sum to 1.
         labels: (n,) integers, below 0 = unknown and left out; or soft labels (n, K), rows sum to 1.
     """
-    return float(_nll_rows(probabilities, labels).mean())
+    return float(nll_rows(probabilities, labels).mean())
 
 
 def ece_interval(
@@ -181,7 +184,7 @@ def ece_interval(
     """
 
     def error(confidence: Floats, hit: NDArray[np.bool_]) -> float:
-        return _diagram(confidence, hit, bins, binning).error(norm)
+        return reliability_of_hits(confidence, hit, bins, binning).error(norm)
 
     rows = _confidence_and_hit(probabilities, labels)
     return bootstrap(error, rows, resamples=resamples, level=level, seed=seed)
@@ -191,7 +194,7 @@ def brier_interval(
     probabilities: ArrayLike, labels: ArrayLike, *, resamples: int = 500, level: float = 0.95, seed: int = 0
 ) -> Interval:
     """Return `brier` with its bootstrap interval."""
-    rows = _brier_rows(probabilities, labels)
+    rows = brier_rows(probabilities, labels)
     return bootstrap(np.mean, rows, resamples=resamples, level=level, seed=seed)
 
 
@@ -199,7 +202,7 @@ def nll_interval(
     probabilities: ArrayLike, labels: ArrayLike, *, resamples: int = 500, level: float = 0.95, seed: int = 0
 ) -> Interval:
     """Return `nll` with its bootstrap interval."""
-    rows = _nll_rows(probabilities, labels)
+    rows = nll_rows(probabilities, labels)
     return bootstrap(np.mean, rows, resamples=resamples, level=level, seed=seed)
 
 
@@ -210,8 +213,10 @@ def _confidence_and_hit(probabilities: ArrayLike, labels: ArrayLike) -> tuple[Fl
     return rows[np.arange(len(rows)), prediction], prediction == truth
 
 
-def _diagram(confidence: Floats, hit: NDArray[np.bool_] | Floats, bins: int, binning: Binning) -> Reliability:
-    """Sort (n,) confidences and (n,) hits, or probabilities of a hit, into bins."""
+def reliability_of_hits(
+    confidence: Floats, hit: NDArray[np.bool_] | Floats, bins: int = 15, binning: Binning = "width"
+) -> Reliability:
+    """Return the reliability diagram of (n,) confidences and (n,) hits, or probabilities of a hit."""
     edges = _edges(confidence, checks.positive(bins, "bins"), binning)
     # The first inner edge at or above a confidence closes its bin on the right.
     index = np.searchsorted(edges[1:-1], confidence, side="left")
@@ -238,7 +243,7 @@ def _edges(confidence: Floats, bins: int, binning: Binning) -> Floats:
     raise UserError(f'binning is {binning!r}; give "width" or "mass".')
 
 
-def _brier_rows(probabilities: ArrayLike, labels: ArrayLike) -> Floats:
+def brier_rows(probabilities: ArrayLike, labels: ArrayLike) -> Floats:
     """Return the squared distance between probabilities and truth of each example, (n,)."""
     if np.ndim(labels) == 2:
         rows, soft = _soft(probabilities, labels)
@@ -251,7 +256,7 @@ def _brier_rows(probabilities: ArrayLike, labels: ArrayLike) -> Floats:
     return squares
 
 
-def _nll_rows(probabilities: ArrayLike, labels: ArrayLike) -> Floats:
+def nll_rows(probabilities: ArrayLike, labels: ArrayLike) -> Floats:
     """Return the surprise at the truth of each example, (n,)."""
     if np.ndim(labels) == 2:
         rows, soft = _soft(probabilities, labels)
