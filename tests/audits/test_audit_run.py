@@ -24,7 +24,7 @@ Read = Callable[[Path], dict[str, Any]]
 OWN_TESTS = ("overconfidence", "human_doubt", "risk", "confident_errors", "label_free", "deploy")
 QUICK = [name for name in sections.names() if name not in OWN_TESTS]
 SOFTMAX = ("max_softmax", "pcs", "entropy", "deep_gini")
-FILES = ("report.html", "audit.json", "junit.xml")
+FILES = ("report.html", "audit.json", "predictions.npz", "junit.xml")
 
 
 @pytest.fixture

@@ -33,6 +33,7 @@ def test_an_audit_without_a_model_trains_one_and_reports(run, tmp_path):
         "cache",
         "junit.xml",
         "model",
+        "predictions.npz",
         "report.html",
     ]
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]

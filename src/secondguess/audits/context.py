@@ -203,6 +203,10 @@ class Context:
                 self._scored[supervisor, name] = Scored(scores, time.perf_counter() - began)
         return self._scored[supervisor, name]
 
+    def known_scores(self, name: str = "nominal") -> dict[str, NDArray[np.float64]]:
+        """The scores on a set of images that were computed until now, by supervisor."""
+        return {supervisor: one.scores for (supervisor, which), one in self._scored.items() if which == name}
+
     def cost(self, supervisor: str) -> Cost:
         """What a supervisor costs, measured on the test images; what several share is charged to each."""
         judge = next(one for one in self.fitted if one.name == supervisor)

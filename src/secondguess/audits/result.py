@@ -1,4 +1,4 @@
-"""A finished (or interrupted) audit, and its files: `report.html`, `audit.json`, `junit.xml`."""
+"""A finished (or interrupted) audit, and its files: `report.html`, `audit.json`, `predictions.npz`, `junit.xml`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from secondguess.audits.findings import Number, SectionResult
 from secondguess.audits.gates import GateOutcome
+from secondguess.audits.predictions import FILE, Predictions
 from secondguess.audits.verdict import Verdict, decide_verdict
 from secondguess.errors import UserError
 from secondguess.files import make_folder, write_json, write_text
@@ -34,6 +35,7 @@ class AuditResult(Result):
         gates: whether each gate holds.
         interrupted: whether the audit was stopped before its end.
         softmax: what is wrong with the model's probabilities as a whole, or None.
+        predictions: the answers image by image; None where the audit was interrupted before it had any.
         folder: where the files are; None until the result is saved.
     """
 
@@ -42,7 +44,9 @@ class AuditResult(Result):
     gates: list[GateOutcome] = field(default_factory=list)
     interrupted: bool = False
     softmax: Degenerate | None = None
+    predictions: Predictions | None = field(default=None, compare=False)
     folder: Path | None = None
+    _digest: str | None = None  # of the file of predictions
 
     def __repr__(self) -> str:
         done = sum(section.status == "done" for section in self.sections)
@@ -129,12 +133,14 @@ class AuditResult(Result):
             "sections": [section.to_dict() for section in self.sections],
             "gates": [gate.to_dict() for gate in self.gates],
             "numbers": {name: number.to_dict() for name, number in self.numbers.items()},
+            "predictions": self._digest and {"file": FILE, "digest": self._digest},
             "files": self.folder and {"report": str(self.folder / REPORT), "junit": str(self.folder / JUNIT)},
         }
 
     def save(self, folder: str | Path) -> Path:
-        """Write `report.html`, `audit.json` and `junit.xml` into a folder, each atomically."""
+        """Write `report.html`, `audit.json`, `predictions.npz` and `junit.xml` into a folder, each atomically."""
         self.folder = make_folder(folder)
+        self._digest = self.predictions.save(self.folder / FILE) if self.predictions else None
         write_json(self.folder / DATA, self.to_dict())
         write_text(self.folder / JUNIT, junit_xml("secondguess audit", self._cases()))
         write_text(self.folder / REPORT, render("audit.html", [TEMPLATES], audit=self))

@@ -23,6 +23,7 @@ from secondguess.audits.context import Context, explain
 from secondguess.audits.findings import NotApplicable, SectionResult
 from secondguess.audits.gates import Gate, judge
 from secondguess.audits.planned import plan_audit
+from secondguess.audits.predictions import Predictions
 from secondguess.audits.result import TEMPLATES, AuditResult
 from secondguess.audits.sections import Section, make_all
 from secondguess.audits.subject import Images, Subject
@@ -104,10 +105,10 @@ def audit(
         votes: of people on the test images, counts (n, K), or a file with them; see `secondguess.audits.votes`.
         seed: of everything random.
         device: where to compute, unless `model` is a `Classifier`, which has its own.
-        folder: where to work and to write `report.html`, `audit.json` and `junit.xml`. Observations, trained models and
-            generators are kept there too, so that a second audit reuses them and an interrupted one goes on.
-            Without it the audit works in a temporary folder that is removed at the end; `result.save(folder)` writes
-            the three files.
+        folder: where to work and to write `report.html`, `audit.json`, `predictions.npz` and `junit.xml`. Observations,
+            trained models and generators are kept there too, so that a second audit reuses them and an interrupted one
+            goes on. Without it the audit works in a temporary folder that is removed at the end; `result.save(folder)`
+            writes the four files.
         progress: where to report; silent by default.
         command: how the audit was started, for the record.
         **loading: options of `load` for images given by name; `size` and `channels` default to what the model takes.
@@ -212,6 +213,7 @@ def _audited(
     result.about["seconds"] = round(time.perf_counter() - began, 3)
     result.about["data"]["test"] = context.test.describe()
     result.about["plan"] = context.plan.to_dict()
+    result.predictions = Predictions.of(context)
     return result
 
 

@@ -98,8 +98,9 @@ def audit(
 
     It is planned to take 10 minutes: the model is timed on a few images, and the plan is printed before the work.
 
-    Writes `report.html`, `audit.json` and `junit.xml` into the folder `--out`. Exit code 0: fine, 1: a gate or a
-    section failed, 2: something given cannot be used, 130: interrupted (what was found until then is in the report).
+    Writes `report.html`, `audit.json`, `predictions.npz` and `junit.xml` into the folder `--out`. Exit code 0: fine,
+    1: a gate or a section failed, 2: something given cannot be used, 130: interrupted (what was found until then is
+    in the report).
 
     **Examples**
 

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from secondguess.errors import UserError
 from secondguess.images.labels import check_soft, infer_class_names, parse_labels
-from secondguess.images.sources import ArraySource, Floats, ImageSource, Layout, Shape, ViewSource, resolve_rows
+from secondguess.images.sources import ArraySource, Floats, ImageSource, Layout, Shape, Source, ViewSource, resolve_rows
 
 __all__ = ["ImageSet"]
 
@@ -180,6 +180,12 @@ class ImageSet:
     def content_fingerprint(self) -> str:
         """Digest of the images alone: what a classifier's outputs depend on."""
         return self.images.fingerprint
+
+    @property
+    def digests(self) -> NDArray[np.uint8]:
+        """Digest (n, 16) of each image: the same image has the same one in every set."""
+        images = self.images if isinstance(self.images, Source) else ViewSource(self.images, np.arange(len(self)))
+        return images.digests
 
     @cached_property
     def fingerprint(self) -> str:

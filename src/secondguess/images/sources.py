@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
+from functools import cached_property
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -36,6 +37,7 @@ Floats = NDArray[np.float32]
 Index = slice | NDArray[np.int64] | int
 Layout = Literal["auto", "NCHW", "NHWC"]
 
+DIGEST = 16  # bytes
 BLOCK_BYTES = 16 * 2**20  # what a pass over a whole source holds in memory at a time
 
 
@@ -63,7 +65,6 @@ class Source(ABC):
 
     shape: Shape
     slow: bool = False  # whether it takes long to read, so that the next images are read while these are used
-    _fingerprint: str | None = None
 
     @abstractmethod
     def __len__(self) -> int:
@@ -97,13 +98,28 @@ class Source(ABC):
         Hashing what a classifier is given, rather than how it is stored, makes the digest of a set the same
         in every file format that stores it without loss.
         """
-        if self._fingerprint is None:  # reading everything once is enough: a source does not change
-            digest = hashlib.blake2b(repr((len(self), *self.shape)).encode(), digest_size=16)
-            step = self.block_rows()
-            for start in range(0, len(self), step):
-                digest.update(self[start : start + step].astype("<f4", copy=False).tobytes())
-            self._fingerprint = digest.hexdigest()
-        return self._fingerprint
+        return self._digested[0]
+
+    @property
+    def digests(self) -> NDArray[np.uint8]:
+        """The same of each image alone, (n, 16): by these it is found again in another set."""
+        return self._digested[1]
+
+    @cached_property
+    def _digested(self) -> tuple[str, NDArray[np.uint8]]:
+        """Both in one pass: reading everything once is enough, as a source does not change."""
+        whole = hashlib.blake2b(repr((len(self), *self.shape)).encode(), digest_size=DIGEST)
+        start = hashlib.blake2b(repr(self.shape).encode(), digest_size=DIGEST)
+        each = bytearray()
+        step = self.block_rows()
+        for first in range(0, len(self), step):
+            block = self[first : first + step].astype("<f4", copy=False)
+            whole.update(block.tobytes())
+            for image in block:
+                one = start.copy()
+                one.update(image.tobytes())
+                each += one.digest()
+        return whole.hexdigest(), np.frombuffer(bytes(each), dtype=np.uint8).reshape(-1, DIGEST)
 
 
 def unit(values: NDArray[Any], largest: int) -> Floats:
