@@ -32,6 +32,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("guard", "hubris"),
     ("accuracy", "search"),
     ("audits",),
+    ("comparison",),
     ("web",),
     ("service", "labelling"),
     ("watch",),

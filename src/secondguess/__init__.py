@@ -14,6 +14,7 @@ __version__ = "0.2.0"
 if TYPE_CHECKING:
     from secondguess.accuracy import EstimateResult, estimate
     from secondguess.audits import AuditResult, audit
+    from secondguess.comparison import Comparison, compare
     from secondguess.errors import UserError
     from secondguess.guard import Guard, Guarded
     from secondguess.hubris import OverconfidenceResult, overconfidence
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AuditResult",
     "Classifier",
+    "Comparison",
     "Dataset",
     "ErrorSearch",
     "EstimateResult",
@@ -45,6 +47,7 @@ __all__ = [
     "__version__",
     "audit",
     "check_supervisor",
+    "compare",
     "estimate",
     "find_errors",
     "load",
@@ -57,6 +60,7 @@ __all__ = [
 _ROOMS = {
     "AuditResult": "audits",
     "Classifier": "model",
+    "Comparison": "comparison",
     "Dataset": "images",
     "ErrorSearch": "labelling",
     "EstimateResult": "accuracy",
@@ -72,6 +76,7 @@ _ROOMS = {
     "UserError": "errors",
     "audit": "audits",
     "check_supervisor": "supervisors",
+    "compare": "comparison",
     "estimate": "accuracy",
     "find_errors": "labelling",
     "load": "images",
@@ -86,6 +91,7 @@ _ROOMS = {
 _OPEN_ROOMS = (
     "accuracy",
     "audits",
+    "comparison",
     "guard",
     "hubris",
     "images",

@@ -69,13 +69,13 @@ class GateOutcome:
         }
 
 
-def judge(gate: Gate, numbers: Mapping[str, Number]) -> GateOutcome:
-    """Hold a gate against the numbers of an audit."""
+def judge(gate: Gate, numbers: Mapping[str, Number], what: str = "audit", file: str = "audit.json") -> GateOutcome:
+    """Hold a gate against the numbers of an audit, or of something else that has its own file."""
     found = _value(gate.name, numbers)
     if found is None:
         close = difflib.get_close_matches(gate.name, numbers, n=3)
-        hint = f"did you mean {' or '.join(close)}?" if close else "audit.json lists the numbers under 'numbers'."
-        return GateOutcome(gate, "error", reason=f"The audit has no number {gate.name!r}; {hint}")
+        hint = f"did you mean {' or '.join(close)}?" if close else f"{file} lists the numbers under 'numbers'."
+        return GateOutcome(gate, "error", reason=f"The {what} has no number {gate.name!r}; {hint}")
     if COMPARISONS[gate.comparison](found, gate.bound):
         return GateOutcome(gate, "passed", found)
     return GateOutcome(gate, "failed", found, f"{gate.name} is {found:.4g}, not {gate.comparison} {gate.bound:g}.")

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -95,7 +95,9 @@ class SetPredictions:
             kind: of the stress set.
             groups: the column of the images that says which kind within the set each is of.
         """
-        answers = Answers.of(images, seen.predictions, kind)
+        # An audit measures the accuracy on test images by their labels, also where these have soft ones besides.
+        judged = replace(images, soft_labels=None) if kind == NOMINAL else images
+        answers = Answers.of(judged, seen.predictions, kind)
         known = images.labels >= 0
         losses = np.full((2, len(images)), np.nan)
         if known.any():

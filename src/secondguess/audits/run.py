@@ -63,7 +63,7 @@ def audit(
     gates: Iterable[str | Gate] = (),
     sections: str | Iterable[str | Section] = "all",
     minutes: float | None = 10.0,
-    plan: str | os.PathLike[str] | None = None,
+    plan: str | os.PathLike[str] | Mapping[str, Any] | None = None,
     architecture: str | None = None,
     epochs: int | None = None,
     max_test: int | None = None,
@@ -97,7 +97,8 @@ def audit(
             before it begins, from timing the model on a few images, and what does not fit is made smaller or left out.
             None does everything at full size, however long that takes. What is given ready-made, or with its size as in
             `"autoencoder:epochs=10"`, has that size.
-        plan: an `audit.json`, whose sizes are taken instead; so that the same numbers come out on any machine.
+        plan: an `audit.json`, or its content, whose sizes are taken instead; so that the same numbers come out on any
+            machine.
         architecture: what to train without a model; by default a small network that suits the size of the images.
         epochs: of that training, instead of the number in the recipe of its paper.
         max_test: the largest number of test images to use, drawn at random.

@@ -14,7 +14,7 @@ from secondguess.images import Dataset, ImageSet, load, load_images
 from secondguess.model.classifier import Classifier
 from secondguess.progress import Progress, Silent, Titled
 
-__all__ = ["Images", "Subject", "train_subject"]
+__all__ = ["Images", "Subject", "as_dataset", "train_subject"]
 
 Images = str | os.PathLike[str] | Dataset | ImageSet
 
@@ -43,7 +43,7 @@ class Subject:
             raise UserError("A model was given without images; say which with `test` (and `train`), or with `data`.")
         classifier = model if isinstance(model, Classifier) else Classifier.open(model, device=device)
         given = {name: value for name, value in loading.items() if value is not None}
-        return cls(classifier, _dataset(data, test, train, classifier.loading | given))
+        return cls(classifier, as_dataset(data, test, train, classifier.loading | given))
 
     @classmethod
     def trained(
@@ -59,7 +59,7 @@ class Subject:
         loading: Any,
     ) -> Subject:
         """An architecture of the zoo, trained on the training split of the data."""
-        dataset = _dataset(DEFAULT_DATA if data is None else data, None, None, loading)
+        dataset = as_dataset(DEFAULT_DATA if data is None else data, None, None, loading)
         small = min(dataset.test.shape[1:]) < SMALLEST
         chosen = architecture or (TINY_ARCHITECTURE if small else DEFAULT_ARCHITECTURE)
         options: Any = {"epochs": epochs, "seed": seed, "device": device, "progress": progress}
@@ -116,7 +116,7 @@ def _key(dataset: Dataset, settings: dict[str, Any], seed: int) -> str:
     return hashlib.blake2b(parts.encode("utf-8"), digest_size=6).hexdigest()
 
 
-def _dataset(data: Images | None, test: Images | None, train: Images | None, loading: Any) -> Dataset:
+def as_dataset(data: Images | None, test: Images | None, train: Images | None, loading: Any) -> Dataset:
     """One data set from `data`, or from `test` and `train`; an image set given as `data` is the test set."""
     if isinstance(data, ImageSet) and test is None:
         data, test = None, data

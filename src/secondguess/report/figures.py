@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,7 @@ __all__ = [
     "INK",
     "MUTED",
     "canvas",
+    "changes",
     "histogram",
     "latent_space",
     "reliability",
@@ -37,6 +38,7 @@ INK, MUTED, GRID, ACCENT, BAD, SURFACE = "#010203", "#020304", "#030405", "#0405
 ROLES = {INK: "ink", MUTED: "muted", GRID: "line", ACCENT: "accent", BAD: "bad", SURFACE: "surface"}
 
 MOST_POINTS = 400  # of each class in a picture of latent space
+LONGEST = 26  # letters of a name beside a chart
 FEW = 10  # a bar of fewer images is drawn faintly: its height is mostly noise
 
 
@@ -127,6 +129,30 @@ def risk_coverage(curves: Mapping[str, tuple[NDArray[np.float64], NDArray[np.flo
         axes.set_ylim(bottom=0)
         axes.legend(frameon=False, ncols=2, loc="lower left", bbox_to_anchor=(-0.02, 1))
         return to_svg(figure, f"Risk against coverage of {', '.join(curves)}")
+
+
+def changes(rows: Sequence[tuple[str, tuple[float, float, float], str]], axis: str, label: str) -> Markup:
+    """Changes with their intervals, one below the other, and the line where nothing has changed.
+
+    Args:
+        rows: name, (value, low, high), and `better`, `worse` or another word.
+        axis: what the values are.
+        label: what a screen reader says.
+    """
+    with canvas(4.6, 0.75 + 0.21 * len(rows)) as (figure, axes):
+        axes.axvline(0, color=MUTED, linewidth=1, linestyle="--")
+        for place, (_, (value, low, high), outcome) in enumerate(rows):
+            colour = {"better": ACCENT, "worse": BAD}.get(outcome, MUTED)
+            axes.plot([low, high], [place, place], color=colour, linewidth=1.6, solid_capstyle="round")
+            axes.plot(value, place, "o", color=colour, markersize=4)
+        axes.set_yticks(
+            range(len(rows)), [name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…" for name, *_ in rows]
+        )
+        axes.set_ylim(len(rows) - 0.4, -0.6)
+        axes.tick_params(axis="y", length=0)
+        axes.spines["left"].set_visible(False)
+        axes.set_xlabel(axis)
+        return to_svg(figure, label)
 
 
 def latent_space(

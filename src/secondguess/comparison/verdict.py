@@ -1,0 +1,117 @@
+"""Whether it has become worse, in plain words, with the reasons.
+
+Only what chance does not explain counts (`p_corrected` below 5%). The first rule that applies decides:
+
+    gates       a gate of the user's does not hold                            it is worse than allowed
+    accuracy    it is right less often                                        yes
+    anything    some measure, class or kind has become worse                  in places
+    anything    some measure, class or kind has become better                 no, better
+    accuracy    the interval excludes a loss of more than one point           no
+                else                                                          it cannot be told
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from secondguess.audits.verdict import Reason, Verdict, Weight
+from secondguess.comparison.measures import FAMILIES, Measure
+
+if TYPE_CHECKING:
+    from secondguess.comparison.result import Comparison
+
+__all__ = ["decide", "small"]
+
+MARGIN = 0.01  # a loss of accuracy that would be noticed
+NAMED = 3  # measures that a reason names
+
+
+def decide(found: Comparison) -> Verdict:
+    """The verdict that follows from what has changed."""
+    reasons = (*_gates(found), *_accuracy(found), *_flips(found), *_families(found))
+    accuracy = found.measure("accuracy.test")
+    worse, better = ([one for one in found.measures if one.outcome == side] for side in ("worse", "better"))
+    if not found.passed:
+        return Verdict(False, "Worse than allowed: a gate does not hold", reasons)
+    if accuracy is not None and accuracy.outcome == "worse":
+        return Verdict(False, "Yes: it is right less often", reasons)
+    if worse:
+        but = "more accurate, but " if accuracy is not None and accuracy.outcome == "better" else ""
+        return Verdict(None, f"In places: {but}{_counted(worse)} worse", reasons)
+    if better:
+        return Verdict(True, f"No: {_counted(better)} better, and nothing worse", reasons)
+    if accuracy is None:
+        return Verdict(None, "No difference shown, but there are no labels to tell the accuracy by", reasons)
+    if accuracy.change.interval.low >= -MARGIN:
+        return Verdict(True, "No: no difference is shown", reasons)
+    return Verdict(None, f"It cannot be told from {accuracy.change.interval.n:,} images", reasons)
+
+
+def small(p_value: float) -> str:
+    """A p-value for people."""
+    return "p < 0.001" if p_value < 0.001 else f"p = {p_value:.2g}" if p_value < 0.1 else f"p = {p_value:.1f}"
+
+
+def _gates(found: Comparison) -> Iterator[Reason]:
+    broken = [one for one in found.gates if one.outcome != "passed"]
+    if broken:
+        text = f"{len(broken)} of {len(found.gates)} do not hold. {broken[0].reason}"
+        yield Reason("gates", "blocker", "Gates", text, section="gates")
+
+
+def _accuracy(found: Comparison) -> Iterator[Reason]:
+    one = found.measure("accuracy.test")
+    if one is None:
+        yield Reason("accuracy", "unknown", "Accuracy", "Not known: too few images have labels.")
+        return
+    where = f"the same {one.change.interval.n:,}" if one.paired else "different"
+    text = f"{one.spelt(one.change.before)} before, {one.spelt(one.change.after)} now on {where} images: {one.moved}, "
+    weight: Weight = {"worse": "blocker", "better": "good"}.get(one.outcome, "good")  # type: ignore[assignment]
+    if one.outcome == "same" and one.change.interval.low < -MARGIN:
+        weight = "caution"
+    yield Reason("accuracy", weight, "Accuracy", f"{text}{small(one.p_value)}.", section="overall")
+
+
+def _flips(found: Comparison) -> Iterator[Reason]:
+    if not found.nominal.paired or found.measure("accuracy.test") is None:
+        return
+    lost, gained = len(found.negative), len(found.positive)
+    if not lost + gained:
+        text = "No answer has changed from right to wrong, and none from wrong to right."
+    else:
+        wrong = "is" if lost == 1 else "are"
+        text = f"{lost} that {'was' if lost == 1 else 'were'} right {wrong} wrong now, {gained} the other way round."
+    yield Reason("flips", "caution" if lost > gained else "good", "Images", text, section="flips" if lost else "")
+
+
+def _families(found: Comparison) -> Iterator[Reason]:
+    for family, title in FAMILIES.items():
+        rows = [one for one in found.measures if one.family == family and one.name != "accuracy.test"]
+        if not rows:
+            continue
+        worse, better = ([one for one in rows if one.outcome == side] for side in ("worse", "better"))
+        parts = [f"{_listed(side)} {word}" for side, word in ((worse, "worse"), (better, "better")) if side]
+        text = "; ".join(parts) or f"no difference shown in {len(rows)} measures"
+        shown = "Confidence" if family == "overall" else title
+        yield Reason(family, "caution" if worse else "good", shown, f"{_capital(text)}.", section=family)
+
+
+def _counted(rows: Sequence[Measure]) -> str:
+    """What has changed, in a few words."""
+    return f"{rows[0].title} {_is(1)}" if len(rows) == 1 else f"{len(rows)} measures {_is(2)}"
+
+
+def _listed(rows: Sequence[Measure]) -> str:
+    ordered = sorted(rows, key=lambda one: one.p_value)
+    names = ", ".join(f"{one.title} ({one.moved.partition(' (')[0]})" for one in ordered[:NAMED])
+    more = len(rows) - NAMED
+    return f"{names} and {more} more {_is(2)}" if more > 0 else f"{names} {_is(len(rows))}"
+
+
+def _is(count: int) -> str:
+    return "has become" if count == 1 else "have become"
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
