@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from secondguess import __version__
-from secondguess.cli import audit, data, estimate, generate, guard, hubris, label, model, score, supervisors
+from secondguess.cli import audit, compare, data, estimate, generate, guard, hubris, label, model, score, supervisors
 
 __all__ = ["app"]
 
@@ -40,6 +40,7 @@ def _root(
 
 
 app.command("audit")(audit.audit)
+app.command("compare")(compare.compare)
 app.command("estimate")(estimate.estimate)
 app.command("hubris")(hubris.hubris)
 app.command("label")(label.label)

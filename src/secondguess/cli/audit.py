@@ -22,6 +22,7 @@ from secondguess.cli.options import (
     Out,
     PlanOptions,
     Seed,
+    gate_code,
     listed,
     open_classifier,
     plain,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["audit"]
 
-FAILED, UNKNOWN_NUMBER, INTERRUPTED = 1, 2, 130
+FAILED, INTERRUPTED = 1, 130
 TRAINING = "Training a model"
 MINUTES = 10.0
 
@@ -158,7 +159,4 @@ def _code(result: AuditResult) -> int:
     """0 fine, 1 a gate failed or a section did, 2 a gate asks for a number that this audit does not have."""
     if result.interrupted:
         return INTERRUPTED
-    outcomes = {gate.outcome for gate in result.gates}
-    if "failed" in outcomes or result.failed:
-        return FAILED
-    return UNKNOWN_NUMBER if "error" in outcomes else 0
+    return FAILED if result.failed else gate_code(result.gates)

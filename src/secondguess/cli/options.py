@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json as json_format
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,6 +23,7 @@ from secondguess.errors import UserError
 from secondguess.progress import Progress, for_terminal
 
 if TYPE_CHECKING:
+    from secondguess.audits import GateOutcome
     from secondguess.model.classifier import Classifier
     from secondguess.results import Result
 
@@ -51,6 +53,7 @@ __all__ = [
     "ReadingOptions",
     "Seed",
     "SkipBad",
+    "gate_code",
     "listed",
     "numbers",
     "open_classifier",
@@ -252,6 +255,12 @@ def open_classifier(options: ModelOptions, loading: LoadingOptions | None = None
     if options.model is None:
         raise UserError(f"No model was given; say which with --model. {MODEL}")
     return Classifier.open(options.model, **options.changes(), **(loading.changes() if loading else {}))
+
+
+def gate_code(gates: Sequence[GateOutcome]) -> int:
+    """The exit code: 0 all hold, 1 one does not, 2 one asks for a number that does not exist."""
+    outcomes = {gate.outcome for gate in gates}
+    return 1 if "failed" in outcomes else 2 if "error" in outcomes else 0
 
 
 def pixels(text: str | None) -> tuple[int, int] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from secondguess.comparison.sides import Side, is_audit, open_audit, run_audit
 from secondguess.environment import versions
 from secondguess.errors import UserError
 from secondguess.images import ImageSet, check_loading
+from secondguess.model.classifier import Classifier
 from secondguess.progress import Progress, Silent
 from secondguess.stress import StressSet
 from secondguess.supervisors import Supervisor
@@ -46,6 +47,7 @@ def compare(
     max_test: int | None = None,
     seed: int = 0,
     device: str = "auto",
+    opening: Mapping[str, Any] | None = None,
     folder: str | Path | None = None,
     progress: Progress | None = None,
     command: str = "",
@@ -69,6 +71,7 @@ def compare(
         max_test: the largest number of test images to ask models about.
         seed: of everything random.
         device: where to compute, unless a model is a `Classifier`.
+        opening: options of `Classifier.open` for the models.
         folder: where to write `compare.html`, `compare.json`, `compare.md` and `junit.xml`.
         progress: where to report; silent by default.
         command: how the comparison was started, for the record.
@@ -89,12 +92,16 @@ def compare(
             continue
         if data is None and test is None:
             raise UserError(
-                f"{_called(given)} is no audit but a model, and there are no images to try it on; give `test`."
+                f"{_called(given)} is no audit and is taken for a model, but there are no images to try it on; give an "
+                "audit.json or the folder of an audit, or images with `test`."
             )
         plan = sides[0].about if sides and sides[0].about.get("plan") else None
         options: Any = {"supervisors": supervisors, "stress": stress, "seed": seed, "max_test": max_test}
         options |= {"minutes": minutes, "plan": plan, "progress": progress or Silent()}
-        sides.append(run_audit(given, data, test, train, device=device, loading=loading, **options))
+        model = (
+            given if isinstance(given, Classifier) else Classifier.open(given, **{"device": device, **(opening or {})})
+        )
+        sides.append(run_audit(model, data, test, train, loading=loading, **options))
     names, pairs = match(sides[0].predictions, sides[1].predictions)
     images = _images(sides, data, test, loading)
     negative, positive = find_flips(pairs[NOMINAL], names, images, PICTURES)

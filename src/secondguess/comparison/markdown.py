@@ -54,7 +54,7 @@ def _table(rows: Sequence[Measure]) -> Iterator[str]:
     for one in rows:
         before, after = one.spelt(one.change.before), one.spelt(one.change.after)
         outcome = "" if one.outcome == "same" else f"**{one.outcome}**, {small(one.p_value)}"
-        yield f"| {_plain(one.title)} | {before} | {after} | {one.moved} | {outcome} |"
+        yield f"| {_plain(one.title)} | {before} | {after} | {one.moved[0]} ({one.moved[1]}) | {outcome} |"
 
 
 def _flips(flips: Sequence[Flip]) -> Iterator[str]:

@@ -94,14 +94,14 @@ class Measure:
         return f"{value:.1%}" if self.is_share else f"{value:.3f}"
 
     @property
-    def moved(self) -> str:
-        """The change with its interval, for people: -0.4 points (-0.9 to +0.1)."""
+    def moved(self) -> tuple[str, str]:
+        """The change and its interval, for people: -0.4 points, -0.9 to +0.1."""
         scale, digits = (100, 1) if self.is_share else (1, 3)
         value, low, high = (
             f"{round(scale * one, digits) + 0.0:+.{digits}f}".replace("-", "−")
             for one in (self.change.interval.value, self.change.interval.low, self.change.interval.high)
         )
-        return f"{value}{' points' if self.is_share else ''} ({low} to {high})"
+        return f"{value}{' points' if self.is_share else ''}", f"{low} to {high}"
 
     def to_dict(self) -> dict[str, object]:
         """Everything, as JSON can hold it."""

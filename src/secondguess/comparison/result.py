@@ -27,7 +27,7 @@ __all__ = ["Comparison"]
 SCHEMA = 1
 PAGE, DATA, MARKDOWN, JUNIT = "compare.html", "compare.json", "compare.md", "junit.xml"
 DRAWN = 30  # changes in a chart
-OPEN = 12  # rows of a table that is not folded
+OPEN = 12  # changed measures of a family that are not folded
 
 
 @dataclass(repr=False)
@@ -155,10 +155,10 @@ class Comparison(Result):
         head = html_table([("Worse?", verdict.headline), *((one.title, one.text) for one in verdict.reasons)])
         shown = [one for one in self.measures if one.family == "overall" or one.outcome != "same"]
         rows = [
-            (one.title, one.spelt(one.change.before), one.spelt(one.change.after), one.moved, one.outcome)
+            (one.title, one.spelt(one.change.before), one.spelt(one.change.after), *one.moved, one.outcome)
             for one in shown
         ]
-        return head + html_table(rows, ("measure", "before", "after", "change", "outcome"))
+        return head + html_table(rows, ("measure", "before", "after", "change", "interval", "outcome"))
 
     def _cases(self) -> list[Case]:
         measured = {one.family for one in self.measures}
@@ -177,8 +177,8 @@ class Comparison(Result):
             yield {
                 "name": family,
                 "title": title,
-                "rows": rows if len(rows) <= OPEN else changed,
-                "all": [] if len(rows) <= OPEN else rows,
+                "rows": rows if family == "overall" else changed[:OPEN],
+                "all": [] if family == "overall" else rows,
                 "chart": figures.changes(_drawn(rows), f"change, {unit}", f"{title}: change") if drawn else "",
             }
 

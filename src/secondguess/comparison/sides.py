@@ -16,6 +16,7 @@ from secondguess.audits.result import DATA
 from secondguess.audits.subject import Images, Subject
 from secondguess.errors import UserError
 from secondguess.images import ImageSet
+from secondguess.model.classifier import Classifier
 
 __all__ = ["Side", "is_audit", "open_audit", "run_audit"]
 
@@ -94,17 +95,16 @@ class Scores(Section):
 
 
 def run_audit(
-    model: Any,
+    model: Classifier,
     data: Images | None,
     test: Images | None,
     train: Images | None,
     *,
-    device: str,
     loading: Mapping[str, Any],
     **options: Any,
 ) -> Side:
     """Ask a model about test images and stress sets made of them; `options` are those of `audit`."""
-    subject = Subject.opened(model, data, test, train, device, loading)
+    subject = Subject.opened(model, data, test, train, model.device, loading)
     images = subject.data
     result = audit(subject.classifier, test=images.test, train=images.train, sections=[Scores()], **options)
     if result.interrupted or result.predictions is None:

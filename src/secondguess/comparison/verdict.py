@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["decide", "small"]
 
 MARGIN = 0.01  # a loss of accuracy that would be noticed
+NO_BREAK = "\u00a0"
 NAMED = 3  # measures that a reason names
 
 
@@ -50,7 +51,8 @@ def decide(found: Comparison) -> Verdict:
 
 def small(p_value: float) -> str:
     """A p-value for people."""
-    return "p < 0.001" if p_value < 0.001 else f"p = {p_value:.2g}" if p_value < 0.1 else f"p = {p_value:.1f}"
+    text = "p < 0.001" if p_value < 0.001 else f"p = {p_value:.2g}" if p_value < 0.1 else f"p = {p_value:.1f}"
+    return text.replace(" ", NO_BREAK)
 
 
 def _gates(found: Comparison) -> Iterator[Reason]:
@@ -66,7 +68,9 @@ def _accuracy(found: Comparison) -> Iterator[Reason]:
         yield Reason("accuracy", "unknown", "Accuracy", "Not known: too few images have labels.")
         return
     where = f"the same {one.change.interval.n:,}" if one.paired else "different"
-    text = f"{one.spelt(one.change.before)} before, {one.spelt(one.change.after)} now on {where} images: {one.moved}, "
+    text = (
+        f"{one.spelt(one.change.before)} before, {one.spelt(one.change.after)} now on {where} images: {_moved(one)}, "
+    )
     weight: Weight = {"worse": "blocker", "better": "good"}.get(one.outcome, "good")  # type: ignore[assignment]
     if one.outcome == "same" and one.change.interval.low < -MARGIN:
         weight = "caution"
@@ -104,9 +108,14 @@ def _counted(rows: Sequence[Measure]) -> str:
 
 def _listed(rows: Sequence[Measure]) -> str:
     ordered = sorted(rows, key=lambda one: one.p_value)
-    names = ", ".join(f"{one.title} ({one.moved.partition(' (')[0]})" for one in ordered[:NAMED])
+    names = ", ".join(f"{one.title} ({one.moved[0]})" for one in ordered[:NAMED])
     more = len(rows) - NAMED
     return f"{names} and {more} more {_is(2)}" if more > 0 else f"{names} {_is(len(rows))}"
+
+
+def _moved(one: Measure) -> str:
+    value, interval = one.moved
+    return f"{value} ({interval})"
 
 
 def _is(count: int) -> str:

@@ -152,6 +152,7 @@ def changes(rows: Sequence[tuple[str, tuple[float, float, float], str]], axis: s
         axes.tick_params(axis="y", length=0)
         axes.spines["left"].set_visible(False)
         axes.set_xlabel(axis)
+        axes.locator_params(axis="x", nbins=5)
         return to_svg(figure, label)
 
 

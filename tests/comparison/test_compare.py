@@ -1,0 +1,246 @@
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+
+import defusedxml.ElementTree
+import numpy as np
+import pytest
+from compare_house import answers, audited, flipped
+from statsmodels.stats.contingency_tables import mcnemar
+
+import secondguess as sg
+from secondguess import ImageSet, UserError
+from secondguess.audits.predictions import NOMINAL
+
+RNG = np.random.default_rng(0)
+FILES = {"compare.html", "compare.json", "compare.md", "junit.xml"}
+
+
+def test_accuracy_is_tested_by_mcnemar_and_corrected():
+    found = sg.compare(*flipped(12, 2)).measure("accuracy.test")
+    referee = mcnemar([[0, 12], [2, 0]], exact=True).pvalue
+    assert found.change.p_value == pytest.approx(referee)
+    assert (found.change.before, found.change.after) == (0.8, 0.75)
+    assert found.p_value >= found.change.p_value and found.paired
+    assert found.outcome == "worse" and found.moved[0] == "−5.0 points"
+
+
+@pytest.mark.parametrize(
+    ("lost", "gained", "ready", "headline"),
+    [
+        (0, 0, True, "No: no difference is shown"),
+        (40, 0, False, "Yes: it is right less often"),
+        (0, 30, True, r"No: \d+ measures have become better, and nothing worse"),
+        (5, 5, None, "It cannot be told from 200 images"),
+    ],
+)
+def test_the_verdict_in_words(lost, gained, ready, headline):
+    found = sg.compare(*flipped(lost, gained))
+    assert found.verdict.ready is ready and re.fullmatch(headline, found.verdict.headline)
+    assert len(found.summary().splitlines()) <= 10
+    assert found.summary().endswith("old (before) with new (after) on the same 200 images")
+
+
+def test_one_class_that_has_become_worse_is_found_among_better_ones():
+    labels = np.arange(400) % 4
+    before = np.arange(400) % 8 < 6
+    after = before | (labels != 2)
+    after[labels == 2] &= np.arange(100) < 60
+    found = sg.compare(audited("old", {NOMINAL: answers(before)}), audited("new", {NOMINAL: answers(after)}))
+    assert found.measure("accuracy.class.c.recall").outcome == "worse"
+    assert found.verdict.headline.startswith("In places: more accurate, but")
+    assert found.numbers["worse.class"].value == 1
+
+
+def test_flips_come_with_the_surest_first_and_with_pictures():
+    before, after = flipped(3, 2)
+    surest = replace(after.predictions.sets[NOMINAL], confidence=np.linspace(0.3, 0.9, 200))
+    after = audited("new", {NOMINAL: surest})
+    pixels = RNG.random((200, 1, 8, 8), dtype=np.float32)
+    images = ImageSet.from_arrays(pixels, np.arange(200) % 4, class_names=tuple("abcd"))
+    for side in (before, after):
+        one = side.predictions.sets[NOMINAL]
+        side.predictions.sets[NOMINAL] = replace(one, digests=images.digests)
+    found = sg.compare(before, after, test=images)
+    assert [flip.after[1] for flip in found.negative] == sorted(
+        (flip.after[1] for flip in found.negative), reverse=True
+    )
+    assert len(found.negative) == 3 and len(found.positive) == 2
+    assert all(flip.uri.startswith("data:image/png") for flip in found.negative)
+    assert {flip.label for flip in found.negative} == {"a", "b", "c"} and found.negative[0].before[0] == "c"
+    assert sg.compare(before, after).negative[0].uri == ""
+
+
+def test_stress_sets_are_compared_kind_by_kind():
+    kinds = np.repeat(["fog", "snow"], 60)
+
+    def sets(fog, seed):
+        rng = np.random.default_rng(seed)
+        right = np.where(kinds == "fog", np.arange(120) < fog, np.arange(120) % 3 > 0)
+        scores = {"entropy": rng.random(120) + 0.5}
+        stress = answers(right, images=np.arange(1000, 1120), kinds=kinds, scores=scores)
+        invalid = replace(answers(np.zeros(50), images=np.arange(50) + 100 * seed), labels=np.full(50, -1))
+        nominal = answers(np.arange(200) < 150, scores={"entropy": rng.random(200), "pcs": rng.random(200)})
+        return {NOMINAL: nominal, "corrupted": stress, "invalid": invalid}
+
+    found = sg.compare(audited("old", sets(50, 20)), audited("new", sets(20, 30)))
+    assert found.measure("accuracy.stress.corrupted.fog").outcome == "worse"
+    assert found.measure("accuracy.stress.corrupted.snow").outcome == "same"
+    assert found.measure("accuracy.stress.corrupted").change.interval.n == 120
+    assert found.measure("accuracy.stress.invalid") is None
+    assert {one.name for one in found.measures if one.family == "detection"} == {
+        "supervisor.entropy.mistakes.auroc",
+        "supervisor.entropy.corrupted.auroc",
+        "supervisor.entropy.invalid.auroc",
+        "supervisor.pcs.mistakes.auroc",
+    }
+    assert not found.measure("supervisor.entropy.invalid.auroc").paired
+    assert "The invalid images are not the same before and now, so what is said of them is unpaired." in found.notes
+
+
+def test_different_test_sets_are_compared_unpaired_and_that_is_said():
+    before = audited("old", {NOMINAL: answers(np.arange(200) < 160)})
+    after = audited("new", {NOMINAL: answers(np.arange(300) < 150, images=np.arange(1000, 1300))})
+    found = sg.compare(before, after)
+    assert "compared unpaired" in found.notes[0] and "(200 before, 300 now)" in found.notes[0]
+    assert found.summary().endswith("on different images, unpaired")
+    assert found.negative == [] and "flips.negative" not in found.numbers
+    assert found.verdict.ready is False and not found.measure("calibration.ece").paired
+
+
+def test_what_was_left_out_is_said():
+    before = answers(np.ones(60))
+    after = answers(np.ones(40), images=np.arange(30, 70), scores={"pcs": np.ones(40)})
+    labels = after.labels.copy()
+    labels[:2] += np.where(labels[:2] < 3, 1, -1)
+    found = sg.compare(
+        audited("old", {NOMINAL: before}),
+        audited("new", {NOMINAL: replace(after, labels=labels)}, status="interrupted"),
+    )
+    assert found.notes == [
+        "40 test images that only one of the two has seen are left out.",
+        "2 test images that have another label now are left out.",
+        "Only one of the two has the supervisor entropy, pcs.",
+        "One of the two audits was interrupted; what it had measured until then is compared.",
+    ]
+
+
+def test_without_labels_the_rest_is_compared():
+    unlabelled = {NOMINAL: answers(np.ones(50), labels=np.full(50, -1))}
+    found = sg.compare(audited("old", unlabelled), audited("new", unlabelled))
+    assert [one.name for one in found.measures] == ["entropy.test"]
+    assert found.verdict.ready is None and "no labels" in found.verdict.headline
+
+
+def test_too_many_tests_show_nothing_where_there_is_nothing():
+    """Comparisons of equally good models, forty classes each: rarely is any class called worse or better."""
+    from secondguess.comparison.measures import _classes
+    from secondguess.comparison.pairing import match
+    from secondguess.metrics import holm
+
+    names = tuple(str(one) for one in range(40))
+    shown = 0
+    for _ in range(20):
+        hard = RNG.random(1000)
+        sides = [answers(hard + 0.3 * RNG.random(1000) < 0.9, labels=np.arange(1000) % 40) for _ in range(2)]
+        sides = [replace(one, predicted=np.where(one.right, one.labels, 0)) for one in sides]
+        before, after = (audited(sets={NOMINAL: one}, class_names=names).predictions for one in sides)
+        pair = match(before, after)[1][NOMINAL]
+        shown += (holm([one.change.p_value for one in _classes(pair, names)]) < 0.05).any()
+    assert shown <= 3
+
+
+def test_gates_hold_or_not_and_reach_every_file(tmp_path):
+    gates = ["flips.negative<=5", "change.accuracy.test.low>=-50%", "worse<=0", "change.acuracy.test>=0"]
+    found = sg.compare(*flipped(12, 2), no_worse_than=0.5, gates=gates, folder=tmp_path / "out")
+    assert [gate.outcome for gate in found.gates] == ["failed", "failed", "passed", "failed", "error"]
+    assert str(found.gates[0].gate) == "change.accuracy.test >= -0.005"
+    assert "The comparison has no number 'change.acuracy.test'; did you mean" in found.gates[4].reason
+    assert found.verdict.headline == "Worse than allowed: a gate does not hold" and not found.passed
+    assert {path.name for path in (tmp_path / "out").iterdir()} == FILES
+    root = defusedxml.ElementTree.parse(tmp_path / "out/junit.xml").getroot()
+    assert [root.get(key) for key in ("failures", "errors", "skipped")] == ["3", "1", "0"]
+    content = json.loads((tmp_path / "out/compare.json").read_text("utf-8"))
+    assert content == json.loads(json.dumps(found.to_dict()))
+    assert content["numbers"]["flips.negative"]["value"] == 12 and len(content["flips"]["negative"]) == 12
+    page = (tmp_path / "out/compare.html").read_text("utf-8")
+    assert "Right before, wrong now (12)" in page and "change." in page and found.page.name == "compare.html"
+    assert "| gate | measured | outcome |" in found.markdown()
+
+
+def test_hostile_names_stay_text_on_every_page(tmp_path):
+    names = ("<script>alert(1)</script>", "a|b*c_d", "@everybody", "`x`\n# big")
+    before, after = flipped(12, 2)
+    sides = [
+        audited("<i>m</i>", {NOMINAL: one.predictions.sets[NOMINAL]}, class_names=names) for one in (before, after)
+    ]
+    found = sg.compare(*sides, folder=tmp_path)
+    page, comment = (tmp_path / "compare.html").read_text("utf-8"), found.markdown()
+    assert "<script" not in page and "<i>" not in page
+    assert re.findall(r'(?:src|href)="(?!data:|#)[^"]*', page) == []
+    assert "<script" not in comment and "<i>" not in comment and "@everybody" not in comment
+    assert "a\\|b\\*c\\_d" in comment and "\n# big" not in comment
+    assert comment.startswith("<!-- secondguess compare -->\n### ")
+    assert "<script" not in found._repr_html_() and "&lt;script&gt;" in page
+
+
+@pytest.mark.parametrize(
+    ("write", "message"),
+    [
+        (None, "cannot be read"),
+        ("[]", "is no audit.json with the answers to each image"),
+        ('{"predictions": null}', "audit the model again with this version"),
+        ('{"predictions": {"file": "p.npz", "digest": "0"}}', "audit the model again"),
+    ],
+)
+def test_what_is_no_audit_is_refused(tmp_path, write, message):
+    if write is not None:
+        (tmp_path / "audit.json").write_text(write)
+    with pytest.raises(UserError, match=message):
+        sg.compare(tmp_path / "audit.json", flipped(0, 0)[1])
+
+
+def test_answers_that_do_not_belong_to_the_audit_are_refused(tmp_path):
+    before, after = flipped(3, 2)
+    before.save(tmp_path / "before"), after.save(tmp_path / "after")
+    found = sg.compare(tmp_path / "before", str(tmp_path / "after" / "audit.json"))
+    assert (len(found.negative), len(found.positive)) == (3, 2)
+    (tmp_path / "after/predictions.npz").write_bytes((tmp_path / "before/predictions.npz").read_bytes())
+    with pytest.raises(UserError, match=r"it is not the file that was written with audit\.json; run the audit again"):
+        sg.compare(tmp_path / "before", tmp_path / "after")
+    (tmp_path / "after/predictions.npz").unlink()
+    with pytest.raises(UserError, match="keep it beside"):
+        sg.compare(tmp_path / "before", tmp_path / "after")
+
+
+def test_other_mistakes_get_one_sentence(tmp_path):
+    before, after = flipped(3, 2)
+    with pytest.raises(UserError, match="give a number from 0 to 100"):
+        sg.compare(before, after, no_worse_than=-1)
+    with pytest.raises(UserError, match="nowhere is no audit and is taken for a model, but there are no images"):
+        sg.compare("nowhere", after)
+    with pytest.raises(UserError, match="has not been saved yet"):
+        _ = sg.compare(before, after).page
+    before.predictions = None
+    with pytest.raises(UserError, match="interrupted before it had seen"):
+        sg.compare(before, after)
+
+
+def test_two_models_are_asked_about_the_same_images(tmp_path):
+    digits = sg.load("digits")
+    weights = RNG.normal(size=(64, 10))
+
+    def model(noise):
+        def answer(images):
+            return np.float32(images.reshape(len(images), -1) @ (weights + noise))
+
+        return sg.Classifier(answer, name=f"noise {noise}", output_kind="logits")
+
+    found = sg.compare(
+        model(0), model(0.5), digits.test, stress=["invalid"], supervisors=["entropy"], max_test=60, minutes=None
+    )
+    assert found.nominal.paired and len(found.nominal.after) == 60
+    assert found.pairs["invalid"].paired and found.measure("supervisor.entropy.invalid.auroc").paired
+    assert all(flip.uri for flip in found.negative)
