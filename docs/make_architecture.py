@@ -37,6 +37,7 @@ ROOMS = {
     "accuracy/": (("accuracy", "oracles"), "estimators without labels and with a few; oracles and rules beneath"),
     "search/": (("search",), "pools, strategies, distances, explanations"),
     "audits/": (("audit",), "sections, gates, the result"),
+    "comparison/": ((), "two audits or two models on the same images: pairing, measures, flips, the page"),
     "web/": ((), "what every local page needs: access by token, the server"),
     "service/": ((), "the guard behind a port, its records"),
     "labelling/": ((), "the labelling page, over its store; `find_errors`"),
@@ -65,7 +66,8 @@ def table(record: dict) -> str:
     rows = ["| room | what a newcomer finds there | lines before | lines now |", "|---|---|---:|---:|"]
     for room, (old, what) in ROOMS.items():
         was = f"{sum(before[name] for name in old):,}" if old else ""
-        rows.append(f"| `{room}` | {what} | {was} | {after[room.removesuffix('/')]:,} |")
+        now = after.get(room.removesuffix("/"))  # None: the room is newer than the record
+        rows.append(f"| `{room}` | {what} | {was} | {'' if now is None else f'{now:,}'} |")
     rows.append(f"| all | | {sum(before.values()):,} | {sum(after.values()):,} |")
     return "\n".join(rows)
 

@@ -21,7 +21,7 @@ FOLDER = ROOT / "docs" / "generated"
 PACKAGES = {"secondguess": ROOT / "src" / "secondguess", "secondguess_lab": ROOT / "lab" / "src" / "secondguess_lab"}
 # Rooms whose names are part of the public face, beside those that `secondguess` opens under their own names.
 MORE_ROOMS = ("results", "progress", "errors")
-VERBS = ("audit", "Guard", "estimate", "find_errors", "overconfidence")
+VERBS = ("audit", "compare", "Guard", "estimate", "find_errors", "overconfidence")
 
 
 def pages() -> dict[str, str]:
@@ -116,7 +116,7 @@ def names() -> dict[str, str]:
 
     public = [name for name in sg.__all__ if not name.startswith("_")]
     nouns = [name for name in public if name not in VERBS]
-    sections = (("The five verbs", VERBS), ("Nouns, results and helpers", nouns))
+    sections = (("The six verbs", VERBS), ("Nouns, results and helpers", nouns))
     top = "".join(
         f"\n## {title}\n\n" + "".join(_autodoc("secondguess", name, getattr(sg, name)) for name in members)
         for title, members in sections
@@ -134,7 +134,7 @@ def names() -> dict[str, str]:
         listed.append(f"* [`secondguess.{room}`]({room}.md): {str(module.__doc__).strip().partition(chr(10))[0]}")
     toctree = "\n".join(["secondguess", *rooms])
     found["python/index.md"] = (
-        "# Python\n\nFrom the docstrings.\n\n* [`secondguess`](secondguess.md): the five verbs and the nouns\n"
+        "# Python\n\nFrom the docstrings.\n\n* [`secondguess`](secondguess.md): the six verbs and the nouns\n"
         + "\n".join(listed)
         + f"\n\n```{{toctree}}\n:hidden:\n\n{toctree}\n```\n"
     )

@@ -20,6 +20,7 @@ def digits():
 
 
 CALLS = {
+    "compare": lambda data: sg.compare(model, model, data, no_worse=1),
     "audit": lambda data: sg.audit(model, data, supervisor=["entropy"]),
     "fit": lambda data: sg.Guard("entropy").fit(model, data.train, calibration=data.test),
     "estimate": lambda data: sg.estimate(model, data.test, like=data, rule="rules.toml"),
@@ -27,6 +28,7 @@ CALLS = {
     "overconfidence": lambda data: sg.overconfidence(model, data, betwen="3,8"),
 }
 MEANT = {
+    "compare": "no_worse_than",
     "audit": "supervisors",
     "estimate": "rules",
     "find_errors": "min_confidence",

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from sklearn import metrics as sk
 from torch import nn
 
+import secondguess as sg
 from secondguess import AuditResult, Dataset, ImageSet
 from secondguess.audits import sections
 from secondguess.stress import make_all
@@ -214,3 +215,15 @@ def test_the_file_says_how_the_audit_was_made(
     )  # nobody has voted
     assert len(content["summary"]) <= 10
     assert content["seconds"] > 0
+
+
+def test_the_answers_that_are_kept_give_the_numbers_of_the_audit(audited: AuditResult) -> None:
+    """Referee of both: what `compare` measures from `predictions.npz` is what the sections measured."""
+    found = sg.compare(audited, audited.folder)
+    shared = {one.name: one.change for one in found.measures if one.name in audited.numbers}
+    assert {name.split(".")[0] for name in shared} == {"accuracy", "calibration", "supervisor"} and len(shared) > 40
+    for name, change in shared.items():
+        assert change.before == change.after == pytest.approx(audited.numbers[name].value, abs=1e-12), name
+        assert change.p_value == 1
+    assert not found.negative and found.verdict.ready
+    assert len(found.after.predictions.sets["nominal"]) == 360
