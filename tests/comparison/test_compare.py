@@ -7,10 +7,10 @@ from dataclasses import replace
 import defusedxml.ElementTree
 import numpy as np
 import pytest
-from compare_house import answers, audited, flipped
 from statsmodels.stats.contingency_tables import mcnemar
 
 import secondguess as sg
+from compare_house import answers, audited, flipped
 from secondguess import ImageSet, UserError
 from secondguess.audits.predictions import NOMINAL
 

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import numpy as np
-from compare_house import answers
 
+from compare_house import answers
 from secondguess.audits.predictions import NOMINAL, Predictions
 from secondguess.comparison.pairing import match
 
