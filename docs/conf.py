@@ -22,9 +22,10 @@ extensions = [
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
     "sphinx_design",
+    "sphinx_gallery.gen_gallery",
     "docstrings",
 ]
-exclude_patterns = ["claims", "**.txt"]
+exclude_patterns = ["claims", "examples", "**.txt"]
 make_reference.write()
 
 myst_enable_extensions = ["colon_fence", "deflist"]
@@ -48,3 +49,17 @@ html_copy_source = False
 html_show_sourcelink = False
 html_theme_options = {"navigation_with_keys": True, "top_of_page_buttons": []}
 copybutton_prompt_text = "$ "
+
+sphinx_gallery_conf = {
+    "examples_dirs": "examples",
+    "gallery_dirs": "gallery",
+    "filename_pattern": r"\.py$",
+    "within_subsection_order": "FileNameSortKey",
+    "nested_sections": False,
+    "capture_repr": ("_repr_html_", "__repr__"),
+    "abort_on_example_error": True,
+    "min_reported_time": 0,
+    "remove_config_comments": True,
+    "show_memory": False,
+    "write_computation_times": False,
+}
