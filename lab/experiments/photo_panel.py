@@ -13,6 +13,11 @@ The AUROC of a column is the mean over its sorts. An alarm has 5 % false alarms 
 half that are answered rightly. A verdict is single if its kind has a probability of .7 or more; single verdicts and
 honest pairs are counted apart, of images with an alarm. "Before" is a panel whose network decides alone, and names
 kinds by the scores alone.
+
+What a panel is made of was chosen on the `learn` half alone: split in two at random, with sorts left out in turns as
+here. The best single supervisor of a column, in contrast, is chosen on what is judged, and so looks better than it is.
+Intervals are of 200 bootstrap samples of the judged images. The ceiling is what weights reach that are chosen on the
+judged images themselves, for all columns at once: what no honest choice of weights can exceed by much.
 """
 
 from __future__ import annotations
@@ -29,6 +34,7 @@ import numpy as np
 from secondguess.guard.naming import Examined, fit_naming
 from secondguess.guard.panel import fit_panel
 from secondguess.guard.verdicts import MISTAKEN, OF_STRESS
+from secondguess.guard.weighing import weigh
 from secondguess.metrics import auroc, wilson
 from secondguess.supervisors.pixel_features import pixel_features
 from secondguess_lab.record import provenance, say, write
@@ -39,10 +45,11 @@ COLUMNS = ("mistakes", *KINDS)
 NEVER_LEARNT = ("flow", "other data set")
 GENERATED = ("foreign_objects", "photos", "shuffled", *NEVER_LEARNT)
 RECOMMENDED = (
-    "entropy", "pcs", "max_logit", "energy", "dissector", "mdsa", "relative_mahalanobis", "normalised_mahalanobis",
-    "vim", "dsa", "mdsa_global@25%", "relative_mahalanobis@25%", "mdsa_global@50%", "relative_mahalanobis@50%",
+    "entropy", "pcs", "appearance", "max_logit", "energy", "dissector", "mdsa", "relative_mahalanobis",
+    "normalised_mahalanobis", "vim", "dsa", "mdsa_global@25%", "relative_mahalanobis@25%", "mdsa_global@50%",
+    "relative_mahalanobis@50%",
 )  # fmt: skip
-RATE, SURE, TURNS = 0.05, 0.7, 5
+RATE, SURE, TURNS, SAMPLES = 0.05, 0.7, 5, 200
 
 
 @dataclass(frozen=True)
@@ -118,7 +125,11 @@ class Fold:
             part = parts["learn", kind]
             learn[OF_STRESS[kind]] = part.take(~np.isin(part.sorts, out[kind]))
         learn[MISTAKEN], quiet = nominal.take(nominal.wrong), nominal.take(nominal.right)
-        self.panel = fit_panel(quiet.scores[:, columns], {kind: one.scores[:, columns] for kind, one in learn.items()})
+        self.panel = fit_panel(
+            quiet.scores[:, columns],
+            {kind: one.scores[:, columns] for kind, one in learn.items()},
+            sorts={kind: one.sorts for kind, one in learn.items()},
+        )
         self.naming = fit_naming(quiet.examined(columns), {kind: one.examined(columns) for kind, one in learn.items()})
         self.judged = parts["judge", "nominal"]
         self.strange = {kind: parts["judge", kind].take(left_out(parts["judge", kind], out[kind])) for kind in KINDS}
@@ -138,6 +149,10 @@ class Fold:
     def statistics(self, part):
         """Of the panel."""
         return self.panel.combine(part.scores[:, self.columns])[0]
+
+    def evidence(self, part):
+        """What the network and each supervisor say, as they are weighed."""
+        return self.panel.evidence(part.scores[:, self.columns])
 
     def chances(self, part):
         """Of the kinds."""
@@ -159,6 +174,54 @@ def detected(folded):
             for sort in np.unique(part.sorts):
                 found.setdefault((kind, str(sort)), []).append(auroc(fold.usual, values[part.sorts == sort]))
     return by_column({key: float(np.mean(values)) for key, values in found.items()})
+
+
+def intervals(folded, best, labels, parts):
+    """95 % bootstrap intervals of each column of the panel, and of what it is above the best single supervisor."""
+    rng, judged, drawn = np.random.default_rng(0), parts["judge", "nominal"], {column: [] for column in COLUMNS}
+    statistics = [{kind: fold.statistics(part) for kind, part in fold.strange.items()} for fold in folded]
+    for _ in range(SAMPLES):
+        rows = rng.integers(len(judged.right), size=len(judged.right))
+        right, wrong = rows[judged.right[rows]], rows[judged.wrong[rows]]
+        some = {key: rng.integers(2**32, size=len(part.sorts)) for key, part in parts.items() if key[0] == "judge"}
+        for column in COLUMNS:
+            alone, panel = judged.scores[:, labels.index(best[column])], {}
+            if column == "mistakes":
+                panel[""] = [auroc(fold.usual[right], fold.usual[wrong]) for fold in folded]
+                single = {"": auroc(alone[right], alone[wrong])}
+            else:
+                whole, single = parts["judge", column], {}
+                for sort in np.unique(whole.sorts):
+                    mine = np.flatnonzero(whole.sorts == sort)
+                    take = some["judge", column][mine] % len(mine)  # the same images for every turn and supervisor
+                    own = whole.scores[mine[take], labels.index(best[column])]
+                    single[sort] = auroc(alone[rows], own)
+                    for fold, values in zip(folded, statistics, strict=True):
+                        met = fold.strange[column].sorts == sort
+                        if met.any():
+                            value = auroc(fold.usual[rows], values[column][met][take])
+                            panel.setdefault(sort, []).append(value)
+            mean = np.mean([np.mean(values) for values in panel.values()])
+            drawn[column].append((mean, mean - np.mean(list(single.values()))))
+    found = {column: np.quantile(values, [0.025, 0.975], axis=0).T.tolist() for column, values in drawn.items()}
+    return {
+        name: {column: both[place] for column, both in found.items()} for place, name in enumerate(("now", "margins"))
+    }
+
+
+def ceiling(folded, best, alone):
+    """What is left to the best single supervisor of each column with weights that are chosen on the judged images."""
+    ideal = []
+    for fold in folded:
+        evidence = fold.evidence(fold.judged)
+        strange = {kind: fold.evidence(part) for kind, part in fold.strange.items()}
+        weights = weigh(evidence[fold.judged.right], [evidence[fold.judged.wrong], *strange.values()])
+        changed = copy(fold)
+        changed.panel = replace(fold.panel, shares=weights)
+        changed.usual, changed.threshold = changed._usual()
+        ideal.append(changed)
+    seen = detected(ideal)
+    return {column: seen[column] - alone[best[column]][column] for column in COLUMNS}
 
 
 def by_column(found):
@@ -228,6 +291,8 @@ def measured(kept: Path, name: str):
         "best": best,
         "margins": {column: panel["now"][column] - alone[best[column]][column] for column in COLUMNS},
     }
+    panel["intervals"] = intervals(now, best, labels, parts)
+    panel["ceiling"] = ceiling(now, best, alone)
     panel["mistakes"] = int(now[0].judged.wrong.sum())
     panel["shares"] = [dict(zip(["network", *RECOMMENDED], fold.panel.shares.tolist(), strict=True)) for fold in now]
     panel["sizes"] = {f"{half} {kind}": len(part.sorts) for (half, kind), part in parts.items()}

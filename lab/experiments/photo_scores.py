@@ -6,7 +6,8 @@ Two halves that share no image: `learn` is what a guard may be fitted on, `judge
 nominal images, every corruption, three attacks (those count that fooled the model), generated invalid images and
 ambiguous ones (blends, or AmbiGuess for grey images); `judge` also has ambiguous images of a generator and another data
 set as invalid images, where these are given. `photo_panel.py` reads what is kept: `NAME.npz` with scores and answers,
-`NAME_images.npz` with the images themselves.
+`NAME_images.npz` with the images themselves. What is kept already stays; supervisors of the pixels alone that it lacks
+(`PIXELS`) are fitted on the same training images and score the images that were kept.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from secondguess import Classifier, ImageSet, load
+from secondguess import Classifier, ImageSet, Observation, load
 from secondguess.guard.protect import Answers
 from secondguess.guard.stress_split import invalid_images
 from secondguess.images import conform, load_images
@@ -35,6 +36,7 @@ NAMED = (
     "nnguide", "she", "knn", "vim", "mdsa", "relative_mahalanobis", "normalised_mahalanobis",
     "dsa:subsampling=5000", "dissector:batch_size=256",
 )  # fmt: skip
+PIXELS = ("appearance",)
 EARLIER = ("mdsa_global", "relative_mahalanobis", "normalised_mahalanobis")
 ATTACKS = ("fgsm", "bim", "deepfool")  # `pgd` is `bim` with more steps
 OTHER = "other data set"
@@ -45,7 +47,7 @@ DEPTHS = ("25%", "50%")
 def candidates():
     """The supervisors of docs/supervisors.md that are no worse than others of their kind, at four depths."""
     early = [make(name, layers=Trace(depth, "grid")) for depth in DEPTHS for name in EARLIER]
-    return SupervisorSet([*make_all(NAMED), *early])
+    return SupervisorSet([*make_all(NAMED), *early, *make_all(PIXELS)])
 
 
 def stressed(classifier, train, nominal, arguments, seed):
@@ -108,6 +110,27 @@ def parts(classifier, train, halves, arguments):
         yield "judge", "invalid", unknown, np.full(len(other), OTHER)
 
 
+def complete(path, train):
+    """Add the scores of supervisors of the pixels to what is kept of a model."""
+    kept, images = dict(np.load(path)), np.load(path.with_name(f"{path.stem}_images.npz"))
+    for name in (name for name in PIXELS if name not in kept["labels"]):
+        one = make(name).fit(_bare(train.materialise()))
+        sets = {
+            place: _bare(images[place] / np.float32(255 if images[place].dtype == np.uint8 else 1)) for place in images
+        }
+        for place, look in sets.items():
+            kept[f"{place}/scores"] = np.column_stack([kept[f"{place}/scores"], one.score(look)])
+        kept["labels"] = np.append(kept["labels"], name)
+        kept["costs"] = np.append(kept["costs"], SupervisorSet([one]).costs(next(iter(sets.values()))))
+    np.savez(path, **kept)
+
+
+def _bare(pixels):
+    """An observation of images, of which a model has said nothing."""
+    source = ImageSet.from_arrays(pixels, layout="NCHW").images
+    return Observation(probabilities=np.full((len(pixels), 2), 0.5), images=source)
+
+
 def main():
     """One model."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -133,12 +156,15 @@ def main():
     arguments = parser.parse_args()
     data, began = load(arguments.data), time.perf_counter()
     train = data.train.head(arguments.train, seed=0)
+    name = "_".join(Path(arguments.model).parent.parts[-2:])
+    if (arguments.kept / f"{name}.npz").exists():
+        complete(arguments.kept / f"{name}.npz", train)
+        return
     order = np.random.default_rng(0).permutation(len(data.test))
     halves = {"judge": data.test.take(order[: arguments.judge])}
     rest = load(arguments.validation).test if arguments.validation else data.test.take(order[arguments.judge :])
     halves = {"learn": rest.head(arguments.learn, seed=0)} | halves
     classifier = Classifier.open(arguments.model, device="cpu")
-    name = "_".join(Path(arguments.model).parent.parts[-2:])
     jury = candidates()
     look = classifier.observe(train, jury.needs)
     with warnings.catch_warnings():

@@ -15,7 +15,7 @@ from secondguess.guard.calibrating import calibrate
 from secondguess.guard.fitting import split_images
 from secondguess.guard.onnx_export import export_onnx
 from secondguess.guard.panel import fit_panel
-from secondguess.guard.protect import FEWEST, Answers, examples
+from secondguess.guard.protect import FEWEST, Answers, Stressed, examples
 from secondguess.guard.runtime import Runtime
 from secondguess.images import ImageSet
 from secondguess.metrics import auroc
@@ -50,7 +50,8 @@ def test_answers_are_read_from_labels_of_every_kind() -> None:
 def test_what_a_panel_learns_from_follows_what_is_protected() -> None:
     nominal, strange = np.arange(40.0)[:, None], 100 + np.arange(30.0)[:, None]
     known = answers(list(range(25)), list(range(25, 40)), 40)
-    stress = {"corrupted": (strange, answers(list(range(18)), list(range(18, 30)), 30))}
+    sorts = np.resize(["fog", "snow"], 30)
+    stress = {"corrupted": Stressed(strange, answers(list(range(18)), list(range(18, 30)), 30), sorts)}
     novelty, both, errors = (examples(word, nominal, known, stress) for word in ("novelty", "both", "errors"))
     assert len(novelty.nominal) == 40 and set(novelty.anomalies) == {"out-of-distribution"}
     assert novelty.harmless is both.harmless is None
@@ -59,6 +60,8 @@ def test_what_a_panel_learns_from_follows_what_is_protected() -> None:
     assert errors.harmless is not None
     assert errors.harmless.ravel().tolist() == list(range(100, 118))
     assert errors.anomalies["out-of-distribution"].ravel().tolist() == list(range(118, 130))
+    assert both.sorts["out-of-distribution"].tolist() == sorts.tolist()
+    assert errors.sorts["out-of-distribution"].tolist() == sorts[18:].tolist()
 
 
 def test_a_model_without_enough_errors_teaches_nothing_about_them() -> None:
@@ -97,7 +100,7 @@ def test_a_panel_that_protects_against_errors_leaves_strange_images_alone() -> N
     nominal, corrupted, ordinary, strange = draw(800, 0), draw(800, 4), draw(400, 0), draw(400, 4)
     aurocs = {}
     for word in PROTECT:
-        taught = examples(word, *nominal, {"corrupted": corrupted})
+        taught = examples(word, *nominal, {"corrupted": Stressed(*corrupted)})
         panel = fit_panel(taught.nominal, taught.anomalies, harmless=taught.harmless, seed=0)
         (calm, _), (odd, _) = panel.combine(ordinary[0]), panel.combine(strange[0])
         within = auroc(odd[strange[1].right], odd[strange[1].wrong])

@@ -54,3 +54,17 @@ def test_a_panel_of_an_earlier_version_has_no_shares():
     read = Panel.restored(panel.card(), arrays)
     plain = replace(panel, shares=np.zeros(0))
     assert read.combine(nominal)[0].tolist() == plain.combine(nominal)[0].tolist()
+
+
+def test_weights_are_found_with_networks_that_have_not_met_a_sort():
+    """Each sort shows in a score of its own: a network says nothing of one that it has not met, its supervisor does."""
+    rng = np.random.default_rng(3)
+    nominal, sorts = rng.normal(size=(240, 4)), np.repeat([0, 1, 2], 60)
+    strange = rng.normal(size=(180, 4)) + 3 * np.eye(4)[sorts]
+    trusting, careful = (
+        fit_panel(nominal, {"invalid": strange}, sorts=known) for known in (None, {"invalid": sorts.astype(str)})
+    )
+    network = [panel.shares[0] / panel.shares[1:4].min() for panel in (trusting, careful)]
+    assert network[1] < 0.5 * network[0]
+    again = fit_panel(nominal, {"invalid": strange}, sorts={"invalid": sorts.astype(str)})
+    assert again.shares.tolist() == careful.shares.tolist()

@@ -26,7 +26,7 @@ from secondguess.guard.actions import Actions
 from secondguess.guard.naming import Examined, Naming, learn_names
 from secondguess.guard.panel import Panel, fit_panel
 from secondguess.guard.pipeline import Decisions
-from secondguess.guard.protect import Answers, examples
+from secondguess.guard.protect import Answers, Stressed, examples
 from secondguess.guard.recommended import recommended
 from secondguess.guard.report import Seen, summarise
 from secondguess.guard.risk import RiskControl
@@ -54,6 +54,13 @@ class Tried:
     learn: Rows
     test: Rows
     sorts: NDArray[Any] | None
+
+    @property
+    def learnt_sorts(self) -> NDArray[Any]:
+        """Of which sort each image is that is learnt from; the name of the set where it has one."""
+        if self.sorts is None:
+            return np.full(len(self.learn), self.stress.name)
+        return self.sorts[self.learn].astype(str)
 
     @property
     def title(self) -> str:
@@ -161,11 +168,12 @@ def rehearse(context: Context) -> Rehearsal:
 
 
 def _panel(context: Context, nominal: _Set, learn: Rows, sets: Sequence[Tried], strange: Mapping[str, _Set]) -> Panel:
-    kinds: dict[str, list[tuple[Floats, Answers]]] = {}
+    kinds: dict[str, list[Stressed]] = {}
     for one in sets:
         mine = strange[one.stress.name]
-        kinds.setdefault(one.stress.kind, []).append((mine.scores[one.learn], mine.answers.take(one.learn)))
-    stress = {kind: (np.concatenate([scores for scores, _ in parts]), _joined(parts)) for kind, parts in kinds.items()}
+        taken = Stressed(mine.scores[one.learn], mine.answers.take(one.learn), one.learnt_sorts)
+        kinds.setdefault(one.stress.kind, []).append(taken)
+    stress = {kind: Stressed.joined(parts) for kind, parts in kinds.items()}
     if context.protect == "errors" and not nominal.answers.known.any():
         raise NotApplicable("The test images have no labels, so nothing is known of errors to protect against.")
     try:
@@ -178,6 +186,7 @@ def _panel(context: Context, nominal: _Set, learn: Rows, sets: Sequence[Tried], 
         panel = fit_panel(
             taught.nominal,
             taught.anomalies,
+            sorts=taught.sorts,
             harmless=taught.harmless,
             rule="learnt" if taught.anomalies else "bonferroni",
             seed=context.seed,
@@ -196,17 +205,11 @@ def _naming(
             context.stressed[one.stress.name][0].take(one.learn),
             strange[one.stress.name].scores[one.learn],
         )
-        sorts = np.full(len(scores), one.stress.name) if one.sorts is None else one.sorts[one.learn].astype(str)
-        kinds.setdefault(one.stress.kind, []).append(Examined(scores, features_of(images.images), sorts))
+        kinds.setdefault(one.stress.kind, []).append(Examined(scores, features_of(images.images), one.learnt_sorts))
     own = Examined(nominal.scores[learn], features_of(context.test.take(learn).images))
     return learn_names(
         panel.anomalies, own, nominal.answers.take(learn), {k: Examined.joined(v) for k, v in kinds.items()}
     )
-
-
-def _joined(parts: Sequence[tuple[Floats, Answers]]) -> Answers:
-    known = [answers for _, answers in parts]
-    return Answers(np.concatenate([one.right for one in known]), np.concatenate([one.wrong for one in known]))
 
 
 def _mistakes(statistics: Floats, codes: NDArray[np.int8], answers: Answers) -> Seen | None:

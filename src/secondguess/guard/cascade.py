@@ -110,6 +110,7 @@ def fit_cascade(
     costs: Floats,
     budget: float,
     *,
+    sorts: Mapping[Kind, NDArray[Any]] | None = None,
     harmless: Floats | None = None,
     rule: Rule,
     seed: int = 0,
@@ -121,6 +122,7 @@ def fit_cascade(
         anomalies: (k, m) scores for each kind of anomaly.
         costs: (m,) milliseconds per image.
         budget: milliseconds per image.
+        sorts: (k,) of their images, as for `fit_panel`.
         harmless: (h, m) scores, as for `fit_panel`.
         rule: of both panels.
         seed: of the first panel's training.
@@ -138,7 +140,7 @@ def fit_cascade(
     cheap, expensive = np.sort(order[:count]), np.sort(order[count:])
     few = None if harmless is None else harmless[:, cheap]
     kinds = {kind: scores[:, cheap] for kind, scores in anomalies.items()}
-    first = fit_panel(nominal[:, cheap], kinds, harmless=few, rule=rule, seed=seed)
+    first = fit_panel(nominal[:, cheap], kinds, sorts=sorts, harmless=few, rule=rule, seed=seed)
     share = (budget - spent[count - 1]) / float(costs[expensive].sum())
     statistics, _ = first.combine(nominal[:, cheap])
     return Cascade(cheap, expensive, first, float(np.quantile(statistics, 1 - share)), float(budget), costs)

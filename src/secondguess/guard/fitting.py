@@ -25,7 +25,7 @@ from secondguess.guard.cascade import Cascade, fit_cascade
 from secondguess.guard.naming import Examined, Naming, learn_names
 from secondguess.guard.panel import Panel, fit_panel
 from secondguess.guard.pipeline import DecisionPipeline, Settings
-from secondguess.guard.protect import Answers, examples
+from secondguess.guard.protect import Answers, Stressed, examples
 from secondguess.guard.report import GuardReport, Seen, summarise
 from secondguess.guard.risk import RiskControl
 from secondguess.guard.stress_split import StressSplit
@@ -228,10 +228,11 @@ def _learn(
     strange, looks = {}, {}
     for kind, anomalous in ({} if stress is None else stress.learn).items():
         observation = work.observe(anomalous, fitted, f"{kind} images to learn from")
-        strange[kind] = fitted.score(observation), Answers.of(anomalous, observation.predictions, kind)
-        looks[kind] = Examined(strange[kind][0], features_of(anomalous.images), _sorts(kind, anomalous.columns))
+        found, sorts = fitted.score(observation), _sorts(kind, anomalous.columns)
+        strange[kind] = Stressed(found, Answers.of(anomalous, observation.predictions, kind), sorts)
+        looks[kind] = Examined(found, features_of(anomalous.images), sorts)
     taught = examples(settings.protect, scores, answers, strange, learnt=settings.rule == "learnt")
-    how: Any = {"harmless": taught.harmless, "rule": settings.rule, "seed": seed}
+    how: Any = {"sorts": taught.sorts, "harmless": taught.harmless, "rule": settings.rule, "seed": seed}
     with work.plan.doing("panel"), work.progress.task("Putting the panel together", 1) as advance:
         panel, cascade = fit_panel(taught.nominal, taught.anomalies, **how), None
         own = Examined(scores, features_of(images.images)) if looks else Examined(scores, scores[:, :0])

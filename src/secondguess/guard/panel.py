@@ -14,7 +14,10 @@ with p_j the conformal p-value of supervisor j among the nominal images, interpo
 not move it by a whole rank. The first part is what the panel has learnt. The second is Bonferroni's rule in logarithms:
 it is there for anomalies that no stress set resembles, which the network may take for nominal although a supervisor has
 never seen a score like this. The third lets single supervisors speak for themselves, where they see more of a kind than
-the network does; the weights are such that no kind is neglected (`weighing`).
+the network does; the weights are such that no kind is neglected (`weighing`). A network is better on what it has learnt
+from than on anything else, so the weights are found with what others say that have not met an image: each sort of
+anomaly (a corruption, an attack, a source of invalid images) is left out in turn, and so are parts of the nominal
+images.
 
 The false-alarm rate does not depend on any of this: T is one more score, and its threshold is calibrated on
 nominal images that neither the supervisors nor the panel have seen (`thresholds`). `rule` replaces T by a plain
@@ -40,13 +43,14 @@ from secondguess.guard.combining import RULES
 from secondguess.guard.verdicts import SUSPICIOUS, Kind
 from secondguess.guard.weighing import weigh
 
-__all__ = ["LARGEST", "Panel", "Rule", "fit_panel", "spread_of"]
+__all__ = ["LARGEST", "Panel", "Rule", "fit_panel", "spread_of", "turns_of"]
 
 Rule = Literal["learnt", "bonferroni", "harmonic", "cauchy"]
 Floats = NDArray[np.float64]
 
 HIDDEN, PENALTY, EPOCHS, RATE, BATCH = 64, 0.1, 60, 3e-3, 256
 HELD_OUT = 0.2  # of the examples, for the temperature
+TURNS = 3  # in which sorts are left out, for the weights
 REFERENCES = 5000  # nominal images that are kept for the supervisors' own p-values
 LARGEST = 1e30  # what an infinite score counts as
 SMALLEST = 1e-290  # what is smaller counts as 0: a saturated softmax leaves differences that cannot be divided by
@@ -171,9 +175,10 @@ class Panel:
             ranks[:, column] = np.interp(values, own, self._ranks, left=0.0)
         return np.asarray(-np.log((1 + r - ranks) / (r + 1)))
 
-    def _evidence(self, limited: Floats) -> Floats:
-        """What the network and each supervisor say, (n, 1 + m), before they are weighed."""
-        return np.column_stack([replace(self, shares=np.zeros(0)).combine(limited)[0], self._surprises(limited)])
+    def evidence(self, scores: Floats) -> Floats:
+        """What the network and each supervisor say, (n, 1 + m), before they are weighed; the first is the network."""
+        network = replace(self, shares=np.zeros(0)).combine(scores)[0]
+        return np.column_stack([network, self._surprises(_limited(scores))])
 
     def _logits(self, limited: Floats) -> Floats:
         hidden = _features(limited, self.centre, self.spread) @ self.weights_in + self.bias_in
@@ -204,6 +209,7 @@ def fit_panel(
     nominal: Floats,
     anomalies: Mapping[Kind, Floats],
     *,
+    sorts: Mapping[Kind, NDArray[Any]] | None = None,
     harmless: Floats | None = None,
     rule: Rule = "learnt",
     seed: int = 0,
@@ -213,6 +219,7 @@ def fit_panel(
     Args:
         nominal: (n, m) scores of images that the supervisors were not fitted on.
         anomalies: (k, m) scores for each kind; none of them for a plain rule.
+        sorts: (k,) of which sort each image of a kind is, for kinds that have several.
         harmless: (h, m) scores of strange images that are to raise no alarm; with them, novelty is no reason for one.
         rule: `"learnt"`, or the plain rule to take.
         seed: of the network's training.
@@ -238,11 +245,32 @@ def fit_panel(
     )
     if rule != "learnt":
         return plain
-    quiet = finite if harmless is None else np.concatenate([finite, harmless])
-    groups = [_features(_limited(one), centre, spread) for one in (quiet, *anomalies.values())]
-    alone = replace(plain, **_train(groups, seed))
-    kinds = [alone._evidence(_limited(one)) for one in anomalies.values()]
-    return replace(alone, shares=weigh(alone._evidence(_limited(quiet)), kinds, seed=seed))
+    groups = [finite if harmless is None else np.concatenate([finite, _limited(harmless)])]
+    groups += [_limited(one) for one in anomalies.values()]
+    known = [None, *((sorts or {}).get(kind) for kind in anomalies)]
+    turns = [turns_of(own, len(one), TURNS, seed) for own, one in zip(known, groups, strict=True)]
+    quiet, *kinds = _unmet(plain, groups, turns, seed)
+    return replace(plain, **_train(plain, groups, seed), shares=weigh(quiet, kinds, seed=seed))
+
+
+def turns_of(sorts: NDArray[Any] | None, n: int, turns: int, seed: int) -> NDArray[np.int64]:
+    """In which turn each of n images is left out, (n,): sort by sort, or at random where there is one sort."""
+    if sorts is None or len(np.unique(sorts)) < 2:
+        return np.random.default_rng([seed, 3]).permutation(n) % turns
+    return np.asarray(np.unique(sorts, return_inverse=True)[1] % turns).astype(np.int64)
+
+
+def _unmet(plain: Panel, groups: Sequence[Floats], turns: Sequence[NDArray[np.int64]], seed: int) -> list[Floats]:
+    """The evidence (n, 1 + m) about the images of each group, by networks that have not met them or their sort."""
+    evidence = [np.empty((len(group), 1 + group.shape[1])) for group in groups]
+    for number in range(TURNS):
+        met = [group[turn != number] for group, turn in zip(groups, turns, strict=True)]
+        enough = [part if len(part) > 1 else group for part, group in zip(met, groups, strict=True)]
+        panel = replace(plain, **_train(plain, enough, seed))
+        for group, turn, found in zip(groups, turns, evidence, strict=True):
+            if (turn == number).any():
+                found[turn == number] = panel.evidence(group[turn == number])
+    return evidence
 
 
 def _features(limited: Floats, centre: Floats, spread: Floats) -> Floats:
@@ -264,13 +292,14 @@ def _limited(scores: Floats) -> Floats:
     return limited
 
 
-def _train(groups: Sequence[Floats], seed: int) -> dict[str, Any]:
-    """The network and its temperature, from the features (k, m) of nominal images and of each kind of anomaly."""
+def _train(plain: Panel, scores: Sequence[Floats], seed: int) -> dict[str, Any]:
+    """The network and its temperature, from the scores (k, m) of nominal images and of each kind of anomaly."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.neural_network import MLPClassifier
 
     from secondguess.training import fit_temperature
 
+    groups = [_features(one, plain.centre, plain.spread) for one in scores]
     rng = np.random.default_rng([seed, 1])
     learn, check = zip(*(_parted(group, rng) for group in groups), strict=True)
     features, kinds = _balanced(learn, rng)

@@ -26,7 +26,7 @@ from secondguess.supervisors.pricing import parts_of_fits
 __all__ = ["plan_guard"]
 
 FEWEST_TRAIN = 1000  # images
-PANEL = 2e-4  # seconds for an image that the panel learns from, about
+PANEL = 8e-4  # seconds for an image that the panel learns from, about
 
 
 def plan_guard(

@@ -13,9 +13,9 @@ image of no class has no right answer. Where nothing is known of an answer it is
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ from secondguess.guard.verdicts import MISTAKEN, OF_STRESS, Kind
 if TYPE_CHECKING:
     from secondguess.images import ImageSet
 
-__all__ = ["PROTECT", "Answers", "Examples", "Protect", "check_protect", "examples"]
+__all__ = ["PROTECT", "Answers", "Examples", "Protect", "Stressed", "check_protect", "examples"]
 
 Protect = Literal["errors", "novelty", "both"]
 PROTECT: tuple[Protect, ...] = get_args(Protect)
@@ -81,7 +81,7 @@ class Answers:
         """Of which predictions it is known (n,)."""
         return self.right | self.wrong
 
-    def take(self, rows: NDArray[np.int64]) -> Answers:
+    def take(self, rows: NDArray[Any]) -> Answers:
         """Those of some images."""
         return Answers(self.right[rows], self.wrong[rows])
 
@@ -91,18 +91,50 @@ class Answers:
 
 
 @dataclass(frozen=True, eq=False)
+class Stressed:
+    """The images of one kind of stress set.
+
+    Attributes:
+        scores: (k, m) of the supervisors.
+        answers: what is known of the answers to them.
+        sorts: (k,) of which sort each image is, such as a corruption; None where there is one.
+    """
+
+    scores: Floats
+    answers: Answers
+    sorts: NDArray[Any] | None = None
+
+    @classmethod
+    def joined(cls, parts: Sequence[Stressed]) -> Stressed:
+        """Several sets as one; all of them have sorts."""
+        known = [one.answers for one in parts]
+        return cls(
+            np.concatenate([one.scores for one in parts]),
+            Answers(np.concatenate([one.right for one in known]), np.concatenate([one.wrong for one in known])),
+            np.concatenate([one.sorts for one in parts if one.sorts is not None]),
+        )
+
+    def take(self, rows: NDArray[Any]) -> Stressed:
+        """Some of the images."""
+        sorts = None if self.sorts is None else self.sorts[rows]
+        return Stressed(self.scores[rows], self.answers.take(rows), sorts)
+
+
+@dataclass(frozen=True, eq=False)
 class Examples:
     """The scores of the images that a panel learns from.
 
     Attributes:
         nominal: (n, m) of nominal images on which an alarm would be false.
         anomalies: (k, m) for each kind of anomaly.
+        sorts: (k,) of the images of the kinds that have several sorts.
         harmless: (h, m) of strange images on which an alarm would be false, too; None where novelty itself is a reason
             for an alarm.
     """
 
     nominal: Floats
     anomalies: Mapping[Kind, Floats]
+    sorts: Mapping[Kind, NDArray[Any]] = field(default_factory=dict)
     harmless: Floats | None = None
 
 
@@ -110,7 +142,7 @@ def examples(
     protect: Protect,
     nominal: Floats,
     answers: Answers,
-    stress: Mapping[str, tuple[Floats, Answers]],
+    stress: Mapping[str, Stressed],
     *,
     learnt: bool = True,
 ) -> Examples:
@@ -120,29 +152,30 @@ def examples(
         protect: what an alarm is for.
         nominal: (n, m) scores of nominal images.
         answers: what is known of the answers to them.
-        stress: the scores (k, m) of the images of each kind of stress set, and what is known of the answers.
+        stress: the images of each kind of stress set.
         learnt: whether the panel learns from anomalies; a plain rule needs none.
     """
-    found: dict[Kind, Floats] = {OF_STRESS[kind]: scores for kind, (scores, _) in stress.items()}
     if not learnt:
         return Examples(nominal if protect == "novelty" else nominal[~answers.wrong], {})
-    if protect == "novelty":
-        return Examples(nominal, found)
     quiet, mistaken = nominal[~answers.wrong], nominal[answers.wrong]
-    if protect == "both":
-        return Examples(quiet, found | _enough(MISTAKEN, mistaken))
-    wrong: dict[Kind, Floats] = _enough(MISTAKEN, mistaken)
-    for kind, (scores, known) in stress.items():
-        wrong |= _enough(OF_STRESS[kind], scores[known.wrong])
-    if not wrong:
+    own: dict[Kind, Floats] = {MISTAKEN: mistaken} if len(mistaken) >= FEWEST and protect != "novelty" else {}
+    if protect != "errors":
+        found = {OF_STRESS[kind]: one for kind, one in stress.items()}
+        return Examples(nominal if protect == "novelty" else quiet, _scores(found) | own, _sorts(found))
+    wrong = {OF_STRESS[kind]: one.take(one.answers.wrong) for kind, one in stress.items()}
+    wrong = {kind: one for kind, one in wrong.items() if len(one.scores) >= FEWEST}
+    if not (wrong or own):
         raise UserError(
             f"The model answers fewer than {FEWEST} of these images wrongly, so a guard cannot learn what its errors "
             "look like; give more images, or protect against novelty."
         )
-    return Examples(
-        quiet, wrong, np.concatenate([quiet[:0], *(scores[known.right] for scores, known in stress.values())])
-    )
+    harmless = np.concatenate([quiet[:0], *(one.scores[one.answers.right] for one in stress.values())])
+    return Examples(quiet, own | _scores(wrong), _sorts(wrong), harmless)
 
 
-def _enough(kind: Kind, scores: Floats) -> dict[Kind, Floats]:
-    return {kind: scores} if len(scores) >= FEWEST else {}
+def _scores(found: Mapping[Kind, Stressed]) -> dict[Kind, Floats]:
+    return {kind: one.scores for kind, one in found.items()}
+
+
+def _sorts(found: Mapping[Kind, Stressed]) -> dict[Kind, NDArray[Any]]:
+    return {kind: one.sorts for kind, one in found.items() if one.sorts is not None}
