@@ -95,6 +95,10 @@ def test_detection_is_counted_on_images_nobody_learnt_from(context: Context) -> 
             "out-of-distribution": scores("corrupted")[shuffled][heard[shuffled]],
             "invalid": scores("invalid")[others][known[others]],
         },
+        sorts={
+            "out-of-distribution": kinds[shuffled][heard[shuffled]],
+            "invalid": sources[others][known[others]],
+        },
         seed=3,
     )
     nominal = np.sort(panel.combine(scores("nominal")[calibrate])[0])
