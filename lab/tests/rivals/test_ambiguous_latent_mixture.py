@@ -41,7 +41,7 @@ def test_it_is_a_stress_set_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
 def train() -> ImageSet:
     """Four classes of digits, after ten images nobody has labelled."""
     digits = load("digits").train
-    rows = np.concatenate([np.arange(10), np.flatnonzero(np.isin(digits.labels, [3, 5, 8, 9]))])
+    rows = np.concatenate([np.arange(10), np.flatnonzero(np.isin(digits.labels, [3, 5, 8, 9]))[::2]])
     labels = np.where(np.arange(len(rows)) < 10, -1, digits.labels[rows])
     return ImageSet.from_arrays(digits.images[rows], labels, class_names=digits.class_names, name="four digits")
 
@@ -153,6 +153,7 @@ def test_the_card(train, made, tmp_path):
 
 def test_it_gives_up_with_a_note(train, ready, monkeypatch):
     monkeypatch.setattr(latent_mixture, "PATIENCE", 1)
+    monkeypatch.setattr(latent_mixture_pool, "ENTROPY", (0.5, 0.6))
     made = ready(pool=1).generate(train, 6000)
     assert 0 < len(made.images) < 6000
     assert made.card["notes"] == [

@@ -208,7 +208,7 @@ def test_pairs_of_classes_are_either_rehearsed_or_in_operation():
 
 TINY = {
     "models": 2,
-    "epochs": 3,
+    "epochs": 2,
     "supervisors": ["max_softmax", "mdsa"],
     "parameters": {"dissector": {"epochs": 1}, "vim": {"dimension": 64}},
     "sizes": {"fitted": 300, "learnt": 40, "validation": 40, "attacked": 60, "window": 20, "timed": 5},

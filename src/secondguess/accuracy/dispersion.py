@@ -34,6 +34,7 @@ from secondguess.model.observation import Observation
 __all__ = ["NuclearNorm", "nuclear_norm"]
 
 GRID = np.linspace(0, 1, 201)
+MOST_NUMBERS = 4_000_000  # in matrices whose eigenvalues are found together
 
 
 class NormCurve(NamedTuple):
@@ -58,7 +59,10 @@ class NuclearNorm(Estimator):
         if right.all() or not right.any():  # of one kind nothing is known: the curve is a point
             return NormCurve(np.full(len(GRID), nuclear_norm(probabilities)), float(right.mean()))
         good, bad = (_second_moment(probabilities[rows]) for rows in (right, ~right))
-        return NormCurve(np.array([_norm(a * good + (1 - a) * bad) for a in GRID]), float(right.mean()))
+        # All at once, but for models with so many classes that the matrices would fill the memory.
+        parts = np.array_split(GRID[:, None, None], 1 + GRID.size * good.size // MOST_NUMBERS)
+        curve = np.concatenate([_norm(a * good + (1 - a) * bad) for a in parts])
+        return NormCurve(curve, float(right.mean()))
 
     def _value(self, learnt: NormCurve, seen: Rows) -> float:
         """The curve is concave and may bend down at its end: of two answers the one nearer to validation is taken."""
@@ -89,13 +93,14 @@ class NuclearNorm(Estimator):
 
 def nuclear_norm(probabilities: NDArray[np.float64]) -> float:
     """N(P) of probabilities (n, K), which means something where n >= K."""
-    return _norm(_second_moment(probabilities))
+    return float(_norm(_second_moment(probabilities)))
 
 
 def _second_moment(probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(probabilities.T @ probabilities / len(probabilities))
 
 
-def _norm(moment: NDArray[np.float64]) -> float:
-    eigenvalues = np.linalg.eigvalsh(moment)
-    return float(np.sqrt(np.maximum(eigenvalues, 0)).sum() / np.sqrt(len(moment)))
+def _norm(moments: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Of one second moment (K, K), or of several (..., K, K)."""
+    eigenvalues = np.linalg.eigvalsh(moments)
+    return np.asarray(np.sqrt(np.maximum(eigenvalues, 0)).sum(axis=-1) / np.sqrt(moments.shape[-1]))

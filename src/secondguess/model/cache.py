@@ -3,7 +3,8 @@
 An entry is a folder named by a digest of its key. The key holds everything the array depends on (weights, layer,
 reduction, images), and is stored in the entry in full. An entry is read only if that stored key equals the requested
 one and the array's own digest is right, so a stale, foreign or damaged entry is recomputed, never returned. It appears
-under its name by one rename after all its bytes are on disk, so a killed process leaves no incomplete entry.
+under its name by one rename after all its bytes are written, so a killed process leaves no incomplete entry; what a
+power cut keeps from the disk is found by its digest, so that nobody waits for the disk, entry after entry.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from numpy.typing import DTypeLike, NDArray
 from secondguess._text import amount
 from secondguess.contracts.sealed import file_digest
 from secondguess.errors import UserError
-from secondguess.files import draft_mark, make_folder, sweep, sync_folder, write_json
+from secondguess.files import draft_mark, make_folder, sweep
 
 __all__ = ["Cache", "Draft"]
 
@@ -86,10 +87,12 @@ class Draft:
         self._folder, self._target, self._key = folder, target, key
 
     def keep(self) -> NDArray[Any]:
-        """Flush, publish under the final name, and return the array read-only."""
-        self.array.flush()  # type: ignore[attr-defined]
+        """Publish under the final name, and return the array read-only."""
         card = {"format": FORMAT, "key": self._key, "digest": file_digest(self._folder / ARRAY)}
-        write_json(self._folder / CARD, card)
+        try:
+            (self._folder / CARD).write_text(json.dumps(card, allow_nan=False), "utf-8")
+        except OSError as error:
+            raise UserError(f"{self._folder / CARD} could not be written: {error.strerror or error}.") from error
         own = np.load(self._folder / ARRAY, mmap_mode="r", allow_pickle=False)
         self._publish()
         try:
@@ -107,7 +110,6 @@ class Draft:
         except OSError:  # another process published the same content in between
             self.drop()
         shutil.rmtree(aside, ignore_errors=True)
-        sync_folder(self._target.parent)
 
     def drop(self) -> None:
         """Forget the draft."""
