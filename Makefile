@@ -8,10 +8,13 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # environment forbids it: the workers, and a hundred processes that tests start, would each compile everything anew.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: audit test coverage test-slow lint bench fuzz soak kill supply sbom docs clean
+.PHONY: audit demo test coverage test-slow lint bench fuzz soak kill supply sbom docs clean
 
 audit: $(VENV)/.installed  ## set up, audit a small classifier on 5,000 digits, write out/audit/report.html
 	$(BIN)/secondguess audit --out $(OUT)
+
+demo: audit  ## pack the report of the audit into the package, for secondguess demo
+	$(BIN)/python docs/make_demo.py $(OUT)
 
 # A worker that keeps to its half of the tests makes what a module shares once; what is left at the end is shared out.
 TESTS := $(ONE_THREAD) PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal

@@ -38,6 +38,7 @@ ROOMS = {
     "search/": (("search",), "pools, strategies, distances, explanations"),
     "audits/": (("audit",), "sections, gates, the result"),
     "comparison/": ((), "two audits or two models on the same images: pairing, measures, flips, the page"),
+    "welcome/": ((), "the first minute: the greeting, `doctor`, the finished report of `demo`"),
     "web/": ((), "what every local page needs: access by token, the server"),
     "service/": ((), "the guard behind a port, its records"),
     "labelling/": ((), "the labelling page, over its store; `find_errors`"),

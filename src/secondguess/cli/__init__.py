@@ -19,6 +19,7 @@ __all__ = ["main"]
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 INTERRUPTED = 130
+COMPLETING = "_SECONDGUESS_COMPLETE"  # set by the shell that asks what could follow
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -27,13 +28,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code: 0 fine, 1 a gate failed, 2 something given cannot be used, 130 interrupted.
     """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words and COMPLETING not in os.environ:
+        return _greet()
     import typer
 
     from secondguess.cli.app import app
     from secondguess.cli.wording import in_options
     from secondguess.errors import UserError
 
-    words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         with _plain_warnings(words):
             code = app(args=words, prog_name="secondguess", standalone_mode=False)
@@ -52,6 +55,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command = shlex.join(["secondguess", *words])
         sys.stderr.write(f"Interrupted; what is finished is kept. To go on, run it again: {command}\n")
     return code if isinstance(code, int) else 0
+
+
+def _greet() -> int:
+    """Before anything is imported that takes time."""
+    from secondguess.welcome.greeting import greeting
+
+    sys.stdout.write(greeting() + "\n")
+    return 0
 
 
 @contextmanager

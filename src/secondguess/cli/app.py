@@ -9,7 +9,20 @@ from typing import Annotated
 import typer
 
 from secondguess import __version__
-from secondguess.cli import audit, compare, data, estimate, generate, guard, hubris, label, model, score, supervisors
+from secondguess.cli import (
+    audit,
+    compare,
+    data,
+    estimate,
+    generate,
+    guard,
+    hubris,
+    label,
+    model,
+    score,
+    supervisors,
+    welcome,
+)
 
 __all__ = ["app"]
 
@@ -47,6 +60,8 @@ app.command("label")(label.label)
 app.command("score")(score.score)
 app.command("data")(data.data)
 app.command("supervisors")(supervisors.supervisors)
+app.command("demo")(welcome.demo)
+app.command("doctor")(welcome.doctor)
 app.add_typer(generate.app, name="generate")
 app.add_typer(guard.app, name="guard")
 app.add_typer(model.app, name="model")
