@@ -193,6 +193,7 @@ def test_hostile_names_stay_text_on_every_page(tmp_path):
         ("[]", "is no audit.json with the answers to each image"),
         ('{"predictions": null}', "audit the model again with this version"),
         ('{"predictions": {"file": "p.npz", "digest": "0"}}', "audit the model again"),
+        ("[" * 100_000, "is no audit.json"),
     ],
 )
 def test_what_is_no_audit_is_refused(tmp_path, write, message):
@@ -213,6 +214,24 @@ def test_answers_that_do_not_belong_to_the_audit_are_refused(tmp_path):
     (tmp_path / "after/predictions.npz").unlink()
     with pytest.raises(UserError, match="keep it beside"):
         sg.compare(tmp_path / "before", tmp_path / "after")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"labels": np.full(200, 9)},
+        {"predicted": np.full(200, -1)},
+        {"confidence": np.full(200, "sure")},
+        {"scores": {"entropy": np.ones((200, 2))}},
+    ],
+    ids=["label", "answer", "text", "shape"],
+)
+def test_answers_that_make_no_sense_are_refused(tmp_path, change):
+    before, after = flipped(3, 2)
+    after.predictions.sets[NOMINAL] = replace(after.predictions.sets[NOMINAL], **change)
+    after.save(tmp_path)
+    with pytest.raises(UserError, match="its arrays do not belong together; run the audit again"):
+        sg.compare(before, tmp_path)
 
 
 def test_other_mistakes_get_one_sentence(tmp_path):

@@ -170,8 +170,25 @@ class Predictions:
                 which = sets.setdefault(name, {SCORES: {}})
                 scored = what.removeprefix(f"{SCORES}/")
                 (which if scored == what else which[SCORES])[scored] = values
-            return cls(names, {name: SetPredictions(**one) for name, one in sets.items()})
+            found = cls(names, {name: SetPredictions(**one) for name, one in sets.items()})
+            if NOMINAL not in found.sets or not all(_is_sound(one, len(names)) for one in found.sets.values()):
+                raise Damaged("its arrays do not belong together")
+            return found
         except OSError as error:
             raise UserError(f"{path} cannot be read ({error.strerror or error}); keep it beside audit.json.") from error
         except (Damaged, KeyError, TypeError) as error:
             raise UserError(f"{path} cannot be used: {error}; run the audit again.") from error
+
+
+def _is_sound(one: SetPredictions, classes: int) -> bool:
+    """Whether the arrays are of the right kinds, and labels and answers among the classes."""
+    kinds = {"digests": "u", "ids": "U", "kinds": "U", "labels": "i", "predicted": "i", "right": "b", "wrong": "b"}
+    arrays = {**one.arrays(), **{f"{SCORES} {name}": values for name, values in one.scores.items()}}
+    if any(values.dtype.kind != kinds.get(name, "f") for name, values in arrays.items()):
+        return False
+    if any(values.ndim != 1 + (name == "digests") for name, values in arrays.items()):
+        return False
+    return all(
+        bool((values >= low).all() and (values < classes).all())
+        for values, low in ((one.labels, -1), (one.predicted, 0))
+    )

@@ -172,32 +172,21 @@ class Comparison(Result):
             if not rows:
                 continue
             changed = [one for one in rows if one.outcome != "same"]
-            drawn = family != "overall" and len(rows) <= DRAWN
+            drawn = [_drawn(one) for one in rows] if family != "overall" and len(rows) <= DRAWN else []
             unit = "points" if rows[0].is_share else "AUROC"
             yield {
                 "name": family,
                 "title": title,
                 "rows": rows if family == "overall" else changed[:OPEN],
                 "all": [] if family == "overall" else rows,
-                "chart": figures.changes(_drawn(rows), f"change, {unit}", f"{title}: change") if drawn else "",
+                "chart": figures.changes(drawn, f"change, {unit}", f"{title}: change") if drawn else "",
             }
 
 
-def _drawn(rows: list[Measure]) -> list[tuple[str, tuple[float, float, float], str]]:
-    """Name, (value, low, high) and outcome of each row, as the chart takes them."""
-    return [
-        (
-            one.title,
-            tuple((100 if one.is_share else 1) * end for end in _ends(one)),  # type: ignore[misc]
-            one.outcome,
-        )
-        for one in rows
-    ]
-
-
-def _ends(one: Measure) -> tuple[float, float, float]:
-    interval = one.change.interval
-    return interval.value, interval.low, interval.high
+def _drawn(one: Measure) -> tuple[str, tuple[float, float, float], str]:
+    """Name, (value, low, high) and outcome, as the chart takes them."""
+    scale, interval = 100 if one.is_share else 1, one.change.interval
+    return one.title, (scale * interval.value, scale * interval.low, scale * interval.high), one.outcome
 
 
 def _of_images(found: Comparison) -> Iterator[str]:
@@ -205,7 +194,7 @@ def _of_images(found: Comparison) -> Iterator[str]:
     if not pair.paired:
         yield (
             f"The test images are not the same ({sizes[0]:,} before, {sizes[1]:,} now), so the two are compared "
-            "unpaired, as if by different people on different days: only large differences are shown."
+            "unpaired, which shows only large differences."
         )
     else:
         alone = sum(sizes) - 2 * (len(pair.after) + pair.relabelled)

@@ -67,17 +67,27 @@ def open_audit(given: AuditResult | str | os.PathLike[str]) -> Side:
         content = json.loads(path.read_text("utf-8"))
         sealed = content["predictions"]
         file, digest = path.parent / Path(sealed["file"]).name, str(sealed["digest"])
-        if not {"created", "seed", "versions", "model", "data"} <= content.keys():
-            raise KeyError
+        _check(content)
     except OSError as error:
         raise UserError(
             f"{path} cannot be read ({error.strerror or error}); give the audit.json of an audit."
         ) from error
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise UserError(
             f"{path} is no audit.json with the answers to each image; audit the model again with this version."
         ) from error
     return Side(content, Predictions.read(file, digest))
+
+
+def _check(content: Mapping[str, Any]) -> None:
+    """Raise a `ValueError`, `TypeError` or `KeyError` unless everything is there that a comparison shows."""
+    test, model = content["data"]["test"], content["model"]
+    texts = content["created"], content["versions"]["secondguess"], test["name"], test["fingerprint"], model["name"]
+    sizes = *test["shape"], content["seed"]
+    if not all(isinstance(text, str) for text in texts) or not all(isinstance(size, int) for size in sizes):
+        raise ValueError
+    if len(sizes) != 4 or not isinstance(model["fingerprint"], str | None):
+        raise ValueError
 
 
 class Scores(Section):

@@ -95,32 +95,23 @@ def _families(found: Comparison) -> Iterator[Reason]:
         if not rows:
             continue
         worse, better = ([one for one in rows if one.outcome == side] for side in ("worse", "better"))
-        parts = [f"{_listed(side)} {word}" for side, word in ((worse, "worse"), (better, "better")) if side]
-        text = "; ".join(parts) or f"no difference shown in {len(rows)} measures"
+        parts = [f"{word}: {_listed(side)}." for side, word in ((worse, "Worse"), (better, "Better")) if side]
+        text = " ".join(parts) or f"No difference shown in {len(rows)} measures."
         shown = "Confidence" if family == "overall" else title
-        yield Reason(family, "caution" if worse else "good", shown, f"{_capital(text)}.", section=family)
+        yield Reason(family, "caution" if worse else "good", shown, text, section=family)
 
 
 def _counted(rows: Sequence[Measure]) -> str:
     """What has changed, in a few words."""
-    return f"{rows[0].title} {_is(1)}" if len(rows) == 1 else f"{len(rows)} measures {_is(2)}"
+    return f"{rows[0].title} has become" if len(rows) == 1 else f"{len(rows)} measures have become"
 
 
 def _listed(rows: Sequence[Measure]) -> str:
     ordered = sorted(rows, key=lambda one: one.p_value)
     names = ", ".join(f"{one.title} ({one.moved[0]})" for one in ordered[:NAMED])
-    more = len(rows) - NAMED
-    return f"{names} and {more} more {_is(2)}" if more > 0 else f"{names} {_is(len(rows))}"
+    return f"{names} and {len(rows) - NAMED} more" if len(rows) > NAMED else names
 
 
 def _moved(one: Measure) -> str:
     value, interval = one.moved
     return f"{value} ({interval})"
-
-
-def _is(count: int) -> str:
-    return "has become" if count == 1 else "have become"
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
