@@ -15,14 +15,27 @@ import pytest
 
 import secondguess
 from command_line import run
+from in_browser import MARKS, launched
 from secondguess import UserError
 from secondguess.welcome import demo, doctor, extras
 from secondguess.welcome.greeting import greeting
 
 __all__ = ["run"]
 
+
+def in_a_browser(test):
+    for mark in MARKS:
+        test = mark(test)
+    return test
+
+
 ROOT = Path(__file__).parent.parent.parent
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    yield from launched()
 
 
 @pytest.fixture
@@ -150,3 +163,13 @@ def test_the_shell_completes_commands(shell, asks):
     known = {**os.environ, "_SECONDGUESS_COMPLETE": f"complete_{shell}", **asks}
     ran = subprocess.run([sys.executable, "-m", "secondguess"], env=known, capture_output=True, text=True, check=True)
     assert ran.stdout.split() == ["compare"]
+
+
+@in_a_browser
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_packed_report_fits_a_phone_and_a_desk(browser, tmp_path, width):
+    page = browser.new_page(viewport={"width": width, "height": 800})
+    page.goto(demo.open_demo(tmp_path, browser=False).page.as_uri())
+    assert page.locator(".note.demo").is_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.close()

@@ -86,8 +86,7 @@ def marked(page: str, audit: Mapping[str, Any]) -> str:
     data = str(audit["data"]["test"]["name"]).partition("/")[0]
     line = (
         f'<p class="note demo">A demonstration: this audit was made on {escape(date)} by secondguess {escape(version)} '
-        f"on the embedded digits ({escape(data)}). Yours: "
-        "<code>secondguess audit --model model.onnx --data photos/</code></p>"
+        f"on the embedded digits ({escape(data)}). <code>secondguess audit</code> makes one of your own model.</p>"
     )
     return TOP.sub(lambda found: f"{found[0]}{line}\n", page)
 
