@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import json
 import struct
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,10 @@ from torch import nn
 from secondguess import Observation, supervisors
 from secondguess.contracts.sealed import write_json_sealed
 from secondguess.images import ImageSet, save_npz, save_parquet
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from compare_house import flipped
 
 CORPUS = Path(__file__).parent / "corpus"
 
@@ -60,6 +65,11 @@ def main() -> None:
     (CORPUS / "rules.toml").write_text('[[partition]]\nname = "day"\nids = ["day/*"]\nlabels = ["cat"]\n')
     (CORPUS / "request.json").write_text(json.dumps({"images": [[[0, 1, 0.5], [0.25, 0, 1]]] * 2, "scale": 1}))
     write_json_sealed(CORPUS / "guard.json", {"format": 4, "class_names": ["a", "b"], "rate": 0.01})
+
+    audit = flipped(2, 1)[0]
+    digest = audit.predictions.save(CORPUS / "answers.npz")
+    sealed = {"predictions": {"file": "answers.npz", "digest": digest}}
+    (CORPUS / "audit.json").write_text(json.dumps(audit.to_dict() | sealed))
 
     torch.manual_seed(0)
     net = nn.Sequential(nn.Flatten(), nn.Linear(64, 3)).eval()

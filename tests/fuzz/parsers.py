@@ -111,6 +111,23 @@ def guard(path: Path) -> None:
     assert isinstance(read_card(folder), dict)
 
 
+def audit(path: Path) -> None:
+    """What `compare` reads: the altered `audit.json` beside the answers that it seals."""
+    from secondguess.comparison.sides import open_audit
+
+    shutil.copy(CORPUS / "answers.npz", path.parent)
+    shutil.copy(path, path.parent / "audit.json")
+    assert open_audit(path.parent / "audit.json").name
+
+
+def answers(path: Path) -> None:
+    """The altered answers, with a digest that fits."""
+    from secondguess.audits.predictions import Predictions
+    from secondguess.contracts.sealed import file_digest
+
+    assert Predictions.read(path, file_digest(path)).class_names
+
+
 def sealed(path: Path) -> None:
     from secondguess.contracts.sealed import Damaged, read_json
 
@@ -152,6 +169,8 @@ PARSERS = {
     "description": Parser(("model.toml",), description),
     "guard": Parser(("guard.json",), guard),
     "json": Parser(("guard.json", "request.json"), sealed),
+    "audit": Parser(("audit.json",), audit),
+    "answers": Parser(("answers.npz",), answers),
     "onnx": Parser((".onnx",), model),
     "pt2": Parser((".pt2",), model),
     "weights": Parser(("weights.safetensors",), weights),

@@ -47,6 +47,7 @@ IMPORTED = (
     "pyarrow.parquet",
     "torch.export",
     "secondguess.accuracy.oracles.icos",
+    "secondguess.comparison.sides",
     "secondguess.guard.artefact",
     "secondguess.hubris.files",
     "secondguess.model.backends.exported",
