@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -110,6 +111,15 @@ def _written_later(target: Path) -> bool:
     return inner[0] == "docs" and inner[1] in GENERATED
 
 
+def forget_old_examples() -> None:
+    """Remove what the gallery has of examples that are no longer there."""
+    examples = {path.relative_to(ROOT / "docs/examples").with_suffix("") for path in ROOT.glob("docs/examples/*/*.py")}
+    for old in ROOT.glob("docs/gallery/*/*.rst"):
+        inner = old.relative_to(ROOT / "docs/gallery").with_suffix("")
+        if inner not in examples and inner.name != "index":
+            old.unlink()
+
+
 def take_screenshot() -> None:
     """Run the default audit and photograph the top of its report."""
     from playwright.sync_api import sync_playwright
@@ -137,9 +147,12 @@ def main() -> None:
         take_screenshot()
     if found := troubles():
         sys.exit("\n".join(found))
-    sphinx = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", "docs", "site"]
+    forget_old_examples()
+    shutil.rmtree(SITE, ignore_errors=True)
+    sphinx = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-d", "build/doctrees", "docs", "site"]
     without = ["-D", "plot_gallery=0"] if options.no_gallery else []
-    subprocess.run([*sphinx, *without], cwd=ROOT, check=True)
+    if subprocess.run([*sphinx, *without], cwd=ROOT).returncode:
+        sys.exit("The site has warnings or errors, see above.")
     if found := fetched():
         sys.exit("\n".join(found))
     sys.stdout.write(f"{SITE / 'index.html'}\n")

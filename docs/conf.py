@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from importlib.metadata import version as installed
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -63,3 +65,14 @@ sphinx_gallery_conf = {
     "show_memory": False,
     "write_computation_times": False,
 }
+
+
+def _link_gallery(app: Any, name: str, source: list[str]) -> None:
+    """Pages link to the files of examples, as a reader on GitHub needs them; here the gallery has a page for each."""
+    text = re.sub(r"\]\(((?:\.\./)*)examples/(\w+/\w+)\.py\)", r"](\1gallery/\2.rst)", source[0])
+    source[0] = re.sub(r"\]\(((?:\.\./)*)examples\)", r"](\1gallery/index.rst)", text)
+
+
+def setup(app: Any) -> None:
+    """What a configuration cannot say."""
+    app.connect("source-read", _link_gallery)

@@ -21,7 +21,7 @@ FOLDER = ROOT / "docs" / "generated"
 PACKAGES = {"secondguess": ROOT / "src" / "secondguess", "secondguess_lab": ROOT / "lab" / "src" / "secondguess_lab"}
 # Rooms whose names are part of the public face, beside those that `secondguess` opens under their own names.
 MORE_ROOMS = ("results", "progress", "errors")
-VERBS = ("audit", "compare", "Guard", "estimate", "find_errors", "overconfidence")
+VERBS = ("audit", "Guard", "estimate", "find_errors", "overconfidence", "compare")
 
 
 def pages() -> dict[str, str]:

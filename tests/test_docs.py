@@ -29,6 +29,7 @@ build = _script("build")
 EXAMPLES = [
     pytest.param(code, id=f"{page.name}-{index}")
     for page in build.pages()
+    if page.parent.name != "tutorials"  # which tests/test_tutorials.py types from top to bottom
     for index, code in enumerate(re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL))
 ]
 
@@ -172,6 +173,41 @@ def test_make_has_the_documented_targets():
     for target in ("audit", "test", "coverage", "test-slow", "lint", "bench", "docs", "clean"):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE)
         assert f"`make {target}`" in (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+
+
+COMMAND = re.compile(r"^ {4,}secondguess (.+)$|`secondguess ([^`]+)`", re.MULTILINE)
+
+
+def _commands() -> list[tuple[str, str]]:
+    """Every command that a page shows: in blocks of code, and between backticks."""
+    shown = []
+    for page in build.pages():
+        text = re.sub(r"\\\n\s*", "", page.read_text("utf-8"))
+        typed = "".join(re.findall(r"^```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE))
+        shown += [(page.name, one or other) for one, other in COMMAND.findall(text)]
+        shown += [(page.name, one) for one in re.findall(r"^(?:! )?secondguess (.+)$", typed, re.MULTILINE)]
+    return [one for one in shown if one[0] != "CHANGELOG.md"]  # which names old ones, too
+
+
+def test_commands_in_the_pages_have_the_options_that_they_are_shown_with():
+    import typer
+
+    from secondguess.cli.app import app
+
+    wrong = []
+    for page, words in _commands():
+        command = typer.main.get_command(app)
+        known, given = {"--help", "--version", "--install-completion", "--show-completion"}, re.split(r"[\s,=]+", words)
+        while given and given[0] in getattr(command, "commands", {}):
+            command = command.commands[given.pop(0)]
+        known |= {option for one in command.params for option in [*one.opts, *one.secondary_opts]}
+        if hasattr(command, "commands") and given and re.fullmatch("[a-z]+", given[0]):
+            wrong.append(f"{page}: secondguess {words}: no command {given[0]}")
+        wrong += [
+            f"{page}: secondguess {words}: no option {one}" for one in given if one[:2] == "--" and one not in known
+        ]
+    assert wrong == []
+    assert len(_commands()) > 100
 
 
 def test_every_command_is_documented():
