@@ -19,42 +19,19 @@ import json
 import subprocess
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
-from torch.nn import functional
 
 from secondguess import zoo
+from secondguess_lab.photo_training import MEAN, STD, Training, accuracy_of, fit
 from secondguess_lab.record import provenance, say, write
 from secondguess_lab.reference import build
 
 HELD_OUT = 5000
-MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
-
-
-@dataclass(frozen=True)
-class Training:
-    """How one model is trained.
-
-    Attributes:
-        network: a name of `secondguess_lab.reference.NETWORKS`, or `zoo:NAME`.
-        augment: whether images are flipped and shifted.
-        smoothing: label smoothing.
-        mixup: parameter of the beta distribution of mixup; 0 for none.
-        weight_decay: of all weights.
-        epochs: passes over the images.
-    """
-
-    network: str
-    augment: bool = True
-    smoothing: float = 0.0
-    mixup: float = 0.0
-    weight_decay: float = 5e-4
-    epochs: int = 30
-
 
 REGULARISED = {
     "": {},
@@ -160,7 +137,7 @@ def train_one(name, arguments):
     seconds = time.perf_counter() - began
     normalise = name != "cats_dogs_cnn"
     accuracy = {
-        part: measured(model, data[f"x_{of}"][rows], data[f"y_{of}"][rows], device, normalise)
+        part: accuracy_of(model, data[f"x_{of}"][rows], data[f"y_{of}"][rows], device, normalise)
         for part, of, rows in (
             ("training", "train", kept),
             ("held out", "train", held_out),
@@ -204,68 +181,6 @@ def as_published(model, data, kept, held_out, epochs):
     images = data["x_train"].transpose(0, 3, 1, 2).astype(np.float32) / 255
     recipe["validation"] = (images[held_out], data["y_train"][held_out])
     train(model, images[kept], data["y_train"][kept], seed=0, **recipe)
-
-
-def fit(model, images, labels, plan, device, batch=256, lr=0.2):
-    """SGD with one cycle of the learning rate, images on the device."""
-    x = prepared(images, device, normalise=True)
-    y = torch.from_numpy(np.asarray(labels)).long().to(device)
-    optimiser = torch.optim.SGD(
-        model.parameters(), lr=lr, momentum=0.9, nesterov=True, weight_decay=plan.weight_decay, fused=device == "cuda"
-    )
-    steps = len(x) // batch
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, lr, total_steps=plan.epochs * steps, pct_start=0.2)
-    mixing = torch.distributions.Beta(plan.mixup or 1.0, plan.mixup or 1.0)
-    model.train()
-    for _ in range(plan.epochs):
-        order = torch.randperm(len(x), device=device)
-        for step in range(steps):
-            rows = order[step * batch : (step + 1) * batch]
-            inputs, target = x[rows], functional.one_hot(y[rows], int(y.max()) + 1).float()
-            if plan.augment:
-                inputs = augmented(inputs)
-            if plan.mixup:
-                share, other = float(mixing.sample()), torch.randperm(batch, device=device)
-                inputs, target = inputs.lerp(inputs[other], share), target.lerp(target[other], share)
-            with torch.autocast(device, torch.bfloat16):
-                logits = model(inputs.contiguous(memory_format=torch.channels_last))
-            loss = functional.cross_entropy(logits.float(), target, label_smoothing=plan.smoothing)
-            optimiser.zero_grad(set_to_none=True)
-            loss.backward()
-            optimiser.step()
-            schedule.step()
-    model.eval()
-
-
-def prepared(images, device, *, normalise):
-    """(n, 3, H, W) on the device."""
-    x = torch.from_numpy(np.ascontiguousarray(images)).to(device).permute(0, 3, 1, 2).float() / 255
-    if not normalise:
-        return x
-    return (x - torch.tensor(MEAN, device=device).view(3, 1, 1)) / torch.tensor(STD, device=device).view(3, 1, 1)
-
-
-def augmented(x, shift=4):
-    """Each image flipped or not, and shifted by up to `shift` pixels; what comes in from outside is black."""
-    n, _, height, width = x.shape
-    x = torch.where(torch.rand(n, 1, 1, 1, device=x.device) < 0.5, x.flip(3), x)
-    padded = functional.pad(x, (shift,) * 4)
-    top, left = torch.randint(0, 2 * shift + 1, (2, n), device=x.device)
-    rows = (top[:, None] + torch.arange(height, device=x.device))[:, None, :, None]
-    columns = (left[:, None] + torch.arange(width, device=x.device))[:, None, None, :]
-    channels = torch.arange(x.shape[1], device=x.device)[None, :, None, None]
-    return padded[torch.arange(n, device=x.device)[:, None, None, None], channels, rows, columns]
-
-
-@torch.no_grad()
-def measured(model, images, labels, device, normalise):
-    """Accuracy in float32."""
-    model.eval()
-    right = 0
-    for start in range(0, len(images), 1000):
-        x = prepared(images[start : start + 1000], device, normalise=normalise)
-        right += int((model(x).argmax(1).cpu().numpy() == labels[start : start + 1000]).sum())
-    return right / len(images)
 
 
 def export(out, data):

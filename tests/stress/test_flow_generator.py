@@ -11,7 +11,7 @@ from secondguess.errors import UserError
 from secondguess.images import ImageSet
 from secondguess.progress import Callback
 from secondguess.stress.ambiguous.choosing import choose_generator
-from secondguess.stress.ambiguous.flow import AmbiFlow, Flow
+from secondguess.stress.ambiguous.flow import AmbiFlow, Committee, Flow
 from secondguess.stress.ambiguous.flow.drawing import Dial
 from secondguess.stress.ambiguous.flow.network import Architecture, architecture_for
 from secondguess.stress.ambiguous.flow.pixels import from_padded, to_padded
@@ -55,7 +55,7 @@ def test_a_tiny_generator_makes_ambiguous_images_end_to_end(trained, tmp_path):
     card = made.card
     assert card["generator"] == "AmbiFlow"
     assert card["drawn"] >= card["passed"]["between"] >= card["passed"]["ambiguous"] >= card["passed"]["agreed"]
-    assert card["passed"]["agreed"] >= card["passed"]["real"] >= len(made.images)
+    assert card["passed"]["agreed"] >= card["passed"]["real"] >= card["passed"]["settled"] >= len(made.images)
     assert {"dial", "share_generative", "share_committee", "class_1"} <= made.images.columns.keys()
     made.save(tmp_path / "set")
     assert {path.name for path in (tmp_path / "set").iterdir()} >= {"images.npz", "card.json", "sheet.png"}
@@ -209,8 +209,43 @@ def test_the_dial_learns_its_slope_and_the_bias_of_a_pair():
     for pair, offset in (((0, 1), 0.7), ((0, 2), -0.4)):
         for _ in range(4):
             asked = rng.normal(0, 4, 200)
-            dial.learn(pair, asked, 1 / (1 + np.exp(-(0.25 * asked + offset + rng.normal(0, 0.3, 200)))))
+            dial.learn(pair, asked, 0.25 * asked + offset + rng.normal(0, 0.3, 200), 1 / (1 + np.exp(-0.5 * asked)))
     assert dial.slope == pytest.approx(0.25, abs=0.03)
     assert dial.offsets[0, 1] == pytest.approx(0.7, abs=0.15)
     odds = dial.log_odds((0, 1), np.array([0.5]))
     assert odds[0] == pytest.approx(-0.7 / 0.25, abs=0.7)
+    assert dial.followed() == pytest.approx(0.25 / 0.5, abs=0.05)
+    assert Dial().followed() is None
+
+
+def test_the_judge_settles_shares_and_leans_without_shrinking(trained):
+    judge = trained[0].judge
+    fresh = blobs(24, seed=9)
+    images = np.rint(fresh.images[:] * 255).astype(np.uint8)
+    pair = np.stack([fresh.labels, (fresh.labels + 1) % 3], axis=1)
+    seen = judge.examine(images)
+    shares = judge.settle(images, pair, seen)
+    assert shares.sum(axis=1) == pytest.approx(1)
+    assert (shares[:, 0] > 0.5).mean() > 0.8
+    swapped = judge.settle(images, pair[:, ::-1], seen)
+    assert swapped[:, ::-1] == pytest.approx(shares)
+    glance = judge.glance(images)
+    leans = judge.lean(pair, glance)
+    assert leans == pytest.approx(-judge.lean(pair[:, ::-1], glance))
+    assert np.sign(leans).mean() > 0.6  # each image leans to its own class
+
+
+def test_a_committee_is_kept_beside_the_generator_and_damage_is_said(tmp_path):
+    images, folder = blobs(), tmp_path / "committee"
+    committee = Committee(epochs=1, device="cpu").fit(images, images)
+    committee.save(folder)
+    asked = images.take(np.arange(5))
+    again = Committee.load(folder, data=images.fingerprint, device="cpu")
+    assert again is not None
+    assert again.judge(asked) == pytest.approx(committee.judge(asked), abs=1e-6)
+    assert Committee.load(folder, data="other images") is None
+    assert Committee.load(tmp_path) is None
+    weights = next(folder.glob("*.safetensors"))
+    weights.write_bytes(weights.read_bytes()[:-1] + b"x")
+    with pytest.warns(UserWarning, match="damaged"):
+        assert Committee.load(folder) is None

@@ -33,9 +33,13 @@ class LossCalibration:
     weights: Floats
     offsets: Floats
 
+    def logits(self, losses: Floats) -> Floats:
+        """Logarithms of the probabilities (n, K) of losses (n, K, T), up to a constant for each image."""
+        return np.asarray(self.offsets - losses @ self.weights)
+
     def probabilities(self, losses: Floats) -> Floats:
         """Probabilities (n, K) of losses (n, K, T); classes without losses (NaN) get none."""
-        logits = self.offsets - losses @ self.weights
+        logits = self.logits(losses)
         logits = np.where(np.isnan(logits), -np.inf, logits)
         logits = logits - logits.max(axis=1, keepdims=True)
         odds = np.exp(logits)

@@ -42,7 +42,7 @@ def flow_card(
         "images": len(chosen),
         "label_entropy_bits": float(entropy.mean()),
         "judge": flow.history.get("judge"),
-        "dial": {"slope": drawer.dial.slope},
+        "dial": {"slope": drawer.dial.slope, "followed": drawer.dial.followed()},
         "drawn": sum(drawer.drawn.values()),
         "passed": {check: sum(drawer.passed[check].values()) for check in CHECKS},
         "realism": measured,

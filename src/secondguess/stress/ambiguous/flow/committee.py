@@ -3,35 +3,52 @@
 Each family learns the images, and as many blends of two of them with the labels blended alike (mixup, Zhang et al.,
 2018); labels are smoothed, and a temperature of at least 1 is fitted on held-out images. The committee's opinion is the
 mean of its members' probabilities.
+
+It is kept beside the generator, so that more images of the same generator are judged by the same committee:
+
+    committee.json         families, temperatures, shape of the images, and the digests of the weights
+    0-simple_cnn.safetensors, ...
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import nn
 
+from secondguess.contracts.sealed import Damaged, digest_of, read_json, write_json_sealed
+from secondguess.files import make_folder, write_bytes
 from secondguess.images import ImageSet
 from secondguess.model.classifier import Classifier
 from secondguess.model.needs import Needs
 from secondguess.progress import Progress, Silent, Titled
+from secondguess.training._checkpoint import copy_state
 from secondguess.training.temperature import fit_temperature
 
 __all__ = ["Committee"]
 
 Floats = NDArray[np.float64]
+CARD = "committee.json"
+COLOUR = ("icos_m", "simple_cnn", "lenet")  # the first is a VGG with batch norm: the others learn little of photographs
+GREY = ("lenet", "simple_cnn", "fully_connected")
 SMOOTHED = 0.05
 BLENDS = 0.4  # parameter of the Beta distribution of a blend's weight, as in mixup
 SMALLEST = 16  # pixels per side that convolutions without padding need
+PHOTOGRAPH = 32  # pixels per side that three times two convolutions need
 
 
 class Committee:
     """Probabilities of all classes from classifiers of several families.
 
     Args:
-        families: architectures of the zoo; None takes three that suit the size of the images.
+        families: architectures of the zoo; None takes what suits the size and the colour of the images.
         epochs: of each member.
         seed: of everything random.
         device: where to compute.
@@ -41,36 +58,78 @@ class Committee:
         self, families: Sequence[str] | None = None, *, epochs: int = 8, seed: int = 0, device: str = "auto"
     ) -> None:
         self.families, self.epochs, self.seed, self.device = families, epochs, seed, device
-        self._members: list[tuple[Classifier, float]] = []
+        self._members: list[tuple[str, nn.Module, float]] = []
+        self._about: dict[str, Any] = {}
 
     def fit(self, train: ImageSet, held_out: ImageSet, *, progress: Progress | None = None) -> Self:
         """Train every family on `train` and make it as unsure as it should be on `held_out`."""
         from secondguess import zoo
         from secondguess.training import train as learn
 
-        large = min(train.shape[1:]) >= SMALLEST
-        names = self.families or (["lenet", "simple_cnn", "fully_connected"] if large else ["fully_connected"])
         mixed = _Mixed(train, self.seed)
-        self._members = []
-        for number, name in enumerate(names):
+        self._members, self._about = [], {"shape": train.shape, "classes": train.num_classes, "data": train.fingerprint}
+        for number, name in enumerate(self.families or _suitable(train.shape)):
             seed = self.seed + number
             model = zoo.make(name, num_classes=train.num_classes, input_shape=train.shape, seed=seed)
             report = Titled(progress or Silent(), f"Training a judge ({name})")
             learn(model, mixed, mixed.labels, epochs=self.epochs, seed=seed, device=self.device, progress=report)
-            member = Classifier(model, name=name, device=self.device, output_kind="logits")
-            logits = member.observe(held_out, Needs(logits=True)).logits
-            temperature = 1.0 if logits is None else max(1.0, fit_temperature(logits, held_out.labels))
-            self._members.append((member, temperature))
+            temperature = max(1.0, fit_temperature(self._logits(model, held_out), held_out.labels))
+            self._members.append((name, model, temperature))
         return self
 
     def judge(self, images: ImageSet) -> Floats:
         """The members' mean probabilities (n, K)."""
         opinions = []
-        for member, temperature in self._members:
-            logits = np.asarray(member.observe(images, Needs(logits=True)).logits, dtype=np.float64) / temperature
+        for _, model, temperature in self._members:
+            logits = self._logits(model, images) / temperature
             odds = np.exp(logits - logits.max(axis=1, keepdims=True))
             opinions.append(odds / odds.sum(axis=1, keepdims=True))
         return np.asarray(np.mean(opinions, axis=0))
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the folder; its card last, so that an interruption leaves no half of a committee."""
+        folder, members = make_folder(folder), []
+        for number, (name, model, temperature) in enumerate(self._members):
+            content, file = save(copy_state(model)), f"{number}-{name}.safetensors"
+            write_bytes(folder / file, content)
+            members.append({"family": name, "temperature": temperature, "file": file, "weights": digest_of(content)})
+        write_json_sealed(folder / CARD, self._about | {"members": members})
+        return folder
+
+    @classmethod
+    def load(cls, folder: str | Path, *, data: str | None = None, device: str = "auto") -> Self | None:
+        """What `save` has written; None where nothing sound is there, or it has learnt other images than `data`."""
+        from secondguess import zoo
+
+        folder, committee = Path(folder), cls(device=device)
+        if not (folder / CARD).is_file():
+            return None
+        try:
+            card = read_json(folder / CARD)
+            members = card.pop("members")
+            committee._about, shape = card, tuple(card["shape"])
+            for member in members:
+                content = (folder / member["file"]).read_bytes()
+                if digest_of(content) != member["weights"]:
+                    raise Damaged(f"{member['file']} does not hold what was written")
+                model = zoo.make(member["family"], num_classes=card["classes"], input_shape=shape, seed=0)
+                model.load_state_dict(load(content))
+                committee._members.append((member["family"], model.eval(), float(member["temperature"])))
+        except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
+            warnings.warn(f"The committee in {folder} is damaged ({error}) and is trained again.", stacklevel=2)
+            return None
+        return committee if data in (None, card["data"]) else None
+
+    def _logits(self, model: nn.Module, images: ImageSet) -> Floats:
+        member = Classifier(model, device=self.device, output_kind="logits")
+        return np.asarray(member.observe(images, Needs(logits=True)).logits, dtype=np.float64)
+
+
+def _suitable(shape: tuple[int, ...]) -> tuple[str, ...]:
+    channels, height, width = shape
+    if min(height, width) < SMALLEST:
+        return ("fully_connected",)
+    return COLOUR if channels == 3 and min(height, width) >= PHOTOGRAPH else GREY
 
 
 class _Mixed:

@@ -1,11 +1,13 @@
 """Draw compositions until every pair has its share of ambiguous images, or has had its chances.
 
-A candidate is accepted if it passes four checks, each after the one before, so that later ones cost less:
+A candidate is accepted if it passes five checks, each after the one before, so that later ones cost less:
 
 * `between`: the generative judge gives its pair of classes most of the probability (all other classes are looked at)
 * `ambiguous`: within the pair it leans to neither by more than `delta_max`
 * `agreed`: the committee's share of the pair is not far from the judge's
 * `real`: it is as near to real images as plain samples of the generator are
+* `settled`: after many more draws of noise, which give its label, the judge still leans to neither. Who is chosen for a
+  noisy share near one half has, on the average, a share farther away
 
 The dial is the share of the first class that is asked for. The network's own log-odds, which the sampling controls,
 overstate what the calibrated judge concludes; how much, and with which bias for each pair, is learnt from the
@@ -33,10 +35,11 @@ from secondguess.training._examples import derive_seed
 
 __all__ = ["CHECKS", "Dial", "FlowDrawer"]
 
-CHECKS = ("between", "ambiguous", "agreed", "real")
+CHECKS = ("between", "ambiguous", "agreed", "real", "settled")
 ROUNDS = 40
 LEAST_YIELD = 0.005  # of the candidates, after some rounds; below, a pair counts as barren
 PATIENCE = 6
+FAR = 7.0  # log-odds beyond which all are alike
 GLANCED = 2.9  # of |logit share|, at the first look: beyond .05 and .95 no further look is taken
 Floats = NDArray[np.float64]
 Pair = tuple[int, int]
@@ -53,15 +56,15 @@ class Dial:
 
     slope: float = 0.5
     offsets: dict[Pair, float] = field(default_factory=dict)
-    _seen: list[tuple[Pair, Floats, Floats]] = field(default_factory=list)
+    _seen: list[tuple[Pair, Floats, Floats, Floats]] = field(default_factory=list)
 
     def log_odds(self, pair: Pair, shares: Floats) -> Floats:
         """The log-odds (n,) to ask for, to get these shares (n,)."""
         return np.asarray((_logit(shares) - self.offsets.get(pair, 0.0)) / self.slope)
 
-    def learn(self, pair: Pair, asked: Floats, shares: Floats) -> None:
-        """Take note of the judge's shares (n,) for the log-odds (n,) that were asked for."""
-        self._seen.append((pair, asked, np.clip(_logit(shares), -4, 4)))
+    def learn(self, pair: Pair, asked: Floats, got: Floats, wanted: Floats) -> None:
+        """Take note of the judge's log-odds (n,) for those (n,) that were asked for to get the shares `wanted` (n,)."""
+        self._seen.append((pair, asked, np.clip(got, -FAR, FAR), _logit(wanted)))
         asked_all, got_all = [], []
         for one in {entry[0] for entry in self._seen}:
             x, y = (np.concatenate([entry[part] for entry in self._seen if entry[0] == one]) for part in (1, 2))
@@ -71,6 +74,21 @@ class Dial:
         x, y = np.concatenate(asked_all), np.concatenate(got_all)
         if len(x) >= 200 and x.std() > 0:
             self.slope = float(np.clip((x @ y) / (x @ x), 0.05, 2.0))
+
+    def followed(self) -> float | None:
+        """The slope of logit(share) on logit(dial) over all candidates but the first of each pair; 1 is perfect.
+
+        The first ones of a pair were asked for before anything was known about it. None where there are no others.
+        """
+        later, known = [], set()
+        for pair, _, got, wanted in self._seen:
+            if pair in known:
+                later.append((wanted - wanted.mean(), got - got.mean()))
+            known.add(pair)
+        if not later:
+            return None
+        x, y = (np.concatenate(part) for part in zip(*later, strict=True))
+        return float((x @ y) / (x @ x)) if x.std() > 0 else None
 
 
 @dataclass
@@ -116,7 +134,7 @@ class FlowDrawer:
                     pair
                     for pair in pairs
                     if sum(map(len, pools[pair])) < wanted
-                    and not (turn >= PATIENCE and self.passed["real"][pair] < LEAST_YIELD * self.drawn[pair])
+                    and not (turn >= PATIENCE and self.passed[CHECKS[-1]][pair] < LEAST_YIELD * self.drawn[pair])
                 ]
                 if not hungry:
                     break
@@ -140,6 +158,7 @@ class FlowDrawer:
             "ambiguous": "leant to neither",
             "agreed": "were agreed on",
             "real": "looked real",
+            "settled": "stayed undecided at a longer look",
         }
         return ", ".join(f"{sum(self.passed[check].values()):,} {words[check]}" for check in CHECKS)
 
@@ -163,30 +182,35 @@ class FlowDrawer:
         """Those candidates that pass all checks."""
         judge, rows = self.flow.judge, np.arange(len(images))
         look = judge.glance(images, pair)
-        share = _share(look.probabilities, pair)
+        share, leans = _share(look.probabilities, pair), judge.lean(pair, look)
         for one in np.unique(pair, axis=0):
             mine = (pair == one).all(axis=1)
-            self.dial.learn((int(one[0]), int(one[1])), asked[mine], share[mine])
+            self.dial.learn((int(one[0]), int(one[1])), asked[mine], leans[mine], dial[mine])
         rows = rows[np.abs(_logit(share)) < GLANCED]
         full = judge.glance(images[rows], seen=look.take(rows))
         kept = _mass(full.probabilities, pair[rows]) >= self.mass / 2
         rows, full = rows[kept], full.take(kept)
-        opinion = judge.judge(images[rows], full)
-        between = _mass(opinion, pair[rows]) >= self.mass
-        rows, first = self._note("between", rows[between], pair), _share(opinion, pair[rows])[between]
+        seen = judge.examine(images[rows], full)
+        between = _mass(seen.probabilities, pair[rows]) >= self.mass
+        rows, seen = self._note("between", rows[between], pair), seen.take(between)
+        first = _share(seen.probabilities, pair[rows])
         mild = np.abs(2 * first - 1) <= self.delta_max
-        rows, first = self._note("ambiguous", rows[mild], pair), first[mild]
+        rows, seen, first = self._note("ambiguous", rows[mild], pair), seen.take(mild), first[mild]
         second = first
         if self.committee is not None and len(rows):
             theirs = self.committee.judge(ImageSet.from_arrays(images[rows], layout="NCHW"))
             second = _share(theirs, pair[rows])
             agreed = np.abs(second - first) <= self.disagreement
-            rows, first, second = rows[agreed], first[agreed], second[agreed]
+            rows, seen, second = rows[agreed], seen.take(agreed), second[agreed]
         rows = self._note("agreed", rows, pair)
         if self.reality is not None and len(rows):
             real = self.reality.accepts(images[rows])
-            rows, first, second = rows[real], first[real], second[real]
+            rows, seen, second = rows[real], seen.take(real), second[real]
         rows = self._note("real", rows, pair)
+        first = judge.settle(images[rows], pair[rows], seen)[:, 0]
+        settled = np.abs(2 * first - 1) <= self.delta_max
+        rows, first, second = rows[settled], first[settled], second[settled]
+        rows = self._note("settled", rows, pair)
         origin = {"dial": dial[rows], "share_generative": first, "share_committee": second}
         return Candidates(images[rows], pair[rows], first, origin)
 

@@ -46,9 +46,12 @@ HELD_OUT, MOST_HELD_OUT = 0.05, 2000  # of the training images, for the calibrat
 STEPS = {"full": 5000, "small": 1500, "tiny": 300}
 BATCH = {"full": 512, "small": 64, "tiny": 64}
 RATE = {"full": 4e-4, "small": 1e-3, "tiny": 2e-3}
+DRAWS = {"full": (14, 32), "small": (8, 12), "tiny": (4, 4)}  # of noise, for the judge's third and fourth look
 PLAIN = 500  # plain samples that realism is measured by
-LEARNING, DRAWN, JUDGED = 3, 6, 60  # passes in a step for each image; candidates for an image; passes to judge one
+# Passes in a step for each image; candidates for an image, and passes to judge one: as measured on photographs.
+LEARNING, DRAWN, JUDGED = 3, 25, 340
 TIMED = 32
+COMMITTEE = "committee"  # folder in that of a generator
 
 
 @register
@@ -161,7 +164,8 @@ class AmbiFlow(AmbiguousGenerator):
         network, rows = train_flow(
             _bytes(learnt), learnt.labels, architecture, schedule, device=device, folder=folder, progress=progress
         )
-        judge = DenoisingJudge(VelocityField(network), seed=seed)
+        draws, last = DRAWS[preset]
+        judge = DenoisingJudge(VelocityField(network), draws=draws, last=last, seed=seed)
         quality = judge.fit(_bytes(kept_back), kept_back.labels, progress=progress)
         flow = Flow(network, train.class_names, judge, {"origin": origin, "training": rows, "judge": quality})
         if self.folder is not None:
@@ -221,11 +225,16 @@ class AmbiFlow(AmbiguousGenerator):
         return AmbiguousImages(assemble(train, chosen, name=self.name, seed=seed), card)
 
     def _committee(self, learnt: ImageSet, kept_back: ImageSet, seed: int, progress: Progress) -> Committee | None:
-        return (
-            Committee(seed=seed, device=self.device).fit(learnt, kept_back, progress=progress)
-            if self.committee
-            else None
-        )
+        if not self.committee:
+            return None
+        kept, data = self.generator or self.folder, learnt.fingerprint if self.generator is None else None
+        known = None if kept is None else Committee.load(Path(kept) / COMMITTEE, data=data, device=self.device)
+        if known is not None:
+            return known
+        committee = Committee(seed=seed, device=self.device).fit(learnt, kept_back, progress=progress)
+        if self.folder is not None:
+            committee.save(self.folder / COMMITTEE)
+        return committee
 
     def _reality(self, learnt: ImageSet, flow: Flow, seed: int, progress: Progress) -> Reality | None:
         if not self.realism:

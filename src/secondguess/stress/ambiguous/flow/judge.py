@@ -1,12 +1,14 @@
 """The generative model as classifier: a judge that is allowed to doubt.
 
-Images are judged in three looks, each at what the one before has left open:
+Images are judged in four looks, each at what the one before has left open:
 
 1. the classes that an image was made of, with few draws of noise (`glance`)
 2. all other classes, with the same draws: how likely is it that it is none of them
-3. the classes that are still possible (more than `HOPELESS`, and the likeliest two), with all draws
+3. the classes that are still possible (more than `HOPELESS`, and the likeliest two), with more draws (`examine`)
+4. two classes whose shares are wanted as precisely as a label should be, with many more (`settle`)
 
-Each look has a calibration of its own, fitted to held-out real images that went through the same looks.
+Each number of draws has a calibration of its own, fitted to held-out real images that went through the same looks:
+the scatter of few draws is a reason to be less sure.
 """
 
 from __future__ import annotations
@@ -25,10 +27,12 @@ from secondguess.stress.ambiguous.flow.fields import VelocityField
 from secondguess.stress.ambiguous.flow.losses import NoiseBank, denoising_losses
 from secondguess.stress.ambiguous.flow.pixels import to_padded
 
-__all__ = ["DenoisingJudge", "Look"]
+__all__ = ["CALIBRATIONS", "DenoisingJudge", "Look"]
 
 Floats = NDArray[np.float64]
 HOPELESS = 5e-3
+TINY = 1e-12
+CALIBRATIONS = ("quick", "thorough", "final")
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,7 @@ class Look:
     """Losses of images after a look, which the next one continues.
 
     Attributes:
-        losses: float64 (n, K, T) of the few draws; NaN where no look was taken.
+        losses: float64 (n, K, T), means over the draws so far; NaN where no look was taken.
         probabilities: float64 (n, K).
     """
 
@@ -54,17 +58,19 @@ class DenoisingJudge:
     Args:
         field: the velocities of a trained flow.
         few: draws of the first two looks; even.
-        draws: of the last look, in addition; even.
+        draws: of the third, in addition; even.
+        last: of the fourth, in addition; even.
         seed: of the noise.
     """
 
-    def __init__(self, field: VelocityField, *, few: int = 2, draws: int = 8, seed: int = 0) -> None:
-        if few < 2 or draws < 2 or few % 2 or draws % 2:
-            raise UserError(f"few is {few} and draws {draws}; noise comes in pairs, so both must be even.")
-        self.field, self.few, self.draws, self.seed = field, few, draws, seed
-        self._bank = NoiseBank(field.network.architecture.padded, few + draws, seed, field.device)
+    def __init__(self, field: VelocityField, *, few: int = 2, draws: int = 14, last: int = 32, seed: int = 0) -> None:
+        if min(few, draws, last) < 2 or few % 2 or draws % 2 or last % 2:
+            raise UserError(f"few is {few}, draws {draws} and last {last}; noise comes in pairs, so all must be even.")
+        self.field, self.few, self.draws, self.last, self.seed = field, few, draws, last, seed
+        self._bank = NoiseBank(field.network.architecture.padded, few + draws + last, seed, field.device)
         self.quick: LossCalibration | None = None
         self.thorough: LossCalibration | None = None
+        self.final: LossCalibration | None = None
 
     def fit(
         self, images: NDArray[np.uint8], labels: NDArray[np.int64], *, progress: Progress | None = None
@@ -76,18 +82,17 @@ class DenoisingJudge:
             calibration of the other): `accuracy`, `log_loss` in nats, and `hesitates`, the share of the images to which
             it gives no class more than 0.7.
         """
-        first = self._losses(images, np.ones((len(images), self.field.classes), bool), few=True, progress=progress)
+        first = self._losses(images, np.ones((len(images), self.field.classes), bool), self._draws(0), progress)
         self.quick = LossCalibration.fit(first, labels)
-        last = self._continued(images, Look(first, self.quick.probabilities(first)), progress)
-        self.thorough = LossCalibration.fit(last, labels)
-        return _cross_validated(last, labels)
+        open_, third = self._continued(images, Look(first, self.quick.probabilities(first)), progress)
+        self.thorough = LossCalibration.fit(third, labels)
+        all_draws = self._pooled(third, self._losses(images, open_, self._draws(2), progress), 2)
+        self.final = LossCalibration.fit(all_draws, labels)
+        return _cross_validated(all_draws, labels)
 
     def calibrations(self) -> dict[str, Any]:
-        """Both calibrations, as JSON holds them."""
-        return {
-            "quick": self._calibrated(self.quick).to_dict(),
-            "thorough": self._calibrated(self.thorough).to_dict(),
-        }
+        """All calibrations, as JSON holds them."""
+        return {name: self._calibrated(getattr(self, name)).to_dict() for name in CALIBRATIONS}
 
     def glance(
         self,
@@ -104,32 +109,70 @@ class DenoisingJudge:
             np.put_along_axis(wanted, classes, True, axis=1)
         if seen is not None:
             wanted &= np.isnan(seen.losses).any(axis=2)
-        losses = self._losses(images, wanted, few=True, progress=progress)
+        losses = self._losses(images, wanted, self._draws(0), progress)
         if seen is not None:
             losses = np.where(np.isnan(losses), seen.losses, losses)
         return Look(losses, self._calibrated(self.quick).probabilities(losses))
 
-    def judge(self, images: NDArray[np.uint8], seen: Look | None = None, *, progress: Progress | None = None) -> Floats:
-        """Probabilities (n, K) of all classes; `seen` is what an earlier look at the same images gave."""
+    def examine(self, images: NDArray[np.uint8], seen: Look | None = None, *, progress: Progress | None = None) -> Look:
+        """Look at every class that is still possible; `seen` is what `glance` gave for the same images."""
         look = self.glance(images, seen=seen, progress=progress)
-        last = self._continued(images, look, progress)
-        thorough = self._calibrated(self.thorough).probabilities(last)
-        left_out = np.where(np.isnan(last).any(axis=2), look.probabilities, 0.0)
-        return np.asarray(thorough * (1 - left_out.sum(axis=1, keepdims=True)) + left_out)
+        _, third = self._continued(images, look, progress)
+        thorough = self._calibrated(self.thorough).probabilities(third)
+        left_out = np.where(np.isnan(third).any(axis=2), look.probabilities, 0.0)
+        return Look(third, thorough * (1 - left_out.sum(axis=1, keepdims=True)) + left_out)
 
-    def _continued(self, images: NDArray[np.uint8], look: Look, progress: Progress | None) -> Floats:
-        """Mean losses over all draws of the classes that are still possible."""
+    def judge(self, images: NDArray[np.uint8], *, progress: Progress | None = None) -> Floats:
+        """Probabilities (n, K) of all classes."""
+        return self.examine(images, progress=progress).probabilities
+
+    def settle(
+        self, images: NDArray[np.uint8], pair: NDArray[np.int64], seen: Look, *, progress: Progress | None = None
+    ) -> Floats:
+        """Probabilities (n, 2) of two classes of each image among each other; `seen` is what `examine` gave."""
+        wanted = _only(pair, seen)
+        losses = self._pooled(seen.losses, self._losses(images, wanted, self._draws(2), progress), 2)
+        found = self._calibrated(self.final).probabilities(np.where(wanted[:, :, None], losses, np.nan))
+        examined = ~np.isnan(losses).any(axis=2) | ~wanted  # the others had next to no probability
+        shares = np.where(examined.all(axis=1, keepdims=True), found, seen.probabilities)
+        both = np.maximum(np.take_along_axis(shares, pair, axis=1), TINY)
+        return np.asarray(both / both.sum(axis=1, keepdims=True))
+
+    def lean(self, pair: NDArray[np.int64], seen: Look) -> Floats:
+        """Log-odds (n,) of the first of two classes that were seen: as noisy as few draws are, but not shrunk for it.
+
+        `Look.probabilities` are: they are the best answer for one image, whereas a mean or a slope over many images
+        wants this one.
+        """
+        wanted = _only(pair, seen)
+        both = self._calibrated(self.final).logits(seen.losses)
+        both = np.take_along_axis(np.where(wanted, both, 0.0), pair, axis=1)
+        return np.asarray(both[:, 0] - both[:, 1])
+
+    def _continued(
+        self, images: NDArray[np.uint8], look: Look, progress: Progress | None
+    ) -> tuple[NDArray[np.bool_], Floats]:
+        """Which classes are still possible, and their mean losses over the draws of three looks."""
         second = np.partition(look.probabilities, -2, axis=1)[:, -2:-1]
         possible = look.probabilities >= np.minimum(second, HOPELESS)  # two classes at least
-        more = self._losses(images, possible, few=False, progress=progress)
-        return np.asarray((look.losses * self.few + more * self.draws) / (self.few + self.draws))
+        more = self._losses(images, possible, self._draws(1), progress)
+        return possible, self._pooled(look.losses, more, 1)
+
+    def _draws(self, look: int) -> slice:
+        """Which draws a look takes: those of the first two, of the third, or of the fourth."""
+        ends = np.cumsum([0, self.few, self.draws, self.last])
+        return slice(int(ends[look]), int(ends[look + 1]))
+
+    def _pooled(self, before: Floats, more: Floats, look: int) -> Floats:
+        """Means over the draws of a look and of those before it."""
+        taken = self._draws(look)
+        return np.asarray((before * taken.start + more * (taken.stop - taken.start)) / taken.stop)
 
     def _losses(
-        self, images: NDArray[np.uint8], wanted: NDArray[np.bool_], *, few: bool, progress: Progress | None
+        self, images: NDArray[np.uint8], wanted: NDArray[np.bool_], draws: slice, progress: Progress | None
     ) -> Floats:
         field = self.field
         x = to_padded(images, field.network.architecture).to(field.device).float() / 127.5 - 1
-        draws = slice(0, self.few) if few else slice(self.few, None)
         with (progress or Silent()).task("Judging", int(wanted.sum())) as advance, torch.no_grad():
             losses = denoising_losses(
                 field,
@@ -147,6 +190,13 @@ class DenoisingJudge:
         if calibration is None:
             raise UserError("The judge has not been calibrated yet; call fit with held-out real images first.")
         return calibration
+
+
+def _only(pair: NDArray[np.int64], seen: Look) -> NDArray[np.bool_]:
+    """Which classes (n, K) are those of the pair (n, 2)."""
+    wanted = np.zeros(seen.probabilities.shape, dtype=bool)
+    np.put_along_axis(wanted, pair, True, axis=1)
+    return wanted
 
 
 def _cross_validated(losses: Floats, labels: NDArray[np.int64]) -> dict[str, float]:

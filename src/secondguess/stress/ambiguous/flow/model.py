@@ -25,7 +25,7 @@ from secondguess.images import ImageSet
 from secondguess.stress.ambiguous.flow.balancing import balance
 from secondguess.stress.ambiguous.flow.calibration import LossCalibration
 from secondguess.stress.ambiguous.flow.fields import VelocityField
-from secondguess.stress.ambiguous.flow.judge import DenoisingJudge
+from secondguess.stress.ambiguous.flow.judge import CALIBRATIONS, DenoisingJudge
 from secondguess.stress.ambiguous.flow.network import Architecture, FlowNetwork
 from secondguess.stress.ambiguous.flow.pixels import from_padded
 from secondguess.stress.ambiguous.flow.sampling import integrate, noise_of
@@ -127,7 +127,10 @@ class Flow:
             "format": FORMAT,
             "architecture": self.network.architecture.to_dict(),
             "class_names": list(self.class_names),
-            "judge": {"few": judge.few, "draws": judge.draws, "seed": judge.seed, **judge.calibrations()},
+            "judge": {
+                **{name: getattr(judge, name) for name in ("few", "draws", "last", "seed")},
+                **judge.calibrations(),
+            },
             "history": self.history,
             "weights": digest_of(content),
         }
@@ -150,9 +153,9 @@ class Flow:
             network = FlowNetwork(Architecture.from_dict(card["architecture"]))
             network.load_state_dict({name: value.float() for name, value in load(content).items()})
             settings = dict(card["judge"])
-            quick, thorough = (LossCalibration.from_dict(settings.pop(name)) for name in ("quick", "thorough"))
+            calibrations = {name: LossCalibration.from_dict(settings.pop(name)) for name in CALIBRATIONS}
             judge = DenoisingJudge(VelocityField(network.to(pick_device(device)).eval()), **settings)
         except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
             raise UserError(f"The generator in {folder} is damaged ({error}); train it again.") from error
-        judge.quick, judge.thorough = quick, thorough
+        judge.quick, judge.thorough, judge.final = (calibrations[name] for name in CALIBRATIONS)
         return cls(network, tuple(card["class_names"]), judge, dict(card["history"]))
