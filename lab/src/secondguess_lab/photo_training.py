@@ -60,7 +60,7 @@ def fit(
     )
     steps = len(x) // batch
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, lr, total_steps=plan.epochs * steps, pct_start=0.2)
-    mixing = torch.distributions.Beta(plan.mixup or 1.0, plan.mixup or 1.0)  # type: ignore[no-untyped-call]
+    mixing = torch.distributions.Beta(plan.mixup or 1.0, plan.mixup or 1.0)
     model.train()
     for _ in range(plan.epochs):
         order = torch.randperm(len(x), device=device)
