@@ -41,10 +41,11 @@ def markdown(found: Comparison) -> str:
     if found.negative:
         lines += ["", *_flips(found.negative)]
     lines += ["", *(f"*{_plain(note)}*" for note in found.notes)]
-    lines += [
-        f"<sub>{_plain(found.before.name)} before, {_plain(found.after.name)} now; intervals are 95%, p-values are "
-        f"corrected for many tests; secondguess {found.about['versions'].get('secondguess', '')}</sub>"
-    ]
+    version = found.about["versions"].get("secondguess", "")
+    lines.append(
+        f"<sub>{_plain(found.before.name)} before, {_plain(found.after.name)} now. Intervals are 95%; all p-values but that "
+        f"of the accuracy are corrected for many tests. secondguess {version}</sub>"
+    )
     return "\n".join(lines) + "\n"
 
 

@@ -11,8 +11,12 @@
 | `detection` | `supervisor.NAME.SET.auroc`     | DeLong                             | larger |
 
 Names are those of `audit.json` where an audit has the number, too. `risk.confidence.at_90` is the share of wrong
-answers among the 90% that the model is surest of. Each family is corrected for its number of tests on its own, by
-Holm's method, so that a thousand classes do not hide a loss of accuracy.
+answers among the 90% that the model is surest of.
+
+The accuracy is what the comparison is about: its test stands alone. All others share one level: each family is
+corrected for its number of tests by Holm's method, so that a thousand classes do not hide a worse calibration, and for
+the number of families by Bonferroni's. Of two models that are equally good in everything, the accuracy is called
+different once in twenty comparisons at most, and anything else once in twenty.
 """
 
 from __future__ import annotations
@@ -37,8 +41,9 @@ from secondguess.metrics import (
     share_change,
 )
 
-__all__ = ["FAMILIES", "LEVEL", "Measure", "Outcome", "measure"]
+__all__ = ["ACCURACY", "FAMILIES", "LEVEL", "Measure", "Outcome", "measure"]
 
+ACCURACY = "accuracy.test"
 LEVEL = 0.05
 FEWEST = 5  # images of a class or kind, and on each side of an AUROC
 COVERAGE = 0.9
@@ -69,7 +74,7 @@ class Measure:
         change: what it was and is.
         paired: whether it was measured on the same images.
         is_share: whether it is a share of images, to be written in percent.
-        p_value: corrected.
+        p_value: corrected for many tests.
     """
 
     name: str
@@ -129,17 +134,25 @@ def measure(names: Sequence[str], pairs: Mapping[str, Pair], seed: int = 0) -> l
     """
     nominal, stress = pairs[NOMINAL], [pair for name, pair in pairs.items() if name != NOMINAL]
     found = [*_overall(nominal, seed), *_classes(nominal, names), *_kinds(stress), *_detection(nominal, stress)]
-    for family in FAMILIES:
-        rows = [row for row, one in enumerate(found) if one.family == family]
-        for row, p_value in zip(rows, holm([found[row].change.p_value for row in rows]), strict=True):
-            found[row] = replace(found[row], p_value=float(p_value))
-    return found
+    corrected = _corrected([one for one in found if one.name != ACCURACY])
+    return [replace(one, p_value=corrected.get(one.name, one.change.p_value)) for one in found]
+
+
+def _corrected(found: Sequence[Measure]) -> dict[str, float]:
+    """The p-values by name, corrected for the number of tests in each family and for the number of families."""
+    families = [[one for one in found if one.family == family] for family in FAMILIES]
+    tested = [rows for rows in families if rows]
+    return {
+        one.name: min(1.0, len(tested) * float(p_value))
+        for rows in tested
+        for one, p_value in zip(rows, holm([row.change.p_value for row in rows]), strict=True)
+    }
 
 
 def _overall(pair: Pair, seed: int) -> Iterator[Measure]:
     accuracy = _right(pair)
     if accuracy is not None:
-        yield Measure("accuracy.test", "Accuracy", "overall", 1, accuracy, pair.paired, True)
+        yield Measure(ACCURACY, "Accuracy", "overall", 1, accuracy, pair.paired, True)
 
     def of(name: str, title: str, better: int, statistic: object, *columns: str, share: bool = False) -> Measure:
         sides = [_columns(one, columns) for one in (pair.before, pair.after)]

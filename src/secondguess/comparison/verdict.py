@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from secondguess.audits.verdict import Reason, Verdict, Weight
-from secondguess.comparison.measures import FAMILIES, Measure
+from secondguess.comparison.measures import ACCURACY, FAMILIES, Measure
 
 if TYPE_CHECKING:
     from secondguess.comparison.result import Comparison
@@ -31,7 +31,7 @@ NAMED = 3  # measures that a reason names
 def decide(found: Comparison) -> Verdict:
     """The verdict that follows from what has changed."""
     reasons = (*_gates(found), *_accuracy(found), *_flips(found), *_families(found))
-    accuracy = found.measure("accuracy.test")
+    accuracy = found.measure(ACCURACY)
     worse, better = ([one for one in found.measures if one.outcome == side] for side in ("worse", "better"))
     if not found.passed:
         return Verdict(False, "Worse than allowed: a gate does not hold", reasons)
@@ -63,7 +63,7 @@ def _gates(found: Comparison) -> Iterator[Reason]:
 
 
 def _accuracy(found: Comparison) -> Iterator[Reason]:
-    one = found.measure("accuracy.test")
+    one = found.measure(ACCURACY)
     if one is None:
         yield Reason("accuracy", "unknown", "Accuracy", "Not known: too few images have labels.")
         return
@@ -71,14 +71,13 @@ def _accuracy(found: Comparison) -> Iterator[Reason]:
     text = (
         f"{one.spelt(one.change.before)} before, {one.spelt(one.change.after)} now on {where} images: {_moved(one)}, "
     )
-    weight: Weight = {"worse": "blocker", "better": "good"}.get(one.outcome, "good")  # type: ignore[assignment]
-    if one.outcome == "same" and one.change.interval.low < -MARGIN:
-        weight = "caution"
+    unsure = one.outcome == "same" and one.change.interval.low < -MARGIN
+    weight: Weight = "blocker" if one.outcome == "worse" else "caution" if unsure else "good"
     yield Reason("accuracy", weight, "Accuracy", f"{text}{small(one.p_value)}.", section="overall")
 
 
 def _flips(found: Comparison) -> Iterator[Reason]:
-    if not found.nominal.paired or found.measure("accuracy.test") is None:
+    if not found.nominal.paired or found.measure(ACCURACY) is None:
         return
     lost, gained = len(found.negative), len(found.positive)
     if not lost + gained:
@@ -91,7 +90,7 @@ def _flips(found: Comparison) -> Iterator[Reason]:
 
 def _families(found: Comparison) -> Iterator[Reason]:
     for family, title in FAMILIES.items():
-        rows = [one for one in found.measures if one.family == family and one.name != "accuracy.test"]
+        rows = [one for one in found.measures if one.family == family and one.name != ACCURACY]
         if not rows:
             continue
         worse, better = ([one for one in rows if one.outcome == side] for side in ("worse", "better"))
