@@ -43,8 +43,8 @@ def markdown(found: Comparison) -> str:
     lines += ["", *(f"*{_plain(note)}*" for note in found.notes)]
     version = found.about["versions"].get("secondguess", "")
     lines.append(
-        f"<sub>{_plain(found.before.name)} before, {_plain(found.after.name)} now. Intervals are 95%; all p-values but that "
-        f"of the accuracy are corrected for many tests. secondguess {version}</sub>"
+        f"<sub>{_plain(found.before.name)} before, {_plain(found.after.name)} now. Intervals are 95%; all p-values "
+        f"but that of the accuracy are corrected for many tests. secondguess {version}</sub>"
     )
     return "\n".join(lines) + "\n"
 
