@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from secondguess.errors import UserError
 from secondguess_lab.studies import get, names
 from secondguess_lab.studies.comparison import Line, compare
+from secondguess_lab.studies.coverage import Coverage, coverage_of, covered
 from secondguess_lab.studies.records import recorded
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -24,7 +24,6 @@ PANELS = {
     "Surprise adequacy": ("surprise-table1",),
     "Oracles": ("oracles-table6", "oracles-table7", "oracles-table8"),
 }
-TIMES = ("surprise-table2",)  # seconds on other machines: no difference to speak of
 SEARCHES = {
     "random": "#9a9a9a",
     "low_confidence": "#c9a227",
@@ -57,6 +56,7 @@ def page() -> str:
     """The introduction with a line for every study in place of each marker."""
     text = (ROOT / "docs" / "evidence" / "reproduction.intro.txt").read_text(encoding="utf-8")
     text = re.sub(r"<!-- studies (\S+) -->\n", lambda found: "".join(summary(found[1])), text)
+    text = text.replace("<!-- coverage -->\n", counted())
     return text.replace("<!-- mixtures -->\n", "".join(mixtures()))
 
 
@@ -72,16 +72,21 @@ def summary(prefix: str) -> Iterable[str]:
     yield "|---|---|---|---|---|---|\n"
     for study in map(get, names()):
         if study.name.startswith(prefix):
-            lines = lines_of(study.name)
-            both = [line for line in lines if line.ours and line.paper]
-            trusted = [line for line in both if line.paper and not line.paper.unreliable]
-            compared = [line for line in trusted if line.paper.relation == "="]
-            published = sum(line.paper is not None for line in lines)
+            one = coverage_of(study, RESULTS)
             yield (
-                f"| `{study.name}` | {published} | {len(both)} | {len(trusted)} | "
-                + " | ".join(_sizes([] if study.name in TIMES else compared))
+                f"| `{one.study}` | {one.published} | {one.beside} | {one.trusted} | "
+                + " | ".join(_sizes(one))
                 + " |\n"
             )
+
+
+def counted() -> str:
+    """What `secondguess study coverage` counts, in a sentence."""
+    all_of = covered([coverage_of(study, RESULTS) for study in map(get, names())])
+    return (
+        "Of {published} published cells {beside} stand beside ours. {compared} of these can be trusted and are no\n"
+        "bounds or times; {near} of them are within .05 (`secondguess study coverage`).\n"
+    ).format(**all_of)
 
 
 def mixtures() -> Iterable[str]:
@@ -95,13 +100,12 @@ def mixtures() -> Iterable[str]:
         yield f"| {title} | {' | '.join(errors)} | {price} |\n"
 
 
-def _sizes(lines: Sequence[Line]) -> tuple[str, str]:
+def _sizes(one: Coverage) -> tuple[str, str]:
     """The median of the absolute differences, and the largest with its place."""
-    if not lines:
+    if one.largest is None:
         return "", ""
-    largest = max(lines, key=lambda line: abs(line.difference or 0))
-    middle = median(abs(line.difference or 0) for line in lines)
-    return f"{middle:.3f}", f"{largest.difference:+.3f} ({largest.row}: {largest.column})"
+    far = one.largest
+    return f"{one.median:.3f}", f"{far.difference:+.3f} ({far.row}: {far.column})"
 
 
 def draw_cells(path: Path) -> None:

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from secondguess.errors import UserError
-from secondguess_lab.studies import Cell, Table, get, recorded
+from secondguess_lab.studies import Cell, Table, compare, get, recorded
+from secondguess_lab.studies.coverage import coverage_of, coverage_text, covered
 from secondguess_lab.studies.papers.ambiguity import ARCHITECTURES, ENSEMBLES
 from secondguess_lab.studies.records import record_tables, recorded_table, results_folder
 
@@ -209,3 +210,24 @@ def test_a_record_with_cells_is_a_table_of_its_own(tmp_path):
     assert record_tables(tmp_path) == {"photos-mine": "Mine"}
     with pytest.raises(UserError, match="holds no table of its own"):
         recorded_table("photos-other", tmp_path)
+
+
+def test_coverage_counts_the_published_cells():
+    """Against a count over the lines that `study compare` prints."""
+    study = get("oracles-table7")
+    found = coverage_of(study, RESULTS)
+    lines = compare(recorded(study, RESULTS).table, study.published)
+    both = [line for line in lines if line.ours and line.paper]
+    assert (found.published, found.beside) == (len(study.published.cells), len(both))
+    assert found.beside + len(found.missing) == found.published
+    trusted = [line for line in both if not line.paper.unreliable]
+    differences = [abs(line.difference) for line in trusted if line.paper.relation == "="]
+    assert found.near == sum(size <= 0.05 for size in differences)
+    assert found.median == pytest.approx(np.median(differences))
+    assert abs(found.largest.difference) == max(differences)
+    times = coverage_of(get("surprise-table2"), RESULTS)
+    assert times.beside and not times.compared and times.median is None
+    both_studies = covered([found, times])
+    assert both_studies["published"] == found.published + times.published
+    assert "all" in coverage_text([found, times]) and "without ours" in coverage_text([found, times])
+    json.dumps(found.to_dict())

@@ -191,6 +191,21 @@ def compare(
     _say_records(found.records)
 
 
+@app.command("coverage")
+def coverage(results: Results = None, json: Json = False, debug: Debug = False) -> None:
+    """Count the published cells: how many stand beside ours, can be trusted, and differ by at most .05."""
+    from secondguess_lab.studies import get, names
+    from secondguess_lab.studies.coverage import coverage_of, coverage_text, covered
+    from secondguess_lab.studies.records import results_folder
+
+    folder = results_folder(results)
+    found = [coverage_of(study, folder) for study in map(get, names()) if study.published.cells]
+    if json:
+        print_json({"studies": [one.to_dict() for one in found], "all": covered(found)})
+        return
+    say(coverage_text(found))
+
+
 def _say_records(records: Any) -> None:
     say()
     for record in records:

@@ -180,6 +180,24 @@ def _from_detection(rate: str) -> Callable[[Mapping[str, Any]], Table]:
     )
 
 
+def _with_votes(rate: str) -> Callable[[Path], Recorded | None]:
+    """Also reads the record of lab/experiments/oracles_votes.py: cross-referencing of networks of CIFAR-100."""
+    trained = _recorded_with(_from_detection(rate))
+
+    def recorded(results: Path) -> Recorded | None:
+        own, votes = trained(results), read_record(results, "oracles/votes.json")
+        if own is None or votes is None:
+            return own
+        kept, about = votes
+        crossed = {
+            (network, "cross-referencing"): Cell(found[rate], n=kept["settings"]["repetitions"])
+            for network, found in kept["detection"].items()
+        }
+        return Recorded(Table({**own.table.cells, **crossed}), [*own.records, about])
+
+    return recorded
+
+
 def _offsets_of(kept: Mapping[str, Any], network: str, column: str) -> dict[str, NDArray[np.float64]]:
     """The offsets (repetitions,) of every oracle, by title, on the images that a column of the record names."""
     (row,) = (row for row in kept["rows"] if (row["network"], row["column"]) == (network, column))
@@ -218,7 +236,7 @@ def _study(
     table: str,
     summary: str,
     tabulate: Callable[[Sequence[Look], Settings], Table],
-    recorded: Callable[[Mapping[str, Any]], Table],
+    recorded: Callable[[Path], Recorded | None],
 ) -> Study:
     return Study(
         name=f"oracles-{name}",
@@ -230,7 +248,7 @@ def _study(
         quick=QUICK,
         grid=_grid,
         tabulate=tabulate,
-        recorded=_recorded_with(recorded),
+        recorded=recorded,
         needs_all=True,
     )
 
@@ -241,48 +259,48 @@ STUDIES = (
         "Table 6",
         "The share of wrong predictions that each oracle finds.",
         _rates("tpr"),
-        _from_detection("tpr"),
+        _with_votes("tpr"),
     ),
     _study(
         "table7",
         "Table 7",
         "The share of other predictions that each oracle objects to.",
         _rates("fpr"),
-        _from_detection("fpr"),
+        _with_votes("fpr"),
     ),
     _study(
         "table8",
         "Table 8",
         "F1 of each oracle, wrong predictions being the positives.",
         _rates("f1"),
-        _from_detection("f1"),
+        _with_votes("f1"),
     ),
     _study(
         "figure6",
         "Figure 6",
         "Mean absolute error of the accuracy that each oracle estimates.",
         _figure6,
-        _offsets_from_rows,
+        _recorded_with(_offsets_from_rows),
     ),
     _study(
         "figure7",
         "Figure 7",
         "Mean ranks of these errors, and how far they must lie apart.",
         _figure7,
-        _ranks_from_rows,
+        _recorded_with(_ranks_from_rows),
     ),
     _study(
         "figure10",
         "Figure 10",
         "ICOS with more pixel rules: criteria 2 and 3 against 1.",
         _figure10,
-        _criteria_from_detection,
+        _recorded_with(_criteria_from_detection),
     ),
     _study(
         "figure11",
         "Figure 11",
         "Errors of the estimated accuracy when two labels are swapped.",
         _figure11,
-        _swaps_from_rows,
+        _recorded_with(_swaps_from_rows),
     ),
 )
