@@ -290,6 +290,17 @@ def oracles() -> Iterator[Claim]:
             for one in detection.values()
         ),
     )
+    votes = [
+        line
+        for table in ("oracles-table6", "oracles-table7", "oracles-table8")
+        for line in compared(table)
+        if line.row in "LMN" and line.column == "cross-referencing"
+    ]
+    yield says(
+        "Cross-referencing of L, M and N comes out within {:.4f} in all nine cells.",
+        max(abs(line.difference) for line in votes),
+        provided=len(votes) == 9,
+    )
     line = next(line for line in compared("oracles-table6") if (line.row, line.column) == ("B", "SelfChecker"))
     yield says(
         "SelfChecker on network B finds {:.2f} of the wrong predictions against {:.2f}:",
