@@ -105,7 +105,7 @@ class RiskControl:
         check_risk(risk, confidence)
         shares = np.arange(1, LIMITS) / LIMITS
         limits = np.append(np.unique(np.quantile(statistics, shares, method="higher")), np.inf)
-        doubts = [_p_value(statistics, wrong, limit, risk) for limit in limits]
+        doubts = _p_values(statistics, wrong, limits, risk)
         return cls(float(risk), float(confidence), limits[int(np.argmin(doubts)) :])
 
     def promise(self, statistics: Floats, wrong: Bools) -> tuple[float, RiskPromise]:
@@ -118,13 +118,11 @@ class RiskControl:
         Raises:
             UserError: if the risk cannot be promised.
         """
-        found = None
-        for limit in self.limits.tolist():
-            if _p_value(statistics, wrong, limit, self.risk) > 1 - self.confidence:
-                break
-            found = limit
-        if found is None:
+        kept = _p_values(statistics, wrong, self.limits, self.risk) <= 1 - self.confidence
+        passed = len(kept) if kept.all() else int(np.argmin(kept))  # limits before the first that fails
+        if passed == 0:
             raise self._unattainable(statistics, wrong)
+        found = float(self.limits[passed - 1])
         taken = statistics <= found
         count = int(taken.sum())
         accepted, errors = wilson(count, len(taken)), wilson(int(wrong[taken].sum()), count)
@@ -147,9 +145,10 @@ def check_risk(risk: float, confidence: float) -> None:
     check_level(confidence)
 
 
-def _p_value(statistics: Floats, wrong: Bools, limit: float, risk: float) -> float:
-    """P(Binomial(k, risk) <= e) of the k accepted images with e errors; 1 where none is accepted."""
+def _p_values(statistics: Floats, wrong: Bools, limits: Floats, risk: float) -> Floats:
+    """(l,) P(Binomial(k, risk) <= e) of the k images accepted by each limit with e errors; 1 where none is accepted."""
     from scipy.stats import binom
 
-    taken = statistics <= limit
-    return float(binom.cdf(int(wrong[taken].sum()), int(taken.sum()), risk))
+    taken = [statistics <= limit for limit in limits]
+    errors, accepted = [int(wrong[one].sum()) for one in taken], [int(one.sum()) for one in taken]
+    return np.asarray(binom.cdf(errors, accepted, risk))

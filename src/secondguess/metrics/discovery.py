@@ -150,9 +150,13 @@ def excess_curve(errors: ArrayLike, chances: ArrayLike) -> Floats:
 
 def errors_distribution(chances: ArrayLike) -> Floats:
     """The probability (b + 1,) of 0, 1, ... b errors among independent predictions: exact Poisson-binomial."""
-    distribution = np.ones(1)
-    for chance in _chances(chances):
-        distribution = np.append(distribution * (1 - chance), 0) + np.append(0, distribution * chance)
+    known = _chances(chances)
+    distribution = np.zeros(len(known) + 1)
+    distribution[0] = 1.0
+    for chance in known:
+        one_more = distribution[:-1] * chance
+        distribution *= 1 - chance
+        distribution[1:] += one_more
     return distribution
 
 
