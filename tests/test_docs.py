@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import importlib.abc
 import importlib.util
+import inspect
 import multiprocessing
 import os
 import re
@@ -37,6 +38,7 @@ EXAMPLES = [
 # What takes longest in examples that are not about it: an audit of all test images with a minute of autoencoders.
 SHORTER = {
     "secondguess.stress.ambiguous.ambiguess": ("AmbiGuess.__init__", {"epochs": 1}),
+    "secondguess.supervisors.autoencoder": ("Autoencoder.__init__", {"epochs": 1}),
     "secondguess.audits.run": ("audit", {"max_test": 100}),
 }
 # Other people's packages, which take longer to be imported than most examples to run. Ours are not among them: what an
@@ -55,7 +57,17 @@ class Shorten(importlib.abc.MetaPathFinder):
 
         def loaded(module: ModuleType) -> None:
             load(module)
-            attrgetter(function)(module).__kwdefaults__.update(defaults)
+            changed = attrgetter(function)(module)
+            parameters = inspect.signature(changed).parameters.values()
+            for kind in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY):
+                known = {
+                    one.name: one.default for one in parameters if one.kind is kind and one.default is not one.empty
+                }
+                new = {name: defaults.get(name, value) for name, value in known.items()}
+                if kind is inspect.Parameter.KEYWORD_ONLY:
+                    changed.__kwdefaults__ = new
+                else:
+                    changed.__defaults__ = tuple(new.values())
 
         spec.loader.exec_module = loaded
         return spec

@@ -140,7 +140,7 @@ def test_the_contract_is_kept_by_default() -> None:
 
 
 def test_the_contract_is_kept_per_pixel() -> None:
-    check_supervisor(Autoencoder("per_pixel", latent=3, epochs=20, batch_size=50))
+    check_supervisor(Autoencoder("per_pixel", latent=3, epochs=8, batch_size=50))
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 8, 9), (1, 10, 23), (3, 32, 32), (4, 17, 11)])

@@ -175,7 +175,7 @@ def test_without_labels_nothing_can_be_trained(kind: Any, labels: Any, seen: Obs
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_contract_is_kept(kind: Any) -> None:
-    check_supervisor(kind(members=4, epochs=6, batch_size=32))
+    check_supervisor(kind(members=3, epochs=4, batch_size=32))
 
 
 @pytest.mark.slow
