@@ -281,3 +281,14 @@ def test_a_set_introduces_itself_in_one_line() -> None:
     made = ImageSet.from_arrays(pixels, [0, -1, 1], class_names=("cat", "dog"), name="pets")
     assert repr(made) == "ImageSet('pets': 3 images of 1 x 8 x 8, 2 classes, 1 unlabelled)"
     assert repr(Dataset("zoo", None, made)) == f"Dataset('zoo', train=None, test={made!r})"
+
+
+def test_an_image_has_the_same_digest_in_every_set() -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (6, 5, 4), dtype=np.uint8)
+    whole = ImageSet.from_arrays(pixels)
+    floats = ImageSet.from_arrays((pixels / np.float32(255)).astype(np.float32)[:, None])
+    assert whole.digests.shape == (6, 16) and whole.digests.dtype == np.uint8
+    assert len(np.unique(whole.digests, axis=0)) == 6
+    assert np.array_equal(floats.digests, whole.digests)
+    assert np.array_equal(whole.take([4, 1]).digests, whole.digests[[4, 1]])
+    assert not np.array_equal(ImageSet.from_arrays(pixels.reshape(6, 4, 5)).digests, whole.digests)
