@@ -186,7 +186,7 @@ def _kinds(stress: Sequence[Pair]) -> Iterator[Measure]:
             rows = [np.flatnonzero((one.kinds == kind) | (kind == "")) for one in sides]
             change = _right(_some(pair, *rows))
             if change is not None:
-                end, title = (f".{kind}", f"{pair.name}: {kind}") if kind else ("", f"{pair.name}, all")
+                end, title = (f".{kind}", f"{pair.name}: {kind}") if kind else ("", f"all {pair.name}")
                 yield Measure(f"accuracy.stress.{pair.name}{end}", title, "kind", 1, change, pair.paired, True)
 
 
@@ -195,11 +195,11 @@ def _detection(nominal: Pair, stress: Sequence[Pair]) -> Iterator[Measure]:
         if name not in nominal.after.scores:
             continue
         if (mistakes := _of_mistakes(nominal, name)) is not None:
-            yield Measure(f"supervisor.{name}.{MISTAKES}.auroc", f"{name}, mistakes", "detection", 1, *mistakes)
+            yield Measure(f"supervisor.{name}.{MISTAKES}.auroc", f"{name} for mistakes", "detection", 1, *mistakes)
         for pair in stress:
             if name in pair.before.scores and name in pair.after.scores and len(pair.before) >= FEWEST:
                 change = auroc_change(*_against(nominal, pair, name))
-                title = f"{name}, {pair.name}"
+                title = f"{name} for {pair.name}"
                 yield Measure(f"supervisor.{name}.{pair.name}.auroc", title, "detection", 1, change, pair.paired)
 
 

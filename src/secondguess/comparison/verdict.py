@@ -102,13 +102,17 @@ def _families(found: Comparison) -> Iterator[Reason]:
 
 def _counted(rows: Sequence[Measure]) -> str:
     """What has changed, in a few words."""
-    return f"{rows[0].title} has become" if len(rows) == 1 else f"{len(rows)} measures have become"
+    return f"{_called(rows[0])} has become" if len(rows) == 1 else f"{len(rows)} measures have become"
 
 
 def _listed(rows: Sequence[Measure]) -> str:
     ordered = sorted(rows, key=lambda one: one.p_value)
-    names = ", ".join(f"{one.title} ({one.moved[0]})" for one in ordered[:NAMED])
+    names = ", ".join(f"{_called(one)} ({one.moved[0]})" for one in ordered[:NAMED])
     return f"{names} and {len(rows) - NAMED} more" if len(rows) > NAMED else names
+
+
+def _called(one: Measure) -> str:
+    return f"class {one.title}" if one.family == "class" else one.title
 
 
 def _moved(one: Measure) -> str:
