@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # environment forbids it: the workers, and a hundred processes that tests start, would each compile everything anew.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: audit demo test coverage test-slow lint bench fuzz soak kill supply sbom docs clean
+.PHONY: audit demo test coverage test-slow lint bench fuzz soak kill supply sbom docs tutorials dist clean
 
 audit: $(VENV)/.installed  ## set up, audit a small classifier on 5,000 digits, write out/audit/report.html
 	$(BIN)/secondguess audit --out $(OUT)
@@ -63,6 +63,17 @@ sbom: $(VENV)/.installed-dev  ## the bill of materials of a release
 docs: $(VENV)/.installed-dev  ## check the documentation, run its gallery, build site/ to be read offline
 	$(PIP) install --quiet -c constraints.txt -e ".[docs]"
 	$(ONE_THREAD) $(BIN)/python docs/build.py
+
+tutorials: $(VENV)/.installed-dev  ## type the tutorials and run the examples of the gallery, as slow tests do
+	$(ONE_THREAD) $(BIN)/python -m pytest -m slow tests/test_tutorials.py tests/test_gallery.py
+
+dist: $(VENV)/.installed-dev  ## build both packages, check them, use their wheels in an empty environment
+	$(PIP) install --quiet build twine
+	rm -f dist/*.whl dist/*.tar.gz
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python -m build --outdir dist lab
+	$(BIN)/python -m twine check --strict dist/*.whl dist/*.tar.gz
+	.ci/smoke $(PYTHON)
 
 clean:
 	rm -rf $(VENV) out build dist site docs/generated docs/gallery/built .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.*

@@ -1,6 +1,6 @@
 """Build the site into `site/`: write the pages that scripts write, check all pages, run Sphinx with warnings as errors.
 
-    python docs/build.py [--no-gallery] [--screenshot]
+    python docs/build.py [--no-gallery] [--screenshot] [--check]
 
 Broken links, pictures without a description, pages that no table of contents leads to, code that no test runs and
 anything that a reader's browser would fetch from the net fail the build.
@@ -140,7 +140,10 @@ def main() -> None:
         "--no-gallery", action="store_true", help="do not run the examples (seconds instead of minutes)"
     )
     parser.add_argument("--screenshot", action="store_true", help=f"take that of the README anew ({CHROMIUM}, minutes)")
+    parser.add_argument("--check", action="store_true", help="only check the pages as they are written, build nothing")
     options = parser.parse_args()
+    if options.check:
+        sys.exit("\n".join(troubles()) or 0)
     for script in ("make_numbers", "make_supervisors", "make_measured", "make_reproduction"):
         subprocess.run([sys.executable, f"docs/{script}.py"], cwd=ROOT, check=True)
     if options.screenshot:
