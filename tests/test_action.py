@@ -123,9 +123,13 @@ def test_a_release_keeps_what_the_next_one_is_compared_with(step):
     assert calls[1] == ["gh", "release", "upload", "v1", "out/secondguess-audit.zip", "--clobber"]
 
 
+def test_torch_is_the_small_one_unless_somebody_wants_another(step):
+    pip = ["python", "-m", "pip", "install", "--quiet"]
+    assert step("Install", PACKAGE="secondguess[onnx]")[2] == [[*pip, "secondguess[onnx]"]]
+    calls = step("Install", PACKAGE="secondguess", TORCH_INDEX="https://cpu")[2]
+    assert calls == [[*pip, "torch", "--index-url", "https://cpu"], [*pip, "secondguess"]]
+
+
 def test_the_outcome_is_that_of_the_gates(step):
-    assert step("Install", PACKAGE="secondguess[onnx]")[2] == [
-        ["python", "-m", "pip", "install", "--quiet", "secondguess[onnx]"]
-    ]
     assert step("Outcome", AUDIT="0", COMPARE="0")[0] == 0
     assert step("Outcome", AUDIT="1", COMPARE="0")[0] == step("Outcome", AUDIT="0", COMPARE="1")[0] == 1
