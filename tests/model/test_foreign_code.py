@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from secondguess import Classifier, UserError
+from secondguess.cli import main
 from secondguess.images import ImageSet, save_npz
 
 IMAGES = np.zeros((3, 1, 8, 8), dtype=np.float32)
@@ -84,26 +85,30 @@ def test_factories_and_modules(body: str, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("factory", ["make", "broken"])
-def test_a_command_ends_with_its_own_exit_code(factory: str, tmp_path: Path) -> None:
+def test_a_command_ends_with_its_own_exit_code(
+    factory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "odd.py").write_text(HOUSE.format(body="sys.exit(7)"))
     save_npz(ImageSet.from_arrays(IMAGES, [0, 1, 0]), tmp_path / "few.npz")
-    command = [
-        sys.executable,
-        "-m",
-        "secondguess",
-        "audit",
-        "--model",
-        f"odd:{factory}",
-        "--data",
-        "few.npz",
-        "--out",
-        "x",
-    ]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 2, done.stderr
-    assert "SystemExit: 7" in done.stderr
-    assert "Traceback" not in done.stderr
-    told = subprocess.run([*command, "--debug"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    command = ["audit", "--model", f"odd:{factory}", "--data", "few.npz", "--out", "x"]
+    try:
+        assert main(command) == 2
+        said = capsys.readouterr().err
+        assert "SystemExit: 7" in said and "Traceback" not in said
+        with pytest.raises(UserError, match="SystemExit: 7"):  # whose traceback Python prints
+            main([*command, "--debug"])
+    finally:
+        sys.modules.pop("odd", None)
+
+
+def test_with_debug_the_process_shows_where_it_happened(tmp_path: Path) -> None:
+    (tmp_path / "odd.py").write_text(HOUSE.format(body="sys.exit(7)"))
+    save_npz(ImageSet.from_arrays(IMAGES, [0, 1, 0]), tmp_path / "few.npz")
+    words = ["audit", "--model", "odd:make", "--data", "few.npz", "--out", "x", "--debug"]
+    command = [sys.executable, "-m", "secondguess", *words]
+    told = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert "Traceback" in told.stderr and told.returncode != 7
 
 
