@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,10 @@ import pytest
 from PIL import Image
 
 import secondguess as sg
+from secondguess import zoo
 from secondguess.accuracy import AccuracyMonitor, EstimateResult, ValidationAccuracy, recommend
 from secondguess.accuracy.oracles.icos import InputRules, Partition
+from secondguess.accuracy.oracles.selfchecker import SelfChecker
 from secondguess.errors import UserError
 from secondguess.images import Dataset, ImageSet
 from secondguess.results import Result
@@ -188,6 +191,48 @@ def test_a_data_set_without_validation_images(model: Model, digits: Dataset) -> 
     same = sg.estimate(model, two.test, **few)
     assert same.about["validation"]["held_out_of_training"]
     assert any("48 of the 240 training images were held out" in note for note in same.notes)
+
+
+def test_referees_agree_or_outvote(model: Model, digits: Dataset) -> None:
+    """Against votes counted by hand."""
+
+    def shy(pixels: np.ndarray) -> np.ndarray:  # says 0 whenever the model says 9
+        found = model(pixels)
+        found[found.argmax(axis=1) == 9] = np.eye(10)[0]
+        return found
+
+    few: Any = {"like": digits, "estimators": "validation_accuracy"}
+    found = sg.estimate(model, digits.test, referees=[shy, shy], **few)
+    says = model(digits.test.materialise()).argmax(axis=1)
+    assert found.estimates["cross_reference"].value == pytest.approx((says != 9).mean())
+    assert "cross_reference_corrected" in found.estimates
+    alone = sg.estimate(model, digits.test, referees=[shy], **few)
+    known = digits.validation
+    assert known is not None
+    own = model(known.materialise()).argmax(axis=1)
+    expected = (own == known.labels).mean() + (says != 9).mean() - (own != 9).mean()
+    assert alone.estimates["ensemble_agreement"].value == pytest.approx(np.clip(expected, 0, 1))
+    assert "cross_reference" not in alone.estimates
+    assert found.answer.method == alone.answer.method == "synthetic_shifts"  # referees are never the ones to report
+    named = sg.Classifier(model, class_names=tuple("abcdefghij"))
+    with pytest.raises(UserError, match="a referee needs the same classes in the same order"):
+        sg.estimate(model, digits.test, referees=[named], **few)
+
+
+def test_selfchecker_judges_by_inner_layers(digits: Dataset) -> None:
+    """Against the oracle by itself; a model without layers is refused."""
+    assert digits.train is not None and digits.validation is not None
+    network = zoo.make("fully_connected", num_classes=10, input_shape=digits.test.shape, seed=0)
+    classifier = sg.Classifier(network, device="cpu", output_kind="logits")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        found = sg.estimate(classifier, digits.test, like=digits, estimators="validation_accuracy", selfchecker=True)
+        oracle = SelfChecker()
+        seen = [classifier.observe(one, oracle.needs) for one in (digits.train, digits.validation, digits.test)]
+        alone = oracle.fit(*seen[:2]).judge(seen[2])
+    assert found.estimates["selfchecker"].value == pytest.approx(1 - alone.judged_wrong.mean())
+    with pytest.raises(UserError, match=r"layers|traces"):
+        sg.estimate(lambda x: np.full((len(x), 10), 0.1), digits.test, like=digits, selfchecker=True)
 
 
 def test_class_names_come_from_the_data(model: Model, digits: Dataset) -> None:

@@ -221,6 +221,8 @@ def test_the_same_seed_gives_the_same_numbers(run, house, words, found):
             ["--images", "op.npz", "--rules", "bad.toml"],
             "bad.toml, line 4: in the partition 'a', the label 12 is unknown",
         ),
+        (["--images", ".", "--watch", "--selfchecker"], "--watch keeps only the model's answers"),
+        (["--images", "op.npz", "--referee", "none.onnx"], "none.onnx"),
         (["--images", "op.npz", "--size", "8x"], "--size is '8x'"),
         (["--images", "op.npz", "--like", "digits"], "Give labelled images as --like, or as --train and --validation"),
     ],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from secondguess.accuracy.monitor import MAX_TRAIN, AccuracyMonitor
 from secondguess.accuracy.oracles.icos import InputRules
 from secondguess.accuracy.planned import plan_estimate
 from secondguess.accuracy.recommendation import WIDEST, check_widest
+from secondguess.accuracy.standard import as_referee, further_estimators
 from secondguess.accuracy.watched_folder import count_images, holds_images
 from secondguess.errors import UserError
 from secondguess.images import Dataset, ImageSet, as_image_set, check_loading, load
@@ -38,6 +39,8 @@ def estimate(
     validation: Any = None,
     rules: str | Path | InputRules | None = None,
     estimators: str | Iterable[str | Estimator] = "standard",
+    referees: Sequence[Any] = (),
+    selfchecker: bool = False,
     seed: int = 0,
     max_train: int = MAX_TRAIN,
     widest: float = WIDEST,
@@ -61,6 +64,9 @@ def estimate(
         validation: labelled images it was not trained on; a fifth of the training images if left out.
         rules: which labels can occur where, as a TOML or JSON file or ready-made; see docs/accuracy.md.
         estimators: those beside the leading one: `"standard"` for all, or some of them by name or ready-made.
+        referees: other models for the same classes, trained apart: how often one agrees is an estimate, and the
+            majority of two or more with the model in question is another (cross-referencing).
+        selfchecker: whether SelfChecker's verdicts are estimates, too: do the inner layers infer what the model says?
         seed: of everything random.
         max_train: the largest number of training images to learn rules from.
         widest: the widest interval with which a number is recommended.
@@ -71,16 +77,18 @@ def estimate(
         **loading: options of `load` for images given by name; by default as the model takes its images.
     """
     loading = check_loading(loading, estimate)
-    learning: dict[str, Any] = {"estimators": estimators, "seed": seed, "max_train": max_train}
-    learning["widest"] = check_widest(widest)
+    learning: dict[str, Any] = {"seed": seed, "max_train": max_train, "widest": check_widest(widest)}
     arriving = isinstance(images, (str, Path)) and holds_images(Path(images))
     prepared = _Prepared.of(model, images, like, train, validation, rules, loading)
+    others = [as_referee(one, prepared.classifier) for one in referees]
+    named = [estimators] if isinstance(estimators, str) else estimators
+    learning["estimators"] = [*named, *further_estimators(others, selfchecker=selfchecker, seed=seed)]
     if arriving:
         prepared.refuse_columns(images)
     elif not isinstance(images, Observation):  # a mistyped name is refused before the work begins
         images = as_image_set(images, prepared.training.shape, **prepared.loading)
     count = count_images(Path(images)) if arriving else len(images)
-    kept = prepared.plan(count, max_train, minutes, plan, progress or Silent())
+    kept = prepared.plan(count, max_train, minutes, plan, progress or Silent(), models=1 + len(others))
     watched = kept.watched(progress or Silent())
     monitor = prepared.monitor(**learning, plan=kept, progress=watched)
     with kept.doing("images"):
@@ -156,12 +164,15 @@ class _Prepared:
         checking = None if validation is None else labelled_images(validation, "validation", how)
         return cls(classifier, training, checking, known, how)
 
-    def plan(self, images: int, max_train: int, minutes: float | None, plan: Any, progress: Progress) -> Plan:
-        """How large each part is to be, for so many images of unknown accuracy."""
+    def plan(
+        self, images: int, max_train: int, minutes: float | None, plan: Any, progress: Progress, *, models: int = 1
+    ) -> Plan:
+        """How large each part is to be, for so many images of unknown accuracy, which so many models look at."""
         sizes = None if plan is None else recorded_sizes(plan)
         held_out = 0 if self.validation is not None else round(HELD_OUT * len(self.training))
         counts = min(max_train, len(self.training) - held_out), len(self.validation or ()) or held_out, images
-        return plan_estimate(self.classifier, self.training, counts, minutes, sizes=sizes, progress=progress)
+        known: Any = {"sizes": sizes, "models": models, "progress": progress}
+        return plan_estimate(self.classifier, self.training, counts, minutes, **known)
 
     def monitor(self, **learning: Any) -> AccuracyMonitor:
         """Learn from the labelled images."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +28,14 @@ from secondguess.accuracy.trials import try_estimators
 from secondguess.accuracy.watched_folder import WatchedFolder, holds_images
 from secondguess.contracts.registry import snake_case
 from secondguess.environment import versions
+from secondguess.errors import UserError
 from secondguess.images import ImageSet, as_image_set, check_loading
 from secondguess.images.decode import BadImage
 from secondguess.metrics import wilson
 from secondguess.model.agreement import agree, relabelled
 from secondguess.model.classifier import Classifier
 from secondguess.model.degenerate import find_degenerate
+from secondguess.model.needs import Needs
 from secondguess.model.observation import Observation
 from secondguess.planning import Plan
 from secondguess.progress import Progress, Silent, Titled
@@ -120,18 +122,21 @@ class AccuracyMonitor:
         if (planned := plan.reduced("train")) is not None and planned < max_train:
             limits |= {"max_train": planned, "limit": "minutes"}
         data = LabelledData.of(training, checking, **limits).with_columns_of(known)
+        oracle = Icos(known, seed=seed)
+        others = _chosen(estimators, oracle, seed)
+        needs = _recorded_for(others)
         with plan.doing("validation"):
-            validated = classifier.observe(data.validation, progress=Titled(progress, "Observing validation images"))
+            watched = Titled(progress, "Observing validation images")
+            validated = classifier.observe(data.validation, needs, progress=watched)
         with plan.doing("train"):
-            trained = classifier.observe(data.training, progress=Titled(progress, "Observing training images"))
-            oracle = Icos(known, seed=seed)
+            trained = classifier.observe(data.training, needs, progress=Titled(progress, "Observing training images"))
             remarks = _learn_rules(oracle, trained, validated, progress)
         with plan.doing("copies"):
-            some: Any = {"most": plan.size("copies"), "seed": seed, "progress": progress}
+            some: Any = {"most": plan.size("copies"), "needs": needs, "seed": seed, "progress": progress}
             copies = ShiftedCopies.observe(classifier, data.validation, **some)
         with plan.doing("estimators"), warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # already given for all validation images
-            leading, others = SyntheticShifts(seed=seed), _chosen(estimators, oracle, seed)
+            leading = SyntheticShifts(seed=seed)
             with progress.task("Learning estimators", 1 + len(others)) as advance:
                 for done, one in enumerate([leading, *others], start=1):
                     one.fit(validated, trained, copies)
@@ -206,6 +211,11 @@ class AccuracyMonitor:
             every: seconds between two scans of the folder.
             progress: where to report; silent by default.
         """
+        if _recorded_for(self.estimators).traces:
+            raise UserError(
+                "SelfChecker needs the inner layers of all images at once, which are not kept of images that arrive "
+                "one by one; leave it out, or estimate without watching."
+            )
         arriving = self._arriving(Path(folder), skip_bad=True)
         due = False  # whether anything has changed since the last result
         while True:
@@ -222,13 +232,14 @@ class AccuracyMonitor:
     def _observe(self, images: Any, progress: Progress) -> Observation:
         if isinstance(images, Observation):
             return images
-        if isinstance(images, (str, Path)) and holds_images(Path(images)):
+        needs = _recorded_for(self.estimators)
+        if isinstance(images, (str, Path)) and holds_images(Path(images)) and not needs.traces:
             arriving = self._arriving(Path(images), skip_bad=bool(self.loading.get("skip_bad")))
             arriving.scan(progress)
             return arriving.observation()
         opened = as_image_set(images, self.training.shape, **self.loading)
         images = relabelled(opened, self.classifier.class_names, self.classifier.description.names)
-        return self.classifier.observe(images, progress=progress)
+        return self.classifier.observe(images, needs, progress=progress)
 
     def _arriving(self, folder: Path, *, skip_bad: bool) -> WatchedFolder:
         return WatchedFolder(folder, self.classifier, self.training, resize=self.loading["resize"], skip_bad=skip_bad)
@@ -285,6 +296,11 @@ def _learn_rules(oracle: Icos, training: Observation, validation: Observation, p
         oracle.fit(training, validation)
         advance(1, 1)
     return [str(one.message) for one in heard]
+
+
+def _recorded_for(estimators: Iterable[Estimator]) -> Needs:
+    """What must be recorded for estimators besides probabilities; the pixels are at hand in any case."""
+    return replace(Needs.union(estimators), images=False)
 
 
 def _chosen(wanted: str | Iterable[str | Estimator], oracle: Icos, seed: int) -> list[Estimator]:

@@ -35,6 +35,7 @@ def plan_estimate(
     minutes: float | None,
     *,
     sizes: Mapping[str, int] | None = None,
+    models: int = 1,
     progress: Progress,
 ) -> Plan:
     """Time the model on a few images and size the parts of an estimate.
@@ -45,21 +46,22 @@ def plan_estimate(
         counts: of training images to learn rules from, of validation images, and of images of unknown accuracy.
         minutes: that it may take; None for full sizes.
         sizes: of parts, by name, from a plan that is to be repeated.
+        models: that look at the images: the one in question and its referees, each taken to be as slow.
         progress: where to report.
     """
     if minutes is None and not sizes:
         return Plan([])
-    parts = _parts(Pace(classifier, training), *counts)
+    parts = _parts(Pace(classifier, training), *counts, models)
     return Plan.drawn_up(parts, 5, minutes, sizes=sizes, progress=progress)
 
 
-def _parts(pace: Pace, training: int, validation: int, images: int) -> Iterator[Part]:
-    observing = pace.observing()
+def _parts(pace: Pace, training: int, validation: int, images: int, models: int) -> Iterator[Part]:
+    observing = models * pace.observing()
     yield Part("images", "observe the images", _all(images, observing))
     yield Part("validation", "observe the validation images", _all(validation, observing))
     rules = price_of_rules(pace, training, essential=True)
     yield Part("train", "learn rules from the training images", rules)
-    yield Part("copies", "observe shifted copies", price_of_copies(pace, validation))
+    yield Part("copies", "observe shifted copies", price_of_copies(pace, validation, models))
     yield Part("estimators", "learn and try estimators", price_of_estimators(pace, trials=True))
 
 
@@ -73,12 +75,12 @@ def price_of_rules(pace: Pace, count: int, *, essential: bool = False) -> Price:
     return Price(each, full=count, least=FEWEST_TRAIN, unit="images", essential=essential)
 
 
-def price_of_copies(pace: Pace, validation: int) -> Price:
+def price_of_copies(pace: Pace, validation: int, models: int = 1) -> Price:
     """The shifted copies of validation images, made and observed; by how many of these are copied for each shift."""
     shifts, some = learnt_shifts(pace.images.shape[0]), pace.images.head(TRIED).materialise()
     making = timed(lambda: [one.apply(some, 0) for one in shifts], pace.clock) / len(some)
     full = min(validation, most_copies(pace.images.shape))
-    return Price(making + len(shifts) * pace.observing(), 0.0, full, FEWEST_COPIES, "copies", required=True)
+    return Price(making + len(shifts) * models * pace.observing(), 0.0, full, FEWEST_COPIES, "copies", required=True)
 
 
 def price_of_estimators(pace: Pace, *, trials: bool) -> Price:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from secondguess.model.needs import Needs
 from secondguess.model.observation import Observation
 from secondguess.progress import Progress, Silent
 
@@ -105,6 +106,7 @@ class ShiftedCopies:
         *,
         shifts: tuple[Shift, ...] | None = None,
         most: int | None = None,
+        needs: Needs | None = None,
         seed: int = 0,
         progress: Progress | None = None,
     ) -> ShiftedCopies:
@@ -115,6 +117,7 @@ class ShiftedCopies:
             images: labelled ones that it was not trained on.
             shifts: those of `learnt_shifts` if left out.
             most: how many images are copied; `most_copies` if left out.
+            needs: what to record besides probabilities.
             seed: of the choice of the images, and of the corruptions.
             progress: where to report; silent by default.
         """
@@ -124,7 +127,7 @@ class ShiftedCopies:
         seen = []
         with (progress or Silent()).task("Observing shifted copies", len(made.shifts)) as advance:
             for number in range(len(made.shifts)):
-                found = classifier.observe(made._copies(number))
+                found = classifier.observe(made._copies(number), needs)
                 seen.append(found.replace(images=None, labels=found.labels))
                 advance(number + 1, len(made.shifts))
         return replace(made, seen=tuple(seen))

@@ -1,9 +1,9 @@
-"""The standard estimators, the trivial baseline first and the recommended one last."""
+"""The standard estimators, the trivial baseline first and the recommended one last, and those that need more."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from secondguess.accuracy.agreement import EnsembleAgreement
 from secondguess.accuracy.base import Estimator, EstimatorSettings
@@ -15,15 +15,18 @@ from secondguess.accuracy.confidence import (
 )
 from secondguess.accuracy.dispersion import NuclearNorm
 from secondguess.accuracy.label_shift import LabelShift
+from secondguess.accuracy.oracles.cross_reference import CrossReference
+from secondguess.accuracy.oracles.selfchecker import SelfChecker
 from secondguess.accuracy.passes import OraclePasses
 from secondguess.accuracy.rules_and_confidence import RulesAndConfidence
+from secondguess.errors import UserError
+from secondguess.model.classifier import Classifier
 
 if TYPE_CHECKING:
     from secondguess.accuracy.oracles import Oracle
     from secondguess.accuracy.oracles.icos.input_rules import InputRules
-    from secondguess.model.classifier import Classifier
 
-__all__ = ["standard_estimators"]
+__all__ = ["as_referee", "further_estimators", "standard_estimators"]
 
 
 def standard_estimators(
@@ -57,3 +60,32 @@ def standard_estimators(
     for oracle in oracles:
         estimators += [OraclePasses(oracle, corrected, folds=folds, **settings) for corrected in (False, True)]
     return [*estimators, RulesAndConfidence(rules, **settings)]
+
+
+def further_estimators(
+    referees: Sequence[Classifier] = (), *, selfchecker: bool = False, **settings: Unpack[EstimatorSettings]
+) -> list[Estimator]:
+    """Estimators that need other models, or the inner layers of the model in question.
+
+    Args:
+        referees: models of the same classes; two or more outvote the model, a single one can only agree with it.
+        selfchecker: whether to ask SelfChecker.
+        **settings: of every estimator: `resamples`, `level` and `seed`.
+    """
+    oracles: list[Oracle] = [CrossReference(list(referees))] if len(referees) > 1 else []
+    oracles += [SelfChecker(seed=settings.get("seed", 0))] if selfchecker else []
+    agreeing: list[Estimator] = [EnsembleAgreement(list(referees), **settings)] if referees else []
+    passing = [OraclePasses(oracle, corrected, **settings) for oracle in oracles for corrected in (False, True)]
+    return [*agreeing, *passing]
+
+
+def as_referee(model: Any, judged: Classifier) -> Classifier:
+    """Open another model, and make sure that its classes are those of the model that it judges."""
+    referee = Classifier.open(model)
+    own, theirs = judged.class_names, referee.description.classes
+    if theirs and own and tuple(theirs) != tuple(own):
+        raise UserError(
+            f"The referee {referee.name} has the classes {', '.join(theirs[:10])}, but {judged.name} has "
+            f"{', '.join(own[:10])}; a referee needs the same classes in the same order."
+        )
+    return referee

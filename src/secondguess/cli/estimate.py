@@ -46,6 +46,19 @@ def estimate(
             help="Which labels can occur where, as TOML or JSON; see docs/accuracy.md.", rich_help_panel="Data"
         ),
     ] = None,
+    referee: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Another model for the same classes; repeat it. Two or more outvote the model (cross-referencing).",
+            rich_help_panel="Methods",
+        ),
+    ] = None,
+    selfchecker: Annotated[
+        bool,
+        typer.Option(
+            "--selfchecker", help="Ask SelfChecker, too: do the inner layers agree?", rich_help_panel="Methods"
+        ),
+    ] = False,
     max_train: Annotated[int, MAX_TRAIN] = 10_000,
     widest: Annotated[
         float, typer.Option(help="The widest interval with which a number is given; beyond, it cannot be said.")
@@ -77,6 +90,8 @@ def estimate(
 
     `secondguess estimate --model m.onnx --images incoming/ --train train.npz --rules rules.toml --out out/today`
 
+    `secondguess estimate --model m.onnx --images new/ --like photos/ --referee b.onnx --referee c.onnx --selfchecker`
+
     `secondguess estimate --model m.onnx --images incoming/ --train photos/train --validation photos/val --watch`
     """
     from secondguess import accuracy
@@ -84,6 +99,11 @@ def estimate(
     if watch and common.json:
         raise UserError(
             "--json prints one object, but --watch has no end; give --out FOLDER: estimate.json in it is renewed."
+        )
+    if watch and (referee or selfchecker):
+        raise UserError(
+            "--referee and --selfchecker look at the images themselves, but --watch keeps only the model's answers; "
+            "leave either out."
         )
     if watch and not Path(images).is_dir():
         raise UserError(f"--watch needs a folder into which images arrive, but --images {images} is none.")
@@ -100,7 +120,7 @@ def estimate(
     if watch:
         _watch(accuracy.watch(classifier, images, every=every, **options), images, out, quiet=common.quiet)
         return
-    found = accuracy.estimate(classifier, images, **options)
+    found = accuracy.estimate(classifier, images, referees=referee or (), selfchecker=selfchecker, **options)
     if out is not None:
         found.save(out)
     common.show(found)
