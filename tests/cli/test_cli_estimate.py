@@ -342,6 +342,7 @@ def test_a_watch_reports_what_came_while_another_image_broke(tmp_path, house, cl
     class StandIn:
         training = LearntFrom.of(load_images(house / "val.npz").head(10))
         loading: ClassVar = {"resize": "stretch"}
+        estimators: ClassVar = []
         _arriving = AccuracyMonitor._arriving
 
         def estimate(self, seen: Observation) -> tuple[str, ...]:
