@@ -17,6 +17,7 @@ PHOTOS = {
     "adversarial": "adversarial",
     "invalid": "invalid",
 }
+FOUR = {"mistakes": "mistakes", "ambiguous": "ambiguous", **PHOTOS}
 VARIANTS = (  # of surprise adequacy, by the beginning of their names in the record
     "dsa, uniform",
     "dsa, stratified",
@@ -50,7 +51,13 @@ PAPER = {
 def page() -> str:
     """The whole page: the text with its tables filled in."""
     text = PAGE.with_suffix(".intro.txt").read_text(encoding="utf-8")
-    for marker, table in (("measured", measured), ("photos", photos), ("surprise", surprise), ("speed", speed)):
+    for marker, table in (
+        ("measured", measured),
+        ("photos", photos),
+        ("four", four),
+        ("surprise", surprise),
+        ("speed", speed),
+    ):
         text = text.replace(f"<!-- {marker} -->\n", "".join(table()))
     return text
 
@@ -83,6 +90,18 @@ def photos() -> list[str]:
             lines.append(f"| `{supervisor}` | " + " | ".join(cells) + f" | {row['score_microseconds']:.1f} |\n")
         lines.append("\n")
     return lines
+
+
+def four() -> list[str]:
+    """What supervisors see on photographs with four networks: the mean, and in brackets the smallest and largest."""
+    record = json.loads((ROOT / "results" / "photos" / "panel.json").read_text(encoding="utf-8"))
+    models = [model for name, model in record["models"].items() if not name.startswith("mnist")]
+    lines = ["| AUROC, four networks | " + " | ".join(FOUR.values()) + " |\n", "|---" * (len(FOUR) + 1) + "|\n"]
+    for supervisor in models[0]["single"]:
+        seen = [[model["single"][supervisor][column] for model in models] for column in FOUR]
+        cells = [f"{mean(values):.2f} ({min(values):.2f}, {max(values):.2f})" for values in seen]
+        lines.append(f"| `{supervisor}` | " + " | ".join(cells) + " |\n")
+    return [*lines, "\n"]
 
 
 def _cell(ours: dict[str, float], published: float | None) -> str:

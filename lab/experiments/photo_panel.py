@@ -9,15 +9,16 @@ half of the images, and judge them on the other half. Ambiguous images are learn
 other images and, where they were kept, on those of a generator; another data set as invalid images is never learnt
 from. Mistakes are wrong answers against right ones among nominal images.
 
-The AUROC of a column is the mean over its sorts. An alarm has 5 % false alarms among the nominal images of the judged
-half that are answered rightly. A verdict is single if its kind has a probability of .7 or more; single verdicts and
-honest pairs are counted apart, of images with an alarm. "Before" is a panel whose network decides alone, and names
-kinds by the scores alone.
+The AUROC of a column is the mean over its sorts, and so are the shares of verdicts. An alarm has 5 % false alarms among
+the nominal images of the judged half that are answered rightly. A verdict is single if its kind has a probability of .7
+or more; single verdicts and honest pairs are counted apart, of images with an alarm. "Before" is a panel whose network
+decides alone, and names kinds by the scores alone.
 
-What a panel is made of was chosen on the `learn` half alone: split in two at random, with sorts left out in turns as
-here. The best single supervisor of a column, in contrast, is chosen on what is judged, and so looks better than it is.
-Intervals are of 200 bootstrap samples of the judged images. The ceiling is what weights reach that are chosen on the
-judged images themselves, for all columns at once: what no honest choice of weights can exceed by much.
+How weights are found and what names are learnt from was chosen on the `learn` half alone, split in two at random, with
+sorts left out in turns as here; the older choice of most supervisors had the judged images in view. The best single
+supervisor of a column is chosen on what is judged, and so looks better than it is; `margins_others` leaves out the
+supervisor of pixels. Intervals are of 200 bootstrap samples of the judged images. The ceiling is what weights reach
+that are chosen on the judged images themselves, for all columns at once.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ from pathlib import Path
 
 import numpy as np
 
-from secondguess.guard.naming import Examined, fit_naming
+from secondguess import ImageSet
+from secondguess.guard.naming import Examined, fit_naming, looks_of
 from secondguess.guard.panel import fit_panel
 from secondguess.guard.verdicts import MISTAKEN, OF_STRESS
 from secondguess.guard.weighing import weigh
-from secondguess.metrics import auroc, wilson
-from secondguess.supervisors.pixel_features import pixel_features
+from secondguess.metrics import auroc
 from secondguess_lab.record import provenance, say, write
 from secondguess_lab.studies.tables import Cell, Table
 
@@ -82,15 +83,15 @@ def read(kept: Path, name: str):
                 key: np.concatenate([scores[f"{place}/{key}"] for place in places])
                 for key in ("scores", "sorts", "right", "wrong")
             }
-            looks = np.concatenate([pixel_features(_floats(images[place])) for place in places])
+            looks = np.concatenate([looks_of(_source(images[place])) for place in places])
             sorts = np.array([_sort(kind, str(sort)) for sort in found["sorts"]])
             parts[half, kind] = Part(found["scores"], looks, sorts, found["right"], found["wrong"])
     labels = [str(label).partition(":")[0] for label in scores["labels"]]
     return labels, scores["costs"], parts
 
 
-def _floats(pixels):
-    return pixels.astype(np.float32) / 255 if pixels.dtype == np.uint8 else pixels
+def _source(pixels):
+    return ImageSet.from_arrays(pixels, layout="NCHW").images
 
 
 def _sort(kind: str, sort: str) -> str:
@@ -242,40 +243,51 @@ def single(part_of, column):
         part = part_of["judge", kind]
         for sort in np.unique(part.sorts):
             found[kind, str(sort)] = auroc(usual, part.scores[part.sorts == sort, column])
-    return by_column(found)
+    spoilt = part_of["judge", "corrupted"]
+    values = spoilt.scores[:, column]
+    return by_column(found) | {"corrupted.mistakes": auroc(values[spoilt.right], values[spoilt.wrong])}
 
 
 def verdicts(folded):
-    """Of the images with an alarm, by kind: all, single verdicts, right ones, pairs with the truth, likeliest right."""
-    counts = {kind: np.zeros(5, dtype=np.int64) for kind in KINDS}
+    """Of the images with an alarm, by sort: all, single verdicts, right ones, pairs with the truth, likeliest right."""
+    counts = {}
     for fold in folded:
         for kind, part in fold.strange.items():
-            chances = fold.chances(part)[fold.statistics(part) > fold.threshold]
-            order = np.argsort(-chances, axis=1)
-            true = order == fold.panel.anomalies.index(OF_STRESS[kind])
-            sure = chances.max(axis=1) >= SURE
-            first, both = true[:, 0], true[:, 0] | true[:, 1]
-            counts[kind] += [len(sure), sure.sum(), (sure & first).sum(), (~sure & both).sum(), first.sum()]
+            alarmed = part.take(fold.statistics(part) > fold.threshold)
+            chances = fold.chances(alarmed)
+            true = np.argsort(-chances, axis=1) == fold.panel.anomalies.index(OF_STRESS[kind])
+            sure, first, both = chances.max(axis=1) >= SURE, true[:, 0], true[:, :2].any(axis=1)
+            for sort in np.unique(alarmed.sorts):
+                columns = np.stack([np.ones_like(sure), sure, sure & first, ~sure & both, first], axis=1)
+                found = columns[alarmed.sorts == sort].sum(axis=0)
+                counts[kind, str(sort)] = counts.get((kind, str(sort)), 0) + found
     return counts
 
 
 def summary_of(counts):
-    """Shares: of the kinds and, with kinds weighing the same, of all."""
-    table = {}
-    for kind, (alarms, sure, right, pairs, first) in counts.items():
-        table[kind] = {
-            "single": wilson(int(sure), int(alarms)).to_dict(),
-            "right": wilson(int(right), int(sure)).to_dict() if sure else None,
-            "pairs_right": wilson(int(pairs), int(alarms - sure)).to_dict() if alarms > sure else None,
-            "likeliest": wilson(int(first), int(alarms)).to_dict(),
-        }
-    shares = np.array([[right / alarms, sure / alarms] for alarms, sure, right, *_ in counts.values()])
-    table["all"] = {
-        "right": float(shares[:, 0].sum() / shares[:, 1].sum()),
-        "single": float(shares[:, 1].mean()),
-        "likeliest": float(np.mean([counts[kind][4] / counts[kind][0] for kind in KINDS])),
+    """Shares by kind, its sorts weighing the same, as in the AUROC of a column; and of all kinds together."""
+    table, names = {}, ("single", "right", "pairs_right", "likeliest")
+    for kind in KINDS:
+        mine = [found for (other, _), found in counts.items() if other == kind]
+        shares = np.mean([found[1:] / found[0] for found in mine], axis=0)
+        table[kind] = _shares(shares) | {"alarms": int(sum(found[0] for found in mine)), "of_all": shares.tolist()}
+    table["all"] = _shares(np.mean([table[kind].pop("of_all") for kind in KINDS], axis=0))
+    sorts = {
+        f"{kind}, {sort}": dict(zip(("alarms", *names), found.tolist(), strict=True))
+        for (kind, sort), found in counts.items()
     }
-    return table
+    return table | {"sorts": sorts}
+
+
+def _shares(shares):
+    """Single verdicts among alarms, right ones among them, pairs with the truth among the rest, and likeliest right."""
+    single, right, pairs, likeliest = (float(share) for share in shares)
+    return {
+        "single": single,
+        "right": right / single if single else None,
+        "pairs_right": pairs / (1 - single) if single < 1 else None,
+        "likeliest": likeliest,
+    }
 
 
 def measured(kept: Path, name: str):
@@ -290,6 +302,10 @@ def measured(kept: Path, name: str):
     panel |= {
         "best": best,
         "margins": {column: panel["now"][column] - alone[best[column]][column] for column in COLUMNS},
+    }
+    others = {label: row for label, row in alone.items() if label != "appearance"}
+    panel["margins_others"] = {
+        column: panel["now"][column] - max(row[column] for row in others.values()) for column in COLUMNS
     }
     panel["intervals"] = intervals(now, best, labels, parts)
     panel["ceiling"] = ceiling(now, best, alone)
@@ -325,7 +341,7 @@ def verdict_cells(models):
                 for column in ("right", "single", "likeliest"):
                     value = one[when][kind][column]
                     if value is not None:
-                        cells[row, column] = Cell(value if kind == "all" else value["value"])
+                        cells[row, column] = Cell(value)
     return _in_rows(cells)
 
 

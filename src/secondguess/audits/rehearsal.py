@@ -23,7 +23,7 @@ from secondguess.audits.findings import NotApplicable
 from secondguess.errors import UserError
 from secondguess.guard import Calibration, GuardReport, RiskPromise, smallest_sample
 from secondguess.guard.actions import Actions
-from secondguess.guard.naming import Examined, Naming, learn_names
+from secondguess.guard.naming import Examined, Naming, learn_names, looks_of
 from secondguess.guard.panel import Panel, fit_panel
 from secondguess.guard.pipeline import Decisions
 from secondguess.guard.protect import Answers, Stressed, examples
@@ -33,7 +33,6 @@ from secondguess.guard.risk import RiskControl
 from secondguess.guard.verdicts import OF_STRESS
 from secondguess.metrics import MISTAKES, Interval, wilson
 from secondguess.stress import StressSet
-from secondguess.supervisors.pixel_features import features_of
 
 __all__ = ["RISKS", "Kept", "Rehearsal", "Tried", "rehearse"]
 
@@ -205,8 +204,8 @@ def _naming(
             context.stressed[one.stress.name][0].take(one.learn),
             strange[one.stress.name].scores[one.learn],
         )
-        kinds.setdefault(one.stress.kind, []).append(Examined(scores, features_of(images.images), one.learnt_sorts))
-    own = Examined(nominal.scores[learn], features_of(context.test.take(learn).images))
+        kinds.setdefault(one.stress.kind, []).append(Examined(scores, looks_of(images.images), one.learnt_sorts))
+    own = Examined(nominal.scores[learn], looks_of(context.test.take(learn).images))
     return learn_names(
         panel.anomalies, own, nominal.answers.take(learn), {k: Examined.joined(v) for k, v in kinds.items()}
     )

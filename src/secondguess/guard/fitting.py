@@ -22,7 +22,7 @@ from secondguess.errors import UserError
 from secondguess.guard.actions import Actions
 from secondguess.guard.calibrating import calibrate, check_labels
 from secondguess.guard.cascade import Cascade, fit_cascade
-from secondguess.guard.naming import Examined, Naming, learn_names
+from secondguess.guard.naming import Examined, Naming, learn_names, looks_of
 from secondguess.guard.panel import Panel, fit_panel
 from secondguess.guard.pipeline import DecisionPipeline, Settings
 from secondguess.guard.protect import Answers, Stressed, examples
@@ -36,7 +36,6 @@ from secondguess.model.degenerate import find_degenerate
 from secondguess.planning import OutOfTime, Plan
 from secondguess.progress import Progress, Titled
 from secondguess.supervisors import Supervisor, SupervisorSet
-from secondguess.supervisors.pixel_features import features_of
 
 if TYPE_CHECKING:
     from secondguess.images import ImageSet
@@ -230,12 +229,12 @@ def _learn(
         observation = work.observe(anomalous, fitted, f"{kind} images to learn from")
         found, sorts = fitted.score(observation), _sorts(kind, anomalous.columns)
         strange[kind] = Stressed(found, Answers.of(anomalous, observation.predictions, kind), sorts)
-        looks[kind] = Examined(found, features_of(anomalous.images), sorts)
+        looks[kind] = Examined(found, looks_of(anomalous.images), sorts)
     taught = examples(settings.protect, scores, answers, strange, learnt=settings.rule == "learnt")
     how: Any = {"sorts": taught.sorts, "harmless": taught.harmless, "rule": settings.rule, "seed": seed}
     with work.plan.doing("panel"), work.progress.task("Putting the panel together", 1) as advance:
         panel, cascade = fit_panel(taught.nominal, taught.anomalies, **how), None
-        own = Examined(scores, features_of(images.images)) if looks else Examined(scores, scores[:, :0])
+        own = Examined(scores, looks_of(images.images)) if looks else Examined(scores, scores[:, :0])
         naming = learn_names(panel.anomalies, own, answers, looks)
         advance(1, 1)
     if settings.latency_ms is not None:

@@ -1,26 +1,26 @@
 """Which kind of anomaly an image is, from the scores of the supervisors and from how it looks.
 
-With v the scores of the supervisors and the features of `supervisors.pixel_features`, and the medians and spreads of
+With v the scores of the supervisors and a few features of `supervisors.pixel_features`, and the medians and spreads of
 nominal images,
 
     f = asinh((v - median) / spread)
     P(kind | anomaly) = softmax((W [f, |f|] + b) / temperature)
 
-The absolute values are there because an image may be too blurred or too noisy, too dark or too bright, and is spoilt
-either way. W and b minimise the cross-entropy of stress images with a penalty on W, all kinds weighing the same.
+The absolute values are there because an image may be too blurred or too noisy, and is spoilt either way. W and b
+minimise the cross-entropy of stress images with a penalty on W, all kinds weighing the same. The features are those of
+how a picture was made: its noise, and how much of it is flat or clipped. Others (brightness, colour, the spectrum) tell
+the corruptions that were met from other kinds, and mislead about corruptions that were not.
 
 The temperature makes the probabilities honest about what has not been met: each sort of stress image (a corruption, an
 attack, a source of invalid images) is left out in turn, the others are learnt from, and the temperature is the one with
-which the images that were left out are the most probable. A kind with a single sort has nothing to leave out. In the
-same way it is decided which looks to use: all of them, noise alone, or none, whatever carries over to sorts that were
-not met. On digits that is all of them; on small photographs the rest mislead.
+which the images that were left out are the most probable. A kind with a single sort has nothing to leave out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,16 +28,25 @@ from numpy.typing import NDArray
 from secondguess.guard.panel import LARGEST, spread_of
 from secondguess.guard.protect import Answers
 from secondguess.guard.verdicts import MISTAKEN, OF_STRESS, Kind
-from secondguess.supervisors.pixel_features import FEATURES, pixel_features
+from secondguess.supervisors.pixel_features import FEATURES, features_of, pixel_features
 
-__all__ = ["Examined", "Naming", "fit_naming", "learn_names"]
+if TYPE_CHECKING:
+    from secondguess.images import ImageSource
+
+__all__ = ["LOOKS", "Examined", "Naming", "fit_naming", "learn_names", "looks_of"]
 
 Floats = NDArray[np.float64]
 
-PENALTY = 0.03  # the inverse strength of the penalty on the weights
+PENALTY = 0.3  # the inverse strength of the penalty on the weights
 FOLDS = 5  # in which sorts are left out
-LOOKS: tuple[tuple[str, ...], ...] = (FEATURES, ("noise", "colour_noise"), ())  # that are tried beside the scores
+LOOKS = ("noise", "colour_noise", "flat", "clipped")  # the features that are used beside the scores
+PLACES = [FEATURES.index(name) for name in LOOKS]
 COLDEST, HOTTEST = 0.5, 10.0  # temperatures
+
+
+def looks_of(images: ImageSource) -> Floats:
+    """How images look to a naming, (n, len(LOOKS))."""
+    return features_of(images)[:, PLACES]
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +55,7 @@ class Examined:
 
     Attributes:
         scores: (n, m) of the supervisors.
-        looks: (n, q) of `pixel_features`.
+        looks: (n, q) as `looks_of` has them.
         sorts: (n,) of which sort each image is; None where there is one.
     """
 
@@ -97,7 +106,7 @@ class Naming:
             scores: (n, m) of the supervisors, never NaN.
             images: (n, C, H, W) in [0, 1].
         """
-        return self.chances_of(np.hstack([scores, pixel_features(images)]))
+        return self.chances_of(np.hstack([scores, pixel_features(images)[:, PLACES]]))
 
     def chances_of(self, values: Floats) -> Floats:
         """The same from scores and looks side by side, (n, m + q)."""
@@ -133,12 +142,8 @@ def fit_naming(nominal: Examined, anomalies: Mapping[Kind, Examined]) -> Naming 
     rows = np.concatenate([_features(one.values, centre, spread) for one in anomalies.values()])
     fold = np.concatenate([_folds(one.sorts, len(one.scores)) for one in anomalies.values()])
     kinds = np.repeat(np.arange(len(anomalies)), [len(one.scores) for one in anomalies.values()])
-    scored = len(centre) - nominal.looks.shape[1]
-    tried = [_used(scored, looks, len(centre)) for looks in LOOKS]
-    found = [_honest(rows * used, kinds, fold) for used in tried]
-    best = min(range(len(found)), key=lambda place: found[place][0])
-    weights, bias = _logistic(rows * tried[best], kinds)
-    return Naming(tuple(anomalies), centre, spread, weights * tried[best][:, None], bias, found[best][1])
+    weights, bias = _logistic(rows, kinds)
+    return Naming(tuple(anomalies), centre, spread, weights, bias, _temperature(rows, kinds, fold))
 
 
 def learn_names(
@@ -194,20 +199,14 @@ def _logits(rows: Floats, weights: Floats, bias: Floats) -> Floats:
     return np.asarray(rows @ weights + bias)
 
 
-def _used(scored: int, looks: Sequence[str], total: int) -> Floats:
-    """1 for each feature (2 total,) that is used: all scores, and these looks; 0 for the others."""
-    looked = [name in looks for name in FEATURES[: total - scored]]
-    return np.tile(np.concatenate([np.ones(scored), np.array(looked, dtype=np.float64)]), 2)
-
-
-def _honest(rows: Floats, kinds: NDArray[np.int64], fold: NDArray[np.int64]) -> tuple[float, float]:
-    """How improbable the kinds of images of left-out sorts are, all kinds weighing the same, and the temperature."""
+def _temperature(rows: Floats, kinds: NDArray[np.int64], fold: NDArray[np.int64]) -> float:
+    """With which the kinds of images of left-out sorts are the most probable, all kinds weighing the same."""
     from scipy.optimize import minimize_scalar
     from scipy.special import log_softmax
 
     numbers = [one for one in np.unique(fold[fold >= 0]) if len(np.unique(kinds[fold != one])) == kinds.max() + 1]
     if not numbers:
-        return 0.0, 1.0
+        return 1.0
     logits = np.concatenate(
         [_logits(rows[fold == one], *_logistic(rows[fold != one], kinds[fold != one])) for one in numbers]
     )
@@ -219,4 +218,4 @@ def _honest(rows: Floats, kinds: NDArray[np.int64], fold: NDArray[np.int64]) -> 
         return float(-(share * likely).sum())
 
     best = minimize_scalar(loss, bounds=(np.log(COLDEST), np.log(HOTTEST)), method="bounded")
-    return float(best.fun), float(np.exp(best.x))
+    return float(np.exp(best.x))
