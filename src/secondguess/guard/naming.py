@@ -12,8 +12,9 @@ how a picture was made: its noise, and how much of it is flat or clipped. Others
 the corruptions that were met from other kinds, and mislead about corruptions that were not.
 
 The temperature makes the probabilities honest about what has not been met: each sort of stress image (a corruption, an
-attack, a source of invalid images) is left out in turn, the others are learnt from, and the temperature is the one with
-which the images that were left out are the most probable. A kind with a single sort has nothing to leave out.
+attack, a source of invalid images) is left out in turn, of a kind with a single sort some images, the others are learnt
+from, and the temperature is the one with the smallest Brier score of what was left out. The cross-entropy in its place
+would make all names vague for the sake of the one sort that is surely mistaken for another kind.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess.guard.panel import LARGEST, spread_of
+from secondguess.guard.panel import LARGEST, spread_of, turns_of
 from secondguess.guard.protect import Answers
 from secondguess.guard.verdicts import MISTAKEN, OF_STRESS, Kind
 from secondguess.supervisors.pixel_features import FEATURES, features_of, pixel_features
@@ -38,7 +39,7 @@ __all__ = ["LOOKS", "Examined", "Naming", "fit_naming", "learn_names", "looks_of
 Floats = NDArray[np.float64]
 
 PENALTY = 0.3  # the inverse strength of the penalty on the weights
-FOLDS = 5  # in which sorts are left out
+TURNS = 5  # in which sorts are left out
 LOOKS = ("noise", "colour_noise", "flat", "clipped")  # the features that are used beside the scores
 PLACES = [FEATURES.index(name) for name in LOOKS]
 COLDEST, HOTTEST = 0.5, 10.0  # temperatures
@@ -140,10 +141,10 @@ def fit_naming(nominal: Examined, anomalies: Mapping[Kind, Examined]) -> Naming 
     usual = _limited(nominal.values)
     centre, spread = np.median(usual, axis=0), spread_of(usual)
     rows = np.concatenate([_features(one.values, centre, spread) for one in anomalies.values()])
-    fold = np.concatenate([_folds(one.sorts, len(one.scores)) for one in anomalies.values()])
+    turns = np.concatenate([turns_of(one.sorts, len(one.scores), TURNS, 0) for one in anomalies.values()])
     kinds = np.repeat(np.arange(len(anomalies)), [len(one.scores) for one in anomalies.values()])
     weights, bias = _logistic(rows, kinds)
-    return Naming(tuple(anomalies), centre, spread, weights, bias, _temperature(rows, kinds, fold))
+    return Naming(tuple(anomalies), centre, spread, weights, bias, _temperature(rows, kinds, turns))
 
 
 def learn_names(
@@ -174,13 +175,6 @@ def _features(values: Floats, centre: Floats, spread: Floats) -> Floats:
     return np.hstack([scaled, np.abs(scaled)])
 
 
-def _folds(sorts: NDArray[Any] | None, n: int) -> NDArray[np.int64]:
-    """In which fold each image (n,) is left out; -1, never, where there is one sort."""
-    if sorts is None or len(np.unique(sorts)) < 2:
-        return np.full(n, -1, dtype=np.int64)
-    return np.asarray(np.unique(sorts, return_inverse=True)[1] % FOLDS).astype(np.int64)
-
-
 def _logistic(rows: Floats, kinds: NDArray[np.int64]) -> tuple[Floats, Floats]:
     """Weights (f, t) and bias (t,) of a multinomial logistic regression in which all kinds weigh the same."""
     from sklearn.linear_model import LogisticRegression
@@ -199,23 +193,23 @@ def _logits(rows: Floats, weights: Floats, bias: Floats) -> Floats:
     return np.asarray(rows @ weights + bias)
 
 
-def _temperature(rows: Floats, kinds: NDArray[np.int64], fold: NDArray[np.int64]) -> float:
-    """With which the kinds of images of left-out sorts are the most probable, all kinds weighing the same."""
+def _temperature(rows: Floats, kinds: NDArray[np.int64], turns: NDArray[np.int64]) -> float:
+    """With which the kinds of images that were left out have the smallest Brier score, all kinds weighing the same."""
     from scipy.optimize import minimize_scalar
-    from scipy.special import log_softmax
+    from scipy.special import softmax
 
-    numbers = [one for one in np.unique(fold[fold >= 0]) if len(np.unique(kinds[fold != one])) == kinds.max() + 1]
+    numbers = [one for one in np.unique(turns) if len(np.unique(kinds[turns != one])) == kinds.max() + 1]
     if not numbers:
         return 1.0
     logits = np.concatenate(
-        [_logits(rows[fold == one], *_logistic(rows[fold != one], kinds[fold != one])) for one in numbers]
+        [_logits(rows[turns == one], *_logistic(rows[turns != one], kinds[turns != one])) for one in numbers]
     )
-    truth = np.concatenate([kinds[fold == one] for one in numbers])
-    share = 1 / np.bincount(truth, minlength=logits.shape[1])[truth]
+    truth = np.concatenate([kinds[turns == one] for one in numbers])
+    share, wanted = 1 / np.bincount(truth, minlength=logits.shape[1])[truth], np.eye(logits.shape[1])[truth]
 
-    def loss(log_temperature: float) -> float:
-        likely = log_softmax(logits / np.exp(log_temperature), axis=1)[np.arange(len(truth)), truth]
-        return float(-(share * likely).sum())
+    def score(log_temperature: float) -> float:
+        errors = np.square(softmax(logits / np.exp(log_temperature), axis=1) - wanted).sum(axis=1)
+        return float(share @ errors)
 
-    best = minimize_scalar(loss, bounds=(np.log(COLDEST), np.log(HOTTEST)), method="bounded")
+    best = minimize_scalar(score, bounds=(np.log(COLDEST), np.log(HOTTEST)), method="bounded")
     return float(np.exp(best.x))
