@@ -182,6 +182,39 @@ def photographs() -> Iterator[Claim]:
         missed = one["now"]["missed"], one["entropy"]["missed"]
         lines.append((f"| {title} |" + 5 * " {:.3f} ({:+.3f}) |" + " {:.2f} ({:.2f}) |", *pairs, *missed))
     yield rows(*lines)
+    alone = record("photos/panel.json")["models"]["mnist_simple_cnn"]["margins"]
+    digits = verdicts["mnist_simple_cnn"]["now"]["all"]
+    yield says(
+        "it is above the best single supervisor or within {:.3f} of it in every column, and single verdicts, {:.0f} % "
+        "of all, are right in {:.0f} % of cases.",
+        -min(alone.values()),
+        100 * digits["single"],
+        100 * digits["right"],
+    )
+    worst = [min(models[name]["ceiling"].values()) for name in PHOTOS]
+    others = [models[name]["margins_others"] for name in PHOTOS]
+    spoilt = [row["corrupted"] for row in others]
+    yield says(
+        "are {:.3f} to {:.3f} behind in their worst column, too (`ceiling`).",
+        -max(worst),
+        -min(worst),
+        provided=all(models[name]["margins"]["corrupted"] < -0.01 for name in PHOTOS),
+    )
+    yield says(
+        "the panel is {:.3f} behind in its worst column and {:.3f} to {:.3f} ahead on corrupted images.",
+        -min(min(row.values()) for row in others),
+        min(spoilt),
+        max(spoilt),
+    )
+    called = [verdicts[name]["now"]["sorts"]["invalid, other data set"] for name in list(PHOTOS)[:2]]
+    yield says(
+        "another data set as invalid images is named so in {:.0f} and {:.0f} % of its alarms",
+        *(100 * one["likeliest"] / one["alarms"] for one in called),
+    )
+    yield says(
+        "On CIFAR-10 less than .70 of the single verdicts are right,",
+        provided=all(verdicts[name]["now"]["all"]["right"] < 0.7 for name in list(PHOTOS)[:2]),
+    )
     yield says(
         "it misses more mistakes with all four models.",
         provided=all(models[name]["before"]["missed"] > models[name]["now"]["missed"] for name in PHOTOS),
