@@ -222,3 +222,28 @@ def test_same_seed_same_numbers_whatever_the_batch(net: nn.Module, digits: Datas
     assert first.keys() == second.keys()
     for name, number in first.items():
         assert second[name].value == pytest.approx(number.value, abs=1e-4), name
+
+
+def test_rules_are_judged_by_and_lead_where_they_say_something(net: nn.Module, digits: Dataset, tmp_path: Path) -> None:
+    """Against a count by hand: images of the left camera show even digits only."""
+    side = np.where(digits.test.labels % 2 == 0, "left", "right")
+    test = replace(digits.test, columns={**digits.test.columns, "camera": side})
+    tables = [
+        f'[[partition]]\nname = "{name}"\ncolumn = "camera"\nlabels = {[str(k) for k in range(first, 10, 2)]}\n'
+        for name, first in (("left", 0), ("right", 1))
+    ]
+    (tmp_path / "rules.toml").write_text("\n".join(tables))
+    found = sg.audit(
+        Classifier(net, name="tiny", device="cpu"), test, train=digits.train, stress="none", folder=tmp_path / "out",
+        rules=tmp_path / "rules.toml", seed=SEED, **ALONE,
+    )  # fmt: skip
+    asked = np.sort(np.random.default_rng(SEED).permutation(len(test))[180:])
+    said = probabilities(net, test)[asked].argmax(axis=1)
+    broken = int((said % 2 != test.labels[asked] % 2).sum())
+    assert broken > 0
+    section = next(one for one in found.sections if one.name == "label_free")
+    contributed = section.findings.view["contributions"]["nominal"]["input data"]
+    assert (contributed.credited, contributed.caught) == (broken, broken)
+    assert section.findings.view["answers"]["nominal"].method == "rules_and_confidence"
+    page = found.report.read_text("utf-8")
+    assert "your rules for 2 parts of the input" in page and "<code>--rules</code>" not in page

@@ -11,8 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from secondguess.accuracy.oracles.icos import InputRules
 from secondguess.accuracy.recommendation import WITH_RULES
 from secondguess.errors import UserError
@@ -119,10 +117,7 @@ class LabelledData:
         """Empty entries for columns that rules use and validation images lack: rules then do not apply to them."""
         if rules is None:
             return replace(self, notes=(*self.notes, NO_RULES))
-        images = self.validation
-        wanted = {one.column for one in rules.partitions if one.column}
-        nothing = {name: np.full(len(images), "") for name in wanted - images.columns.keys()}
-        filled = replace(images, columns={**images.columns, **nothing}, ids=images.ids or ("",) * len(images))
+        filled = rules.filled(self.validation)
         if rules.coverage(filled) > 0:
             return replace(self, validation=filled)
         note = (

@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from secondguess.accuracy.oracles.icos import InputRules
 from secondguess.audits.cost import Cost, Stopwatch
 from secondguess.audits.findings import NotApplicable, Number
 from secondguess.errors import UserError
@@ -73,6 +74,7 @@ class Context:
         false_alarms: the share of nominal images that an alarm threshold may hit.
         protect: what an alarm is for.
         votes: (n, K) of people on the test images; None where there are none.
+        rules: which labels can occur where; None where nothing is known.
         progress: where to report.
         plan: how large each part is to be.
         unusable_supervisors: why some supervisors could not be used, by name.
@@ -92,6 +94,7 @@ class Context:
     false_alarms: float = 0.05
     protect: Protect = "both"
     votes: NDArray[np.float64] | None = None
+    rules: InputRules | None = None
     progress: Progress = field(default_factory=Silent)
     plan: Plan = field(default_factory=lambda: Plan([]))
     unusable_supervisors: dict[str, str] = field(default_factory=dict)

@@ -19,6 +19,7 @@ from markupsafe import Markup
 
 from secondguess import stress as stress_room
 from secondguess import supervisors as supervisors_room
+from secondguess.accuracy.oracles.icos import InputRules
 from secondguess.audits.context import Context, explain
 from secondguess.audits.findings import NotApplicable, SectionResult
 from secondguess.audits.gates import Gate, judge
@@ -69,6 +70,7 @@ def audit(
     max_test: int | None = None,
     protect: Protect = "both",
     votes: Votes | None = None,
+    rules: str | Path | InputRules | None = None,
     seed: int = 0,
     device: str = "auto",
     folder: str | Path | None = None,
@@ -104,6 +106,8 @@ def audit(
         max_test: the largest number of test images to use, drawn at random.
         protect: what an alarm is for: `"errors"` of the model, `"novelty"` of the image, or `"both"`.
         votes: of people on the test images, counts (n, K), or a file with them; see `secondguess.audits.votes`.
+        rules: which labels can occur where, as a TOML or JSON file or ready-made, for estimates of the accuracy without
+            labels; see docs/accuracy.md.
         seed: of everything random.
         device: where to compute, unless `model` is a `Classifier`, which has its own.
         folder: where to work and to write `report.html`, `audit.json`, `predictions.npz` and `junit.xml`. Observations,
@@ -160,6 +164,7 @@ def audit(
             seed=seed,
             protect=protect,
             votes=votes_in(images, tested.class_names),
+            rules=InputRules.load(rules, images.class_names) if isinstance(rules, (str, Path)) else rules,
             progress=progress,
             ambiguous_note=note if by_name else "",
         )

@@ -63,6 +63,12 @@ def audit(
             rich_help_panel="Data",
         ),
     ] = None,
+    rules: Annotated[
+        str | None,
+        typer.Option(
+            help="Which labels can occur where, as TOML or JSON; see docs/accuracy.md.", rich_help_panel="Data"
+        ),
+    ] = None,
     loading: LoadingOptions,
     invalid: Annotated[str, typer.Option(help="Images that belong to no class.", rich_help_panel="Stress")] = "mixed",
     stress: Annotated[
@@ -132,6 +138,7 @@ def audit(
         max_test=max_test,
         protect=plain(protect),  # type: ignore[arg-type]
         votes=votes,
+        rules=rules,
         seed=seed,
         device=model.device,
         folder=out,

@@ -3,7 +3,7 @@
 In operation the labels are unknown. Here they are known, so the estimators can be tested: half of the labelled test
 images is their validation set, and they judge the other half and every stress set that has labels without seeing these.
 The number that `estimate` would recommend, or its reason to give none, stands before the table of methods.
-The oracle behind two of them is ICOS without input rules, which an audit does not have; its pixel rules come from the
+The oracle behind two of them is ICOS, with input rules where the audit was given some; its pixel rules come from the
 training images, and those that contradict a prediction are drawn over the image.
 """
 
@@ -75,17 +75,21 @@ class LabelFree(Section):
         validation, sets = _split(context)
         with context.progress.task("Learning rules", 1) as advance, warnings.catch_warnings(record=True) as heard:
             warnings.simplefilter("always", UserWarning)
-            oracle = Icos(seed=context.seed).fit(training, validation)
+            oracle = Icos(context.rules, seed=context.seed).fit(training, validation)
             advance(1, 1)
         leading, *others = _fitted(context, oracle, training, validation)
         truths = {name: wilson(int(one.correct.sum()), len(one)) for name, one in sets.items()}
         rows = [_row(estimator, sets, truths) for estimator in (leading, *others)]
         judged = {name: verdict_confusion(oracle.judge(one).wrong, one.correct) for name, one in sets.items()}
         baseline = next(row for row in rows if row["name"] == "validation_accuracy")
-        answers = {name: recommend({leading.name: one}) for name, one in rows[0]["estimates"].items()}
+        answers = {
+            name: _answer(oracle, one, {row["name"]: row["estimates"][name] for row in rows})
+            for name, one in sets.items()
+        }
+        off = {name: one.value - truths[name].value for name, one in answers.items()}
         return Findings(
             numbers=_numbers(context, truths, rows, judged),
-            summary=[(self.title, _in_words(answers, rows[0]["off"], baseline["off"]))],
+            summary=[(self.title, _in_words(answers, off, baseline["off"]))],
             view={
                 "validation": len(validation),
                 "training": len(training),
@@ -98,6 +102,7 @@ class LabelFree(Section):
                 "shifts": {name: leading.shift(sets[name], one) for name, one in rows[0]["estimates"].items()},
                 "baselines": BASELINES,
                 "rules": len(oracle.pixel_rules),
+                "partitions": len(context.rules.partitions) if context.rules else 0,
                 "contributions": {name: _contributions(oracle, one) for name, one in sets.items()},
                 "judged": judged,
                 "examples": _examples(oracle, sets, training),
@@ -126,7 +131,7 @@ def _split(context: Context) -> tuple[Observation, dict[str, Observation]]:
     rng = np.random.default_rng(context.seed)
     order = rng.permutation(known)[: 2 * MOST_JUDGED]
     validation, operation = (np.sort(half) for half in np.array_split(order, 2))
-    nominal = context.nominal
+    nominal = _with_rules(context, context.nominal)
     sets = {"nominal": nominal.take(operation)}
     for name, (images, observation) in context.stressed.items():
         rows = np.flatnonzero(images.labels >= 0)
@@ -137,19 +142,32 @@ def _split(context: Context) -> tuple[Observation, dict[str, Observation]]:
         elif len(rows) > MOST_JUDGED:
             rows = np.sort(rng.choice(rows, MOST_JUDGED, replace=False))
         if len(rows):
-            sets[name] = observation.take(rows)
+            sets[name] = _with_rules(context, observation).take(rows)
     return nominal.take(validation), sets
+
+
+def _with_rules(context: Context, seen: Observation) -> Observation:
+    """What was seen, of images that rules can be asked about; they do not apply where these lack what they refer to."""
+    if context.rules is None:
+        return seen
+    return seen.replace(images=context.rules.filled(seen.require_images("The rules")))
+
+
+def _answer(oracle: Icos, seen: Observation, estimates: Mapping[str, Estimate]) -> Estimate:
+    """What `estimate` would report."""
+    covered = 0.0 if oracle.rules is None else oracle.rules.coverage(seen.require_images("The rules"))
+    return recommend(estimates, covered=covered)
 
 
 def _fitted(
     context: Context, oracle: Icos, training: Observation, validation: Observation
 ) -> tuple[SyntheticShifts, *tuple[Estimator, ...]]:
-    """All estimators, the leading one first; without rules one of them is the average confidence once more."""
+    """All estimators, the leading one first; without rules, one of them would be the average confidence once more."""
     images = validation.require_images("Shifting the validation images")
     how: Any = {"most": _most_copies(context, images), "seed": context.seed, "progress": context.progress}
     copies = ShiftedCopies.observe(context.classifier, images, **how)
-    listed = standard_estimators(oracles=[oracle], folds=FOLDS, seed=context.seed)
-    others = [one for one in listed if not isinstance(one, RulesAndConfidence)]
+    listed = standard_estimators(context.rules, [oracle], folds=FOLDS, seed=context.seed)
+    others = [one for one in listed if context.rules is not None or not isinstance(one, RulesAndConfidence)]
     leading = SyntheticShifts(seed=context.seed)
     with context.progress.task("Fitting estimators of accuracy", len(others)) as advance, warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the warnings were already given for the whole validation set
@@ -215,8 +233,8 @@ def _numbers(
 
 
 def _contributions(oracle: Icos, seen: Observation) -> dict[str, Contribution]:
-    """What each kind of invariant finds; there are no input rules in an audit."""
-    return {one.kind: one for one in oracle.contributions(seen) if one.kind != "input data"}
+    """What each kind of invariant finds."""
+    return {one.kind: one for one in oracle.contributions(seen) if oracle.rules is not None or one.kind != "input data"}
 
 
 def _examples(oracle: Icos, sets: Mapping[str, Observation], training: Observation) -> list[dict[str, Any]]:

@@ -142,6 +142,12 @@ class InputRules:
         broken = self.members(seen.require_images("The rules")) & forbidden
         return np.where(broken.any(axis=1), broken.argmax(axis=1), -1).astype(np.int64)
 
+    def filled(self, images: ImageSet) -> ImageSet:
+        """The images with empty entries for columns and ids that they lack: rules then do not apply to them."""
+        wanted = {one.column for one in self.partitions if one.column}
+        nothing = {name: np.full(len(images), "") for name in wanted - images.columns.keys()}
+        return replace(images, columns={**images.columns, **nothing}, ids=images.ids or ("",) * len(images))
+
     def coverage(self, images: ImageSet) -> float:
         """The share of images that are in a partition: the rules do not apply to the others."""
         return float(self.members(images).any(axis=1).mean())
