@@ -1,4 +1,4 @@
-"""The fixture `unhurried`, for the folders of tests whose commands and verbs draw up plans."""
+"""The fixtures `unhurried`, for folders of tests whose verbs and commands draw up plans, and `hurried`, for plans."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-__all__ = ["unhurried"]
+from secondguess.planning.plan import choose_sizes
+
+__all__ = ["hurried", "unhurried"]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -18,3 +20,9 @@ def unhurried() -> Iterator[None]:
             lambda prices, seconds: {name: price.full for name, price in prices.items()},
         )
         yield
+
+
+@pytest.fixture(autouse=True)
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The true sizes again, whichever folder was tested before in this process."""
+    monkeypatch.setattr("secondguess.planning.plan.choose_sizes", choose_sizes)
