@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
@@ -99,3 +100,8 @@ def seeded(kind: type[nn.Module], seed: int = 0, **options: object) -> nn.Module
         model = kind(**options).eval()
         model.head.bias += torch.linspace(-2, 2, len(model.head.bias))
     return model
+
+
+def assert_close(a: np.ndarray, b: np.ndarray) -> None:
+    """Equal but for what another runtime rounds."""
+    np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)

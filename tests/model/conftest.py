@@ -50,3 +50,15 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple[nn
         return model, path
 
     return make
+
+
+@pytest.fixture(scope="session")
+def onnx_file(exported: Callable[..., tuple[nn.Module, Path]]) -> Path:
+    """A small network as an ONNX file."""
+    return exported(tiny_models.TinyCNN, "onnx")[1]
+
+
+@pytest.fixture(scope="session")
+def pt2_file(exported: Callable[..., tuple[nn.Module, Path]]) -> Path:
+    """A small network as a program of `torch.export`."""
+    return exported(tiny_models.TinyCNN, "pt2")[1]

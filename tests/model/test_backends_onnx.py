@@ -11,6 +11,7 @@ from torch import nn
 import tiny_models
 from secondguess import Classifier, Needs, Trace, UserError
 from secondguess.model.backends import onnx_graph
+from tiny_models import assert_close
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -44,10 +45,6 @@ class Session:
 
     def get_provider_options(self) -> dict[str, dict[str, str]]:
         return {name: {"device_id": self.number} for name in self.providers}
-
-
-def assert_close(a: np.ndarray, b: np.ndarray) -> None:
-    np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
 def save_graph(path: Path, nodes: list, weights: dict[str, np.ndarray], shape: list, **options: object) -> Path:
@@ -240,25 +237,22 @@ def test_what_is_gathered_from_a_shape_is_no_layer(tmp_path: Path) -> None:
     assert [layer.name for layer in classifier.layers()] == ["flat", "scores"]
 
 
-def test_an_unknown_layer_is_answered_with_the_known_ones(exported: Exported, images: np.ndarray) -> None:
-    _, path = exported(tiny_models.TinyCNN, "onnx")
+def test_an_unknown_layer_is_answered_with_the_known_ones(onnx_file: Path, images: np.ndarray) -> None:
     with pytest.raises(UserError, match="no layer 'score'; did you mean 'scores'"):
-        Classifier(path).observe(images, Needs(traces=[Trace("score")]))
+        Classifier(onnx_file).observe(images, Needs(traces=[Trace("score")]))
 
 
-def test_images_of_another_shape_are_refused_by_name(exported: Exported) -> None:
-    _, path = exported(tiny_models.TinyCNN, "onnx")
+def test_images_of_another_shape_are_refused_by_name(onnx_file: Path) -> None:
     with pytest.raises(UserError, match=r"TinyCNN.onnx takes images of shape \(1, 8, 8\)"):
-        Classifier(path).observe(np.zeros((2, 3, 8, 8), np.float32))
+        Classifier(onnx_file).observe(np.zeros((2, 3, 8, 8), np.float32))
     with pytest.raises(UserError, match=r"TinyCNN.onnx cannot take images of shape \(3, 8, 8\)"):
-        Classifier(path).backend.forward(np.zeros((2, 3, 8, 8), np.float32))
+        Classifier(onnx_file).backend.forward(np.zeros((2, 3, 8, 8), np.float32))
 
 
 @pytest.mark.parametrize("length", [0, 10, 500])
-def test_a_truncated_file_is_named(tmp_path: Path, exported: Exported, length: int) -> None:
-    _, whole = exported(tiny_models.TinyCNN, "onnx")
+def test_a_truncated_file_is_named(tmp_path: Path, onnx_file: Path, length: int) -> None:
     path = tmp_path / "cut.onnx"
-    path.write_bytes(whole.read_bytes()[:length])
+    path.write_bytes(onnx_file.read_bytes()[:length])
     with pytest.raises(UserError, match=r"cut.onnx is not an ONNX model that can be run"):
         Classifier(path)
 
@@ -290,26 +284,24 @@ def test_a_graph_with_two_inputs_is_refused(tmp_path: Path) -> None:
         Classifier(tmp_path / "m.onnx")
 
 
-def test_a_device_that_the_runtime_has_not(exported: Exported) -> None:
+def test_a_device_that_the_runtime_has_not(onnx_file: Path) -> None:
     import onnxruntime
 
-    _, path = exported(tiny_models.TinyCNN, "onnx")
     if "CUDAExecutionProvider" in onnxruntime.get_available_providers():
         pytest.skip("this runtime has CUDA")
     with pytest.raises(UserError, match="'cuda' was asked for, but this ONNX Runtime has"):
-        Classifier(path, device="cuda")
+        Classifier(onnx_file, device="cuda")
 
 
 @pytest.mark.parametrize("name", ["gpu", "cuda:", "cuda:x", "cudax", "CPU", ""])
-def test_an_unknown_device_is_refused(exported: Exported, name: str) -> None:
-    _, path = exported(tiny_models.TinyCNN, "onnx")
+def test_an_unknown_device_is_refused(onnx_file: Path, name: str) -> None:
     with pytest.raises(UserError, match=f"'{name}' is not a device; use 'auto', 'cpu', 'cuda'"):
-        Classifier(path, device=name)
+        Classifier(onnx_file, device=name)
 
 
 @pytest.mark.parametrize("name", ["cpu", "mps"])
-def test_the_processor_is_used_for_what_the_runtime_knows_not(exported: Exported, name: str) -> None:
-    assert Classifier(exported(tiny_models.TinyCNN, "onnx")[1], device=name).backend.device == "cpu"
+def test_the_processor_is_used_for_what_the_runtime_knows_not(onnx_file: Path, name: str) -> None:
+    assert Classifier(onnx_file, device=name).backend.device == "cpu"
 
 
 def test_the_cuda_device_of_that_number_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -327,19 +319,17 @@ def test_the_cuda_device_of_that_number_is_asked_for(monkeypatch: pytest.MonkeyP
         onnx_graph._device_of(Session(cpu), "cuda:1")
 
 
-def test_another_runtime_is_another_model(exported: Exported, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_runtime_is_another_model(onnx_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import onnxruntime
 
-    _, path = exported(tiny_models.TinyCNN, "onnx")
-    before = Classifier(path).fingerprint
+    before = Classifier(onnx_file).fingerprint
     monkeypatch.setattr(onnxruntime, "__version__", "0.0.0")
-    assert Classifier(path).fingerprint != before
+    assert Classifier(onnx_file).fingerprint != before
 
 
-def test_what_was_seen_is_cached(tmp_path: Path, exported: Exported, images: np.ndarray) -> None:
-    _, path = exported(tiny_models.TinyCNN, "onnx")
+def test_what_was_seen_is_cached(tmp_path: Path, onnx_file: Path, images: np.ndarray) -> None:
     needs = Needs(traces=[Trace()])
-    first = Classifier(path, cache=tmp_path).observe(images, needs)
-    second = Classifier(path, cache=tmp_path, batch_size=2).observe(images, needs)
+    first = Classifier(onnx_file, cache=tmp_path).observe(images, needs)
+    second = Classifier(onnx_file, cache=tmp_path, batch_size=2).observe(images, needs)
     np.testing.assert_array_equal(first.trace("penultimate"), second.trace("penultimate"))
-    assert Classifier(path).fingerprint == Classifier(path).fingerprint
+    assert Classifier(onnx_file).fingerprint == Classifier(onnx_file).fingerprint
