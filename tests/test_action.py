@@ -73,15 +73,18 @@ def test_every_input_is_described_and_used_safely():
         }
 
 
-def test_the_audit_is_called_as_our_command_line_takes_it(step):
+def test_the_audit_is_called_as_our_command_line_takes_it(step, tmp_path):
     given = {"MODEL": "my model.toml", "TEST": "photos/test", "MINUTES": "5"}
     code, outputs, [call] = step("Audit", **given)
     options = parsed(call)
     assert (code, outputs) == (0, {"code": "0"})
     assert (options["model"], options["test"], options["minutes"]) == ("my model.toml", "photos/test", 5)
-    assert options["data"] is options["train"] is None and options["out"] == Path("out/audit")
+    assert options["data"] is options["train"] is options["plan"] is None and options["out"] == Path("out/audit")
     assert step("Audit", **given, CODE_secondguess="1")[:2] == (0, {"code": "1"}), "a gate: the comment still comes"
     assert step("Audit", **given, CODE_secondguess="2")[0] == 2
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old/audit.json").write_text("{}")
+    assert parsed(step("Audit", **given, BASELINE="old")[2][0])["plan"] == Path("old/audit.json")
 
 
 def test_the_comparison_is_called_as_our_command_line_takes_it(step, tmp_path):

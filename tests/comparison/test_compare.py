@@ -144,7 +144,14 @@ def test_without_labels_the_rest_is_compared():
     unlabelled = {NOMINAL: answers(np.ones(50), labels=np.full(50, -1))}
     found = sg.compare(audited("old", unlabelled), audited("new", unlabelled))
     assert [one.name for one in found.measures] == ["entropy.test"]
-    assert found.verdict.ready is None and "no labels" in found.verdict.headline
+    assert found.verdict.ready is None and "too few images have labels" in found.verdict.headline
+
+
+def test_a_handful_of_images_shows_nothing(tmp_path):
+    few = {NOMINAL: answers([1, 0, 1], entropy=np.array([0.1, 0.2, 0.3]))}
+    found = sg.compare(audited("old", few), audited("new", {NOMINAL: answers([0, 1, 1])}), folder=tmp_path)
+    assert found.measures == [] and found.verdict.ready is None
+    assert (len(found.negative), len(found.positive)) == (1, 1)
 
 
 def test_too_many_tests_show_nothing_where_there_is_nothing():

@@ -165,7 +165,8 @@ def _overall(pair: Pair, seed: int) -> Iterator[Measure]:
         yield of("calibration.nll", "Log loss", -1, np.mean, "nll")
         title = f"Wrong among the {COVERAGE:.0%} it is surest of"
         yield of("risk.confidence.at_90", title, -1, _selective, "confidence", "wrong", share=True)
-    yield of("entropy.test", "Entropy of its answers, bits", 0, np.mean, "entropy")
+    if min(len(pair.before), len(pair.after)) >= FEWEST:
+        yield of("entropy.test", "Entropy of its answers, bits", 0, np.mean, "entropy")
 
 
 def _classes(pair: Pair, names: Sequence[str]) -> Iterator[Measure]:

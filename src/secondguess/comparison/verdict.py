@@ -43,7 +43,7 @@ def decide(found: Comparison) -> Verdict:
     if better:
         return Verdict(True, f"No: {_counted(better)} better, and nothing worse", reasons)
     if accuracy is None:
-        return Verdict(None, "No difference shown, but there are no labels to tell the accuracy by", reasons)
+        return Verdict(None, "No difference shown, but too few images have labels to tell the accuracy", reasons)
     if accuracy.change.interval.low >= -MARGIN:
         return Verdict(True, "No: no difference is shown", reasons)
     return Verdict(None, f"It cannot be told from {accuracy.change.interval.n:,} images", reasons)
