@@ -22,6 +22,7 @@ import numpy as np
 
 from secondguess import Classifier, ImageSet, load, zoo
 from secondguess.guard.cascade import fit_cascade
+from secondguess.guard.naming import Examined, fit_naming, looks_of
 from secondguess.guard.panel import fit_panel
 from secondguess.guard.recommended import recommended
 from secondguess.guard.stress_split import (
@@ -44,6 +45,7 @@ from secondguess_lab.record import provenance, say, write
 
 COLUMNS = ("ambiguous", "adversarial", "corrupted", "invalid")
 MIXES = {"mnist_c": MNIST_C, "fashion_mnist_c": FASHION_MNIST_C}
+SORTS = {"corrupted": "corruption", "adversarial": "attack", "invalid": "source"}
 RATE = 0.05
 BUDGETS = (0.25, 0.5)  # of what all supervisors together cost an image
 
@@ -116,18 +118,29 @@ def one_run(number, model, data, kept, fresh, arguments):
             costs = jury.costs(observation)
     clock("scored")
     anomalies = {OF_STRESS[kind]: scores[f"learn {kind}"] for kind in OF_STRESS}
-    panel = fit_panel(scores["learn"], anomalies, seed=number)
+    sorts = {OF_STRESS[kind]: sets[f"learn {kind}"].columns[column] for kind, column in SORTS.items()}
+    panel = fit_panel(scores["learn"], anomalies, sorts=sorts, seed=number)
+    known = {
+        OF_STRESS[kind]: Examined(
+            scores[f"learn {kind}"], looks_of(sets[f"learn {kind}"].images), sorts.get(OF_STRESS[kind])
+        )
+        for kind in OF_STRESS
+    }
+    naming = fit_naming(Examined(scores["learn"], looks_of(sets["learn"].images)), known)
+    chances = {
+        name: naming.chances_of(Examined(values, looks_of(sets[name].images)).values) for name, values in scores.items()
+    }
     clock("learnt")
     row = {"run": number, "corruptions": corruptions, "sizes": {name: len(one) for name, one in sets.items()}}
-    row |= results(panel, scores, singles, changed)
-    row["cascades"] = [cascaded(panel, scores, anomalies, costs, share, number) for share in BUDGETS]
+    row |= results(panel, chances, scores, singles, changed)
+    row["cascades"] = [cascaded(panel, scores, anomalies, sorts, costs, share, number) for share in BUDGETS]
     row["costs_ms"] = dict(zip(jury.labels, costs.round(4).tolist(), strict=True))
     clock("evaluated")
     return row | {"seconds": clock.laps}
 
 
-def results(panel, scores, singles, changed):
-    """Detection, false alarms and verdicts of a panel."""
+def results(panel, chances, scores, singles, changed):
+    """Detection and false alarms of a panel, and the verdicts of a naming."""
     judged = {name: panel.combine(values) for name, values in scores.items() if not name.startswith("learn")}
     calibration = Calibration.of(judged["calibrate"][0])
     alarms = {name: calibration.p_values(statistics) <= RATE for name, (statistics, _) in judged.items()}
@@ -139,8 +152,9 @@ def results(panel, scores, singles, changed):
     for name in (*COLUMNS, "invalid, known sorts"):
         kind = ANOMALIES.index(OF_STRESS[name.partition(",")[0]])
         rows = changed if name == "adversarial" else np.ones(len(alarms[name]), dtype=bool)
-        right = judged[name][1][rows].argmax(axis=1) == kind
-        share = np.bincount(judged[name][1][rows].argmax(axis=1), minlength=len(ANOMALIES)) / len(right)
+        named = chances[name][rows].argmax(axis=1)
+        right = named == kind
+        share = np.bincount(named, minlength=len(ANOMALIES)) / len(right)
         verdicts[name] = {
             "all": float(right.mean()),
             "alarms": float(right[alarms[name][rows]].mean()),
@@ -163,10 +177,10 @@ def results(panel, scores, singles, changed):
     }
 
 
-def cascaded(panel, scores, anomalies, costs, share, seed):
+def cascaded(panel, scores, anomalies, sorts, costs, share, seed):
     """What is detected under a latency budget."""
     budget = share * float(costs.sum())
-    cascade = fit_cascade(scores["learn"], anomalies, costs, budget, rule="learnt", seed=seed)
+    cascade = fit_cascade(scores["learn"], anomalies, costs, budget, sorts=sorts, rule="learnt", seed=seed)
     found = {name: cascade.combine_scores(panel, scores[name])[1] for name in ("calibrate", "nominal", *COLUMNS)}
     threshold = Threshold.at(found["calibrate"], RATE)
     whole = Threshold.at(panel.combine(scores["calibrate"])[0], RATE)

@@ -12,7 +12,8 @@ from. Mistakes are wrong answers against right ones among nominal images.
 The AUROC of a column is the mean over its sorts, and so are the shares of verdicts. An alarm has 5 % false alarms among
 the nominal images of the judged half that are answered rightly. A verdict is single if its kind has a probability of .7
 or more; single verdicts and honest pairs are counted apart, of images with an alarm. "Before" is a panel whose network
-decides alone, and names kinds by the scores alone.
+decides alone, and names kinds by the scores alone. Panels that protect against errors or novelty alone stand beside the
+one that protects against both; "mistakes among corrupted" compares wrong with right answers to corrupted images.
 
 How weights are found and what names are learnt from was chosen on the `learn` half alone, split in two at random, with
 sorts left out in turns as here; the older choice of most supervisors had the judged images in view. The best single
@@ -35,6 +36,7 @@ import numpy as np
 from secondguess import ImageSet
 from secondguess.guard.naming import Examined, fit_naming, looks_of
 from secondguess.guard.panel import fit_panel
+from secondguess.guard.protect import Answers, Stressed, examples
 from secondguess.guard.verdicts import MISTAKEN, OF_STRESS
 from secondguess.guard.weighing import weigh
 from secondguess.metrics import auroc
@@ -43,6 +45,7 @@ from secondguess_lab.studies.tables import Cell, Table
 
 KINDS = tuple(OF_STRESS)  # ambiguous, corrupted, adversarial, invalid
 COLUMNS = ("mistakes", *KINDS)
+WITHIN = "corrupted.mistakes"  # wrong answers against right ones among corrupted images
 NEVER_LEARNT = ("flow", "other data set")
 GENERATED = ("foreign_objects", "photos", "shuffled", *NEVER_LEARNT)
 RECOMMENDED = (
@@ -66,6 +69,10 @@ class Part:
     def take(self, rows) -> Part:
         """Some of them."""
         return Part(*(getattr(self, name)[rows] for name in ("scores", "looks", "sorts", "right", "wrong")))
+
+    def stressed(self, columns) -> Stressed:
+        """As a panel takes them."""
+        return Stressed(self.scores[:, columns], Answers(self.right, self.wrong), self.sorts)
 
     def examined(self, columns) -> Examined:
         """As a naming takes them."""
@@ -119,19 +126,19 @@ def left_out(part: Part, sorts):
 class Fold:
     """A panel and a naming that have not met some sorts, and what is judged with them."""
 
-    def __init__(self, parts, columns, out) -> None:
+    def __init__(self, parts, columns, out, protect="both") -> None:
         nominal, self.columns = parts["learn", "nominal"], columns
-        learn = {}
-        for kind in KINDS:
-            part = parts["learn", kind]
-            learn[OF_STRESS[kind]] = part.take(~np.isin(part.sorts, out[kind]))
-        learn[MISTAKEN], quiet = nominal.take(nominal.wrong), nominal.take(nominal.right)
-        self.panel = fit_panel(
-            quiet.scores[:, columns],
-            {kind: one.scores[:, columns] for kind, one in learn.items()},
-            sorts={kind: one.sorts for kind, one in learn.items()},
+        learn = {kind: parts["learn", kind].take(~np.isin(parts["learn", kind].sorts, out[kind])) for kind in KINDS}
+        taught = examples(
+            protect,
+            nominal.scores[:, columns],
+            Answers(nominal.right, nominal.wrong),
+            {kind: one.stressed(columns) for kind, one in learn.items()},
         )
-        self.naming = fit_naming(quiet.examined(columns), {kind: one.examined(columns) for kind, one in learn.items()})
+        self.panel = fit_panel(taught.nominal, taught.anomalies, sorts=taught.sorts, harmless=taught.harmless)
+        known = {OF_STRESS[kind]: one.examined(columns) for kind, one in learn.items()}
+        known[MISTAKEN] = nominal.take(nominal.wrong).examined(columns)
+        self.naming = fit_naming(nominal.take(nominal.right).examined(columns), known)
         self.judged = parts["judge", "nominal"]
         self.strange = {kind: parts["judge", kind].take(left_out(parts["judge", kind], out[kind])) for kind in KINDS}
         self.usual, self.threshold = self._usual()
@@ -174,6 +181,8 @@ def detected(folded):
             values = fold.statistics(part)
             for sort in np.unique(part.sorts):
                 found.setdefault((kind, str(sort)), []).append(auroc(fold.usual, values[part.sorts == sort]))
+            if kind == "corrupted":
+                found.setdefault((WITHIN, ""), []).append(auroc(values[part.right], values[part.wrong]))
     return by_column({key: float(np.mean(values)) for key, values in found.items()})
 
 
@@ -245,7 +254,7 @@ def single(part_of, column):
             found[kind, str(sort)] = auroc(usual, part.scores[part.sorts == sort, column])
     spoilt = part_of["judge", "corrupted"]
     values = spoilt.scores[:, column]
-    return by_column(found) | {"corrupted.mistakes": auroc(values[spoilt.right], values[spoilt.wrong])}
+    return by_column(found) | {WITHIN: auroc(values[spoilt.right], values[spoilt.wrong])}
 
 
 def verdicts(folded):
@@ -303,6 +312,8 @@ def measured(kept: Path, name: str):
         "best": best,
         "margins": {column: panel["now"][column] - alone[best[column]][column] for column in COLUMNS},
     }
+    for protect in ("errors", "novelty"):
+        panel[protect] = detected([Fold(parts, columns, out, protect) for out in folds(parts)])
     others = {label: row for label, row in alone.items() if label != "appearance"}
     panel["margins_others"] = {
         column: panel["now"][column] - max(row[column] for row in others.values()) for column in COLUMNS
@@ -322,8 +333,10 @@ def panel_cells(models):
     """The table of `study table photos-panel`."""
     cells = {}
     for name, one in models.items():
-        for column in (*COLUMNS, "missed"):
+        for column in (*COLUMNS, WITHIN, "missed"):
             cells[f"{name}, panel", column] = Cell(one["now"][column])
+            cells[f"{name}, panel, protect=errors", column] = Cell(one["errors"][column])
+            cells[f"{name}, panel, protect=novelty", column] = Cell(one["novelty"][column])
             cells[f"{name}, network alone", column] = Cell(one["before"][column])
             cells[f"{name}, entropy", column] = Cell(one["entropy"][column])
             singles = [row[column] for row in one["single"].values()]
