@@ -2,12 +2,12 @@
 
     score(x) = sqrt( (f(x) - m)' S^-1 (f(x) - m) )
 
-with f the features of `pixel_features`, and m and S their mean and covariance over the training images. The distance is
-that of Mahalanobis (1936); sharpness, noise and spectrum as signs of a spoilt image are those of image quality
-assessment without a reference, where NIQE (Mittal, Soundararajan and Bovik, IEEE Signal Processing Letters 2013)
-measures the same distance between natural scene statistics. Departures: features of the whole image in place of those
-of patches, colour and JPEG blocks among them, and one Gaussian of the training images alone, so that what is usual for
-these images is usual here.
+with f the features of `pixel_features`, and m and S their mean and covariance over the training images, 5,000 of them at
+most. The distance is that of Mahalanobis (1936); sharpness, noise and spectrum as signs of a spoilt image are those of
+image quality assessment without a reference, where NIQE (Mittal, Soundararajan and Bovik, IEEE Signal Processing
+Letters 2013) measures such a distance between natural scene statistics. Departures: features of the whole image in
+place of those of patches, colour and JPEG blocks among them, and one Gaussian of the training images alone, so that
+what is usual for these images is usual here.
 
 Directions in which the training images do not differ, such as the colour of grey ones, are left out.
 """
@@ -39,6 +39,7 @@ __all__ = ["Appearance"]
 
 Floats = NDArray[np.float64]
 
+MOST = 5000  # training images, evenly spaced: 18 numbers have a mean and a covariance that more would hardly change
 RTOL = 1e-6  # of the largest variance: what is below is a rule that all images obey, up to rounding
 
 
@@ -69,7 +70,8 @@ class Appearance(Supervisor):
 
     def _fit(self, observation: Observation, labels: NDArray[np.int64] | None) -> None:
         images = _pixels(observation)
-        whitening = whiten(Rows(features_of(images)), rtol=RTOL)
+        rows = np.linspace(0, len(images) - 1, min(len(images), MOST)).round().astype(np.int64)
+        whitening = whiten(Rows(features_of(images, rows)), rtol=RTOL)
         if whitening.rank == 0:
             warnings.warn(
                 "The training images all look the same, so the distance in appearance is 0 for every image; fit it on "

@@ -52,7 +52,7 @@ FEATURES: tuple[str, ...] = (
     "brightness", "contrast", "clipped", "colour", "tint", "edges", "sharpness", "spikes", "noise", "colour_noise",
     "flat", "blocks", "direction", *(f"band_{number}" for number in range(1, BANDS + 1)),
 )  # fmt: skip
-NUMBERS = 1 << 20  # pixels that are read at a time
+NUMBERS = 1 << 18  # pixels that are read at a time: what fits a cache
 LEVEL = 1 / 255  # below which differences are rounding; added before every logarithm
 EQUAL = 0.4 * LEVEL  # between grey values that are the same and those that one level in one of two channels parts
 SMALLEST = 3  # pixels per side
@@ -91,10 +91,10 @@ def pixel_features(images: NDArray[np.floating]) -> Floats:
     return np.asarray(features(np.asarray(images, dtype=np.float64), Arrays))
 
 
-def features_of(images: ImageSource) -> Floats:
-    """The features of many images, of which a few are read at a time."""
-    size = max(1, NUMBERS // math.prod(images.shape))
-    parts = np.array_split(np.arange(len(images)), -(-len(images) // size))
+def features_of(images: ImageSource, rows: NDArray[np.int64] | None = None) -> Floats:
+    """The features of many images, or of some of them, of which a few are read at a time."""
+    rows = np.arange(len(images)) if rows is None else rows
+    parts = np.array_split(rows, -(-len(rows) * math.prod(images.shape) // NUMBERS))
     return np.concatenate([pixel_features(images[part]) for part in parts])
 
 
@@ -121,7 +121,7 @@ def features(images: Any, on: Any) -> Any:
         _deviation(pixels.mean(axis=(2, 3)), 1),
         on.log((abs(across).mean(axis=(1, 2)) + abs(down).mean(axis=(1, 2))) / 2 + LEVEL),
         on.log(spread + LEVEL),
-        on.log(((laplacian / spread.clip(LEVEL)[:, None, None]) ** 4).mean(axis=(1, 2)) + 1),
+        on.log((((laplacian / spread.clip(LEVEL)[:, None, None]) ** 2) ** 2).mean(axis=(1, 2)) + 1),
         on.log(_noise(grey, on) + LEVEL),
         on.log(_noise(pixels[:, 0] - pixels[:, -1], on) + LEVEL),
         (_equal(across, on) + _equal(down, on)) / 2,
