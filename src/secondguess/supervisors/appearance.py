@@ -2,8 +2,8 @@
 
     score(x) = sqrt( (f(x) - m)' S^-1 (f(x) - m) )
 
-with f the features of `pixel_features`, and m and S their mean and covariance over the training images, 5,000 of them at
-most. The distance is that of Mahalanobis (1936); sharpness, noise and spectrum as signs of a spoilt image are those of
+with f the features of `pixel_features`, and m and S their mean and covariance over the training images, at most 5,000.
+The distance is that of Mahalanobis (1936); sharpness, noise and spectrum as signs of a spoilt image are those of
 image quality assessment without a reference, where NIQE (Mittal, Soundararajan and Bovik, IEEE Signal Processing
 Letters 2013) measures such a distance between natural scene statistics. Departures: features of the whole image in
 place of those of patches, colour and JPEG blocks among them, and one Gaussian of the training images alone, so that
