@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import io
 import json
+import sys
 
 import pytest
 
 from compare_house import flipped
+from secondguess.cli import main
 
 
 @pytest.fixture
@@ -35,6 +38,15 @@ def test_gates_decide_the_exit_code(run, audits, tmp_path):
     assert unknown.code == 2 and "did you mean change.accuracy.test" in unknown.out
     said = run("compare", "old", "new", "--markdown", "--assert", "flips.negative<=5")
     assert said.code == 1 and said.out.startswith("<!-- secondguess compare -->\n### ❌ Has new become worse?")
+
+
+def test_a_terminal_without_these_letters_gets_escapes(audits, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    terminal = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", terminal)
+    assert main(["compare", "old", "new"]) == 0
+    terminal.flush()
+    assert b"\\u22125.0 points" in terminal.buffer.getvalue()
 
 
 def test_what_cannot_be_compared_is_one_sentence(run, audits, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shlex
@@ -29,6 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code: 0 fine, 1 a gate failed, 2 something given cannot be used, 130 interrupted.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # letters that a terminal lacks are written as escapes, as in errors
+        sys.stdout.reconfigure(errors="backslashreplace")
     if not words and COMPLETING not in os.environ:
         return _greet()
     import typer
