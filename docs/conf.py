@@ -43,6 +43,8 @@ python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 88
 add_module_names = False
 
+smartquotes = False  # messages and code are searched for as they are printed
+
 html_theme = "furo"
 html_title = "secondguess"
 html_static_path = ["static"]

@@ -132,7 +132,7 @@ def names() -> dict[str, str]:
         body = "".join(_autodoc(module.__name__, name, getattr(module, name)) for name in members)
         found[f"python/{room}.md"] = f"# secondguess.{room}\n\n{module.__doc__}\n\n{_also(module, members)}{body}"
         listed.append(f"* [`secondguess.{room}`]({room}.md): {str(module.__doc__).strip().partition(chr(10))[0]}")
-    toctree = "\n".join(["secondguess", *rooms])
+    toctree = "\n".join(["secondguess", *(f"{room} <{room}>" for room in rooms)])
     found["python/index.md"] = (
         "# Python\n\nFrom the docstrings.\n\n* [`secondguess`](secondguess.md): the six verbs and the nouns\n"
         + "\n".join(listed)
