@@ -25,6 +25,7 @@ ENTRY = re.compile(r"^(?:[^:<\n]*<)?(/?[\w/.-]+)>?$")
 # What a fence may hold: tests/test_docs.py runs Python, tests/test_tutorials.py the `sh` of a tutorial.
 LANGUAGES = {"python", "sh", "toml", "json", "text", "yaml", "caddyfile", "nginx"}
 FETCHED = re.compile(r"<(?:script|img|iframe)[^>]*\ssrc=\"(https?:)?//|<link[^>]*\shref=\"(https?:)?//[^>]*stylesheet")
+RESERVED = {"search", "genindex", "py-modindex"}  # pages that Sphinx writes itself
 CHROMIUM = "/usr/bin/chromium"
 
 
@@ -71,6 +72,7 @@ def unlisted_pages() -> list[str]:
                     found.append(
                         f"{page.relative_to(ROOT)}: the table of contents names {entry[1]}, which is not there"
                     )
+    found += [f"docs/{name}.md: Sphinx has a page of that name" for name in RESERVED if (docs / f"{name}.md").exists()]
     inner = (page for page in pages() if page.is_relative_to(docs))
     return found + [f"{page.relative_to(ROOT)} is in no table of contents" for page in inner if page not in reached]
 

@@ -1,4 +1,4 @@
-"""What 28 networks for cats and dogs say of adversarial distance: for docs/search.md and the pages that quote it."""
+"""What 28 networks for cats and dogs say of adversarial distance: for docs/error_search.md and pages that quote it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def correlation() -> tuple[float, float]:
 
 
 def claims() -> Iterator[Claim]:
-    """Those of the section in docs/search.md."""
+    """Those of the section in docs/error_search.md."""
     some = networks()
     sizes, tests = [row["size"] for row in some], [row["test_accuracy"] for row in some]
     settings = record(FILE)["settings"]

@@ -60,7 +60,8 @@ def claims() -> Iterator[Claim]:
         *_ends(pools("mnist", "all classes")),
     )
     yield says(
-        "among predicted cats, true gradients [find more](search.md#which-search-finds-most) than 500 queries do,",
+        "among predicted cats, true gradients [find more](error_search.md#which-search-finds-most) than 500 queries "
+        "do,",
         provided=over("cats_dogs", "cat", "adversarial_distance_gradient", 50, "errors")
         > over("cats_dogs", "cat", "adversarial_distance", 50, "errors"),
     )

@@ -1,4 +1,4 @@
-"""docs/search.md: which search finds most."""
+"""docs/error_search.md: which search finds most."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from statistics import mean
 
 from claims import Claim, _networks, find, record, rows, says
 
-PAGE = "docs/search.md"
+PAGE = "docs/error_search.md"
 METHODS = {
     "random": "`random`",
     "low_confidence": "`low_confidence`",
