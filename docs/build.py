@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -123,14 +124,15 @@ def forget_old_examples() -> None:
 
 
 def take_screenshot() -> None:
-    """Run the default audit and photograph the top of its report."""
+    """Photograph the top of the report that `secondguess demo` shows."""
     from playwright.sync_api import sync_playwright
 
-    subprocess.run([sys.executable, "-m", "secondguess", "audit", "--out", "out/audit"], cwd=ROOT, check=True)
-    with sync_playwright() as playwright:
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        demo = [sys.executable, "-m", "secondguess", "demo", "--no-browser", "--quiet", "--out", folder]
+        subprocess.run(demo, cwd=ROOT, check=True)
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1120, "height": 1180}, color_scheme="light")
-        page.goto((ROOT / "out/audit/report.html").as_uri())
+        page.goto(next(Path(folder).glob("*.html")).as_uri())
         page.screenshot(path=ROOT / "docs/images/report.png")
         browser.close()
 
@@ -141,7 +143,7 @@ def main() -> None:
     parser.add_argument(
         "--no-gallery", action="store_true", help="do not run the examples (seconds instead of minutes)"
     )
-    parser.add_argument("--screenshot", action="store_true", help=f"take that of the README anew ({CHROMIUM}, minutes)")
+    parser.add_argument("--screenshot", action="store_true", help=f"take that of the README anew, with {CHROMIUM}")
     parser.add_argument("--check", action="store_true", help="only check the pages as they are written, build nothing")
     options = parser.parse_args()
     if options.check:
