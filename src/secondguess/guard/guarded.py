@@ -39,7 +39,7 @@ class Guarded:
                 raise UserError("The guard was fitted on another model; fit one on this model, or hand in the other.")
             self.guard = guard
         else:
-            self.guard = Guard.load(guard, model if isinstance(model, Classifier) else Classifier(model))
+            self.guard = Guard.load(guard, Classifier.open(model))
         self.classifier: Classifier = self.guard.classifier
 
     def __call__(self, images: Any) -> Judgements:

@@ -5,6 +5,7 @@ from secondguess.model.classifier import Classifier
 from secondguess.model.convert import Conversion, convert_checkpoint
 from secondguess.model.describe import describe_model
 from secondguess.model.description import Description
+from secondguess.model.libraries import of_weights
 from secondguess.model.needs import PENULTIMATE, Needs, Trace
 from secondguess.model.observation import Observation
 from secondguess.model.session import Session
@@ -22,4 +23,5 @@ __all__ = [
     "check_model",
     "convert_checkpoint",
     "describe_model",
+    "of_weights",
 ]

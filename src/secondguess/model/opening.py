@@ -10,6 +10,7 @@ from secondguess.model.backends import open_backend
 from secondguess.model.classifier import Classifier
 from secondguess.model.description import Description
 from secondguess.model.description_fields import FIELDS, check_names
+from secondguess.model.libraries import described_by_itself
 
 __all__ = ["open_classifier"]
 
@@ -30,7 +31,8 @@ def open_classifier(what: Any, **changes: Any) -> Classifier:
     elif isinstance(what, (str, Path)) and Path(what).suffix.lower() == ".toml":
         description = Description.read(what).changed(**changes)
     else:
-        description = Description.of(what, **changes)
+        what, known = described_by_itself(what)
+        description = Description.of(what, **known | changes)
     model = description.path or description.source or what
     backend = open_backend(
         model,
