@@ -21,20 +21,23 @@ MARKS = [
 ]
 
 # The contrast after WCAG 2, (lighter + .05) / (darker + .05), of every visible element with text of its own, and that
-# text. Backgrounds are painted one over the other, as the browser does it.
+# text. Backgrounds are painted one over the other, as the browser does it; what has been painted is remembered, because
+# reading a pixel takes long and a page has few colours.
 CONTRAST = """skip => {
   const paint = Object.assign(document.createElement('canvas'), {width: 1, height: 1})
     .getContext('2d', {willReadFrequently: true});
-  const luminance = colours => {
+  const painted = new Map(), below = new Map();
+  const remembered = (known, key, make) => known.get(key) ?? known.set(key, make()).get(key);
+  const luminance = colours => remembered(painted, colours.join(), () => {
     colours.forEach(colour => { paint.fillStyle = colour; paint.fillRect(0, 0, 1, 1); });
     const [r, g, b] = [...paint.getImageData(0, 0, 1, 1).data].map(v => v / 255)
       .map(v => v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4);
     return .2126 * r + .7152 * g + .0722 * b;
-  };
+  });
+  const papersOf = one => one ? remembered(below, one, () =>
+    [...papersOf(one.parentElement), getComputedStyle(one).backgroundColor]) : ['white'];
   const contrast = one => {
-    const papers = ['white'];
-    for (let at = one; at; at = at.parentElement) papers.splice(1, 0, getComputedStyle(at).backgroundColor);
-    const style = getComputedStyle(one);
+    const papers = papersOf(one), style = getComputedStyle(one);
     const [paper, ink] = [luminance(papers), luminance([...papers, one.closest('svg') ? style.fill : style.color])];
     return (Math.max(paper, ink) + .05) / (Math.min(paper, ink) + .05);
   };
