@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Result", "html_table"]
+__all__ = ["Result", "flat", "html_table"]
 
 
 class Result(ABC):
@@ -29,12 +29,27 @@ class Result(ABC):
     def save(self, folder: str | Path) -> Path:
         """Write the result into a folder, and nothing outside it; returns the folder."""
 
+    def rows(self) -> list[dict[str, Any]]:
+        """The numbers as flat rows, such as `pandas.DataFrame(result.rows())` and `polars.DataFrame(...)` take."""
+        return [flat(self.to_dict())]
+
     def __str__(self) -> str:
         return self.summary()
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
         return f"<pre>{escape(self.summary())}</pre>"
+
+
+def flat(values: Mapping[str, Any]) -> dict[str, Any]:
+    """One row of a table: entries of dictionaries get names such as `accuracy.low`, and lists are left out."""
+    row: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            row |= {f"{name}.{inner}": one for inner, one in flat(value).items()}
+        elif not isinstance(value, (list, tuple)):
+            row[name] = value
+    return row
 
 
 def html_table(rows: Iterable[Sequence[object]], header: Sequence[object] = ()) -> str:

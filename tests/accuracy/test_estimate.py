@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 
@@ -168,6 +169,15 @@ def test_what_was_reported_before_is_not_shown_again(found: EstimateResult) -> N
     shown = [line for line in found.table().splitlines() if line.startswith("  image ")]
     assert len(shown) == len(found.judged_wrong)
     assert not [line for line in found.table(found.judged_wrong).splitlines() if line.startswith("  image ")]
+
+
+def test_rows_are_a_data_frame(found: EstimateResult) -> None:
+    frame = pd.DataFrame(found.rows()).set_index("method")
+    assert list(frame.index) == list(found.estimates)
+    assert frame.loc["icos", "value"] == found.estimates["icos"].value
+    assert frame.index[frame["recommended"]].tolist() == [found.answer.method]
+    trial = found.estimates["icos"].trust[0]
+    assert frame.loc["icos", f"error under {trial.shift}"] == trial.error
 
 
 def test_what_is_saved(found: EstimateResult, tmp_path: Path) -> None:

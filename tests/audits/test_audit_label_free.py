@@ -47,6 +47,11 @@ def page(result: AuditResult) -> str:
     return result.report.read_text("utf-8")
 
 
+def test_rows_are_the_numbers(result: AuditResult) -> None:
+    rows = {row.pop("number"): row for row in result.rows()}
+    assert rows == result.to_dict()["numbers"]
+
+
 @pytest.fixture(scope="module")
 def halves(digits: Dataset) -> tuple[np.ndarray, np.ndarray]:
     """Which test images served as validation set, and which as operation."""

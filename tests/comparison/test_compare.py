@@ -26,6 +26,8 @@ def test_accuracy_is_tested_by_mcnemar():
     assert (found.change.before, found.change.after) == (0.8, 0.75)
     assert found.p_value == found.change.p_value and found.paired, "the question itself is not corrected"
     assert found.outcome == "worse" and found.moved[0] == "−5.0 points"
+    rows = {row["measure"]: row for row in sg.compare(*flipped(12, 2)).rows()}
+    assert rows["accuracy.test"]["p_value"] == pytest.approx(referee)
 
 
 def test_all_other_measures_share_one_level():

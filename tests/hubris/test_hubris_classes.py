@@ -37,6 +37,9 @@ def test_labels_are_read_in_the_models_order(names):
     )
     row = found.to_dict()["models"][0]
     assert row["accuracy"]["value"] == 1.0
+    flat = found.rows()[0]
+    assert (flat["model"], flat["accuracy.value"]) == (row["model"], 1.0)
+    assert flat["ambiguous.absolute.value"] == row["ambiguous"]["absolute"]["value"]
 
 
 def test_models_of_other_classes_are_refused():

@@ -95,6 +95,7 @@ def test_a_bare_function_and_a_set_of_images_are_enough(model: Any, images: Imag
     predictions = sg.Classifier(model).predict(images).argmax(axis=1)
     wrong = [row for row in found.labelled.tolist() if predictions[row] != images.labels[row]]
     assert wrong and [one.image for one in found.errors] == wrong[::-1]
+    assert [row["image"] for row in found.rows()] == wrong[::-1]
     for one in found.errors:
         assert (one.said, one.model) == (str(images.labels[one.image]), str(predictions[one.image]))
     assert found.ratio is not None

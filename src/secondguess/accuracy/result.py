@@ -121,6 +121,15 @@ class EstimateResult(Result):
             "judged_wrong": [asdict(one) for one in self.judged_wrong],
         }
 
+    def rows(self) -> list[dict[str, Any]]:
+        """Every method with its estimate, and its mean error in trials under each shift."""
+        return [
+            {"method": name, "recommended": name == self.answer.method, "baseline": name in BASELINES}
+            | {"value": one.value, "low": one.low, "high": one.high}
+            | {f"error under {trial.shift}": trial.error for trial in one.trust}
+            for name, one in self.estimates.items()
+        ]
+
     def save(self, folder: str | Path) -> Path:
         """Write `estimate.json` into a folder."""
         place = make_folder(folder)

@@ -137,6 +137,10 @@ class AuditResult(Result):
             "files": self.folder and {"report": str(self.folder / REPORT), "junit": str(self.folder / JUNIT)},
         }
 
+    def rows(self) -> list[dict[str, Any]]:
+        """Every number by its name, with interval, sample size, seed and the fingerprint of its data."""
+        return [{"number": name, **number.to_dict()} for name, number in self.numbers.items()]
+
     def save(self, folder: str | Path) -> Path:
         """Write `report.html`, `audit.json`, `predictions.npz` and `junit.xml` into a folder, each atomically."""
         self.folder = make_folder(folder)

@@ -20,7 +20,7 @@ from secondguess.comparison.verdict import decide, small
 from secondguess.errors import UserError
 from secondguess.files import make_folder, write_json, write_text
 from secondguess.report import Case, figures, junit_xml, render
-from secondguess.results import Result, html_table
+from secondguess.results import Result, flat, html_table
 
 __all__ = ["Comparison"]
 
@@ -134,6 +134,10 @@ class Comparison(Result):
             "gates": [gate.to_dict() for gate in self.gates],
             "numbers": {name: number.to_dict() for name, number in self.numbers.items()},
         }
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Every measure before and after, with its change."""
+        return [{"measure": one.name, **flat(one.to_dict())} for one in self.measures]
 
     def save(self, folder: str | Path) -> Path:
         """Write `compare.html`, `compare.json`, `compare.md` and `junit.xml` into a folder, each atomically."""

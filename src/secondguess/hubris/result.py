@@ -10,7 +10,7 @@ from secondguess.errors import UserError
 from secondguess.files import make_folder, write_json, write_text
 from secondguess.hubris.scores import Scores
 from secondguess.hubris.table import HubrisTable, ModelRow
-from secondguess.results import Result, html_table
+from secondguess.results import Result, flat, html_table
 
 if TYPE_CHECKING:
     from secondguess.stress.ambiguous import AmbiguousImages
@@ -66,6 +66,12 @@ class OverconfidenceResult(Result):
     def to_dict(self) -> dict[str, Any]:
         """The scores, or the table with its comparisons; what `hubris.json` holds."""
         return self.found.to_dict()
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each model, or one for bare predictions."""
+        if isinstance(self.found, Scores):
+            return [flat(self.found.to_dict())]
+        return [flat(row.to_dict()) for row in self.found.rows]
 
     def save(self, folder: str | Path) -> Path:
         """Write `hubris.json`; of models also `hubris.csv`, `hubris.png` and the ambiguous images that were made."""

@@ -27,7 +27,7 @@ from secondguess.labelling.store import Store
 from secondguess.metrics.discovery import discovery_ratio_interval
 from secondguess.model.classifier import Classifier
 from secondguess.progress import Stopped
-from secondguess.results import Result
+from secondguess.results import Result, flat
 from secondguess.search import find
 from secondguess.search.pool import Pool, wrong
 from secondguess.search.registry import make
@@ -258,6 +258,10 @@ class ErrorSearch(Result):
             "errors": [{"id": self._id(one.image)} | asdict(one) for one in self.errors],
             "discovery_ratio": None if ratio is None else {"value": ratio.value, "low": ratio.low, "high": ratio.high},
         }
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The errors that were found, one a row."""
+        return [flat({"id": self._id(one.image)} | asdict(one)) for one in self.errors]
 
     def save(self, folder: str | Path) -> Path:
         """Write `errors.json` (all that was found) and `labels.csv` (one row per answer) into a folder."""
