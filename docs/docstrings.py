@@ -11,6 +11,8 @@ import inspect
 import re
 from typing import Any
 
+from docutils import nodes
+
 SECTION = re.compile(
     r"^\s*(Args|Arguments|Attributes|Example|Examples|Note|Notes|Raises|Returns|Yields|Warning|References):$"
 )
@@ -100,8 +102,15 @@ def _process_signature(app: Any, what: str, name: str, value: Any, *rest: Any) -
     return signature(value) if what in ("class", "function", "method") else None
 
 
+def _join_with_dashes(app: Any, doctree: Any) -> None:
+    """Between a parameter and its meaning; elsewhere two hyphens begin an option."""
+    for text in [one for one in doctree.findall(nodes.Text) if one == " -- "]:
+        text.parent.replace(text, nodes.Text(" – "))
+
+
 def setup(app: Any) -> dict[str, bool]:
     """Before napoleon, which reads the sections."""
     app.connect("autodoc-process-docstring", _process, priority=100)
     app.connect("autodoc-process-signature", _process_signature)
+    app.connect("doctree-read", _join_with_dashes)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
