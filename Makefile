@@ -16,8 +16,9 @@ audit: $(VENV)/.installed  ## set up, audit a small classifier on 5,000 digits, 
 demo: audit  ## pack the report of the audit into the package, for secondguess demo
 	$(BIN)/python docs/make_demo.py $(OUT)
 
-# A worker that keeps to its half of the tests makes what a module shares once; what is left at the end is shared out.
-TESTS := $(ONE_THREAD) PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal
+# A worker that keeps to its part of the tests makes what a module shares once; what is left at the end is shared out. Three
+# for two cores: at almost any time one waits for a browser, a service or the disk.
+TESTS := $(ONE_THREAD) PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist worksteal
 
 test: $(VENV)/.installed-dev lint  ## set up with the development extras; lint, types, tests
 	$(TESTS)
