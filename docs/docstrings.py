@@ -11,8 +11,6 @@ import inspect
 import re
 from typing import Any
 
-from docutils import nodes
-
 SECTION = re.compile(
     r"^\s*(Args|Arguments|Attributes|Example|Examples|Note|Notes|Raises|Returns|Yields|Warning|References):$"
 )
@@ -104,6 +102,8 @@ def _process_signature(app: Any, what: str, name: str, value: Any, *rest: Any) -
 
 def _join_with_dashes(app: Any, doctree: Any) -> None:
     """Between a parameter and its meaning; elsewhere two hyphens begin an option."""
+    from docutils import nodes
+
     for text in [one for one in doctree.findall(nodes.Text) if one == " -- "]:
         text.parent.replace(text, nodes.Text(" – "))
 
