@@ -95,7 +95,7 @@ def _families(found: Comparison) -> Iterator[Reason]:
             continue
         worse, better = ([one for one in rows if one.outcome == side] for side in ("worse", "better"))
         parts = [f"{word}: {_listed(side)}." for side, word in ((worse, "Worse"), (better, "Better")) if side]
-        text = " ".join(parts) or f"No difference shown in {len(rows)} measures."
+        text = " ".join(parts) or f"No difference shown in {len(rows)} measure{'s' if len(rows) > 1 else ''}."
         shown = "Confidence" if family == "overall" else title
         yield Reason(family, "caution" if worse else "good", shown, text, section=family)
 
