@@ -206,6 +206,19 @@ def photographs() -> Iterator[Claim]:
         min(spoilt),
         max(spoilt),
     )
+    novel = [models[name]["novelty"] for name in PHOTOS]
+    found = [[row[column] for row in novel] for column in ("corrupted", "invalid")]
+    yield says(
+        "the panel has {:.3f} to {:.3f} on corrupted and {:.3f} to {:.3f} on invalid images, and less on mistakes with all "
+        "four;",
+        *(pick(values) for values in found for pick in (min, max)),
+        provided=all(models[name]["novelty"]["mistakes"] < models[name]["now"]["mistakes"] for name in PHOTOS),
+    )
+    yield says(
+        "and sees more of the mistakes with two of them.",
+        provided=sum(models[name]["errors"]["mistakes"] > models[name]["now"]["mistakes"] + 0.001 for name in PHOTOS)
+        == 2,
+    )
     called = [verdicts[name]["now"]["sorts"]["invalid, other data set"] for name in list(PHOTOS)[:2]]
     yield says(
         "another data set as invalid images is named so in {:.0f} and {:.0f} % of its alarms",
