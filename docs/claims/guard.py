@@ -209,8 +209,8 @@ def photographs() -> Iterator[Claim]:
     novel = [models[name]["novelty"] for name in PHOTOS]
     found = [[row[column] for row in novel] for column in ("corrupted", "invalid")]
     yield says(
-        "the panel has {:.3f} to {:.3f} on corrupted and {:.3f} to {:.3f} on invalid images, and less on mistakes with all "
-        "four;",
+        "the panel has {:.3f} to {:.3f} on corrupted and {:.3f} to {:.3f} on invalid images, and less on mistakes "
+        "with all four;",
         *(pick(values) for values in found for pick in (min, max)),
         provided=all(models[name]["novelty"]["mistakes"] < models[name]["now"]["mistakes"] for name in PHOTOS),
     )
