@@ -135,6 +135,7 @@ def test_the_packed_report_is_small_self_contained_and_says_what_it_is():
     page = gzip.decompress(content).decode("utf-8")
     assert len(content) <= 500_000
     assert re.search(r"made on 20\d\d-\d\d-\d\d by secondguess \d+\.\d+\.\d+ on the embedded digits \(mnist5k\)", page)
+    assert re.search(r'class="verdict (yes|no)"', page), "packed in a hurry: the audit came to no verdict"
     assert page.startswith("<!doctype html>") and page.rstrip().endswith("</html>")
     assert "<script" not in page and re.findall(r'(?:src|href)="(?!data:|#)[^"]*', page) == []
     assert all(f'<section id="{name}"' in page for name in ("verdict", "accuracy", "supervisors", "deploy"))
@@ -148,12 +149,16 @@ def test_the_page_is_made_of_a_report_and_of_nothing_else():
         "created": "2026-11-16T10:00",
         "versions": {"secondguess": "<9>"},
         "data": {"test": {"name": "mnist5k/test"}},
+        "verdict": {"ready": True},
     }
-    page = demo.marked('<body>\n<header class="top">\n<h1>Is it?</h1>', audit)
+    report = '<body>\n<header class="top">\n<h1>Is it?</h1>'
+    page = demo.marked(report, audit)
     assert "2026-11-16 by secondguess &lt;9&gt; on the embedded digits (mnist5k)" in page
     assert demo.packed(page) == demo.packed(page) and gzip.decompress(demo.packed(page)).decode() == page
     with pytest.raises(UserError, match="is no report of an audit"):
         demo.marked("<p>", audit)
+    with pytest.raises(UserError, match="came to no verdict"):
+        demo.marked(report, audit | {"verdict": {"ready": None}})
     with pytest.raises(UserError, match="at most 500,000 may be added"):
         demo.packed(os.urandom(600_000).hex())
 

@@ -82,6 +82,8 @@ def marked(page: str, audit: Mapping[str, Any]) -> str:
     """
     if len(TOP.findall(page)) != 1:
         raise UserError("This page is no report of an audit; give the report.html of make audit.")
+    if audit["verdict"]["ready"] is None:
+        raise UserError("This audit came to no verdict, for want of time perhaps; pack one that did.")
     date, version = str(audit["created"])[:10], str(audit["versions"]["secondguess"])
     data = str(audit["data"]["test"]["name"]).partition("/")[0]
     line = (
