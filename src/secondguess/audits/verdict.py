@@ -34,6 +34,7 @@ READY = "Ready to deploy with a guard"
 REASONS = 3
 FAIR, GOOD = 0.7, 0.8  # AUROC of mistakes against right answers
 HARMFUL, NOTABLE = 0.5, 0.2  # share of stress images that are answered wrongly without an alarm
+HARDLY = 0.01  # of the images of a kind: not worth a name
 ATTACKED = "adversarial"  # how the names of stress sets of attacks begin
 RARELY_FOUND = 0.5  # recall of a class
 MEASURES = {"accuracy": "its accuracy", "knowing": "whether its mistakes can be noticed", "guard": "what a guard sees"}
@@ -167,11 +168,15 @@ def _guard(audit: AuditResult) -> Reason:
         )
     blocking = [name for name, share in harm.items() if share > HARMFUL and not name.startswith(ATTACKED)]
     worst = max(blocking or harm, key=lambda name: harm[name])
+    left = f"{harm[worst]:.0%} of {worst} images"
+    if max(harm.values()) < HARDLY:
+        left = "fewer than one in a hundred images of each kind that was tried"
     text = (
-        f"A guard with {1000 * alarms.value:.0f} false alarms in a thousand leaves {harm[worst]:.0%} of {worst} images "
-        "answered wrongly without a warning"
+        f"A guard with {1000 * alarms.value:.0f} false alarms in a thousand leaves {left} answered wrongly without a "
+        "warning"
     )
-    text += ", the most of any kind that was tried." if len(harm) > 1 and harm[worst] == max(harm.values()) else "."
+    most = len(harm) > 1 and harm[worst] == max(harm.values()) >= HARDLY
+    text += ", the most of any kind that was tried." if most else "."
     if blocking:
         return Reason(weight="blocker", text=text, before=f"a guard sees more of what is {worst}", **about)
     return Reason(weight="caution" if harm[worst] > NOTABLE else "good", text=text, **about)

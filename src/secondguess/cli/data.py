@@ -45,7 +45,7 @@ def data(
     card = dataset.describe()
     if export is not None:
         card["exported"] = str(_export(dataset.test, export))
-    print_json(card) if common.json else _describe(card)
+    print_json(card) if common.json else _describe(card, split)
 
 
 def _export(images: Any, path: Path) -> Path:
@@ -65,14 +65,16 @@ def _list(cards: list[dict[str, Any]]) -> None:
         say(f"{card['name']:<10} {train + format(card['test']['images'], ','):>14} images of {shape}")
 
 
-def _describe(card: dict[str, Any]) -> None:
+def _describe(card: dict[str, Any], asked: str | None) -> None:
+    """Every part; a split that was asked for alone is the test part of what was loaded."""
     say(f"{card['name']}: images of {' x '.join(map(str, card['shape']))}, {len(card['class_names'])} classes")
     for split in ("train", "validation", "test"):
         part = card[split]
         if part is None:
             continue
         unlabelled = f", {part['unlabelled']:,} without a label" if part["unlabelled"] else ""
-        say(f"  {split:<10} {part['images']:>8,} images{unlabelled}   fingerprint {part['fingerprint']}")
+        title = asked if asked and split == "test" else split
+        say(f"  {title:<10} {part['images']:>8,} images{unlabelled}   fingerprint {part['fingerprint']}")
         for note in part["notes"]:
             say(f"             {note}")
         for skipped in part["skipped"]:

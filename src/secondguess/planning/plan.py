@@ -246,9 +246,10 @@ class Plan:
         rest = sum(one.offer.seconds(one.offer.least) for one in self._waiting())
         # All that others can spare is granted, so that no work is thrown away without need.
         if took > PATIENCE * part.expected and self.elapsed + rest > self.seconds:
+            longer = f"It was expected to take {spoken(part.expected)} and was ended after {spoken(took)}, for the"
             raise OutOfTime(
-                f"It was expected to take {spoken(part.expected)} and was ended after {spoken(took)}, for the "
-                f"{self.minutes:g} minutes are over; allow more (--minutes, or --full)."
+                f"{longer if took >= 1 else 'There was no time left for it: the'} {self.minutes:g} minutes are over; "
+                "allow more (--minutes, or --full)."
             )
 
     def table(self) -> str:
