@@ -65,7 +65,7 @@ def test_the_recommended_guard_learns_from_generated_stress(classifier: Classifi
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         guard = Guard(false_alarms=0.05).fit(classifier, digits.train, digits.test)
-    assert len(guard.pipeline.supervisors) == 14
+    assert len(guard.pipeline.supervisors) == 15 and "appearance" in guard.pipeline.labels
     assert set(guard.report.seen) == {"ambiguous", "corrupted", "adversarial", "invalid"}
     assert guard.report.verdict_accuracy > 0.4
 
