@@ -228,3 +228,12 @@ def test_measures_by_hand() -> None:
     )
     assert found["sharpness"] == pytest.approx(np.log([1e-3, 0.4 / 3 + 1e-3]), abs=0.02)
     assert list(measures(Observation(np.full((2, 2), 0.5)))) == ["confidence"]
+
+
+def test_blocks_of_copies_are_what_all_at_once_would_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    images = (np.random.default_rng(0).integers(0, 256, (9, 1, 12, 12)) / 255).astype(np.float32)
+    shifts = [one for one in learnt_shifts(1) if one.severity in (None, 4)]
+    whole = [one.apply(images, 5) for one in shifts]
+    monkeypatch.setattr("secondguess.accuracy.shifted_copies.BLOCK", 2 * 12 * 12)
+    for shift, expected in zip(shifts, whole, strict=True):
+        assert np.array_equal(shift.apply(images, 5), expected), shift

@@ -31,6 +31,7 @@ __all__ = ["Shift", "ShiftedCopies", "learnt_shifts", "most_copies"]
 PER_SHIFT = 300  # copies; fewer of large images, so that a pass over all copies stays affordable
 LARGE = 3 * 64 * 64  # numbers of an image from which on there are fewer copies
 FEWEST = 100
+BLOCK = 1 << 20  # numbers that are corrupted at once
 OWN = {"uniform_noise": (0.1, 0.2, 0.35, 0.5, 0.7)}  # kinds of our own, with the parameter at severities 1 to 5
 GRADED = ((1, 0.5), (2, 1.0), (4, 1.0))  # severity and strength where a corruption has severities
 UNGRADED = ((None, 0.33), (None, 0.67), (None, 1.0))
@@ -51,14 +52,21 @@ class Shift:
     strength: float
 
     def apply(self, images: NDArray[np.float32], seed: int) -> NDArray[np.uint8]:
-        """The images (n, C, H, W), shifted, in whole grey levels."""
+        """The images (n, C, H, W), shifted, in whole grey levels; block by block, for corruptions take much memory."""
+        from secondguess.stress.corruptions.registry import noise
+
+        rng = np.random.default_rng(seed) if self.kind in OWN else noise(self.kind, seed)
+        size = max(1, BLOCK // math.prod(images.shape[1:]))
+        return np.concatenate([self._block(images[start : start + size], rng) for start in range(0, len(images), size)])
+
+    def _block(self, images: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.uint8]:
         from secondguess.stress.corruptions import corrupt
 
         if self.kind in OWN and self.severity is not None:
             reach = OWN[self.kind][self.severity - 1]
-            spoilt = (images + np.random.default_rng(seed).uniform(-reach, reach, images.shape)).clip(0, 1)
+            spoilt = (images + rng.uniform(-reach, reach, images.shape)).clip(0, 1)
         else:
-            spoilt = corrupt(images, self.kind, severity=self.severity, seed=seed)
+            spoilt = corrupt(images, self.kind, severity=self.severity, seed=rng)
         return np.rint((images + self.strength * (spoilt - images)) * 255).astype(np.uint8)
 
 
