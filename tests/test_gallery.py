@@ -55,4 +55,6 @@ def test_a_private_name_is_found():
 @each_example
 def test_an_example_runs(path, tmp_path):
     settings = os.environ | {"MPLBACKEND": "agg", "PYTHONWARNINGS": "default"}
-    subprocess.run([sys.executable, str(path)], cwd=tmp_path, env=settings, check=True, timeout=240)
+    words = [sys.executable, str(path)]
+    done = subprocess.run(words, cwd=tmp_path, env=settings, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr

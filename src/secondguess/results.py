@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Result", "flat", "html_table"]
+__all__ = ["Result", "aligned", "flat", "html_table"]
 
 
 class Result(ABC):
@@ -39,6 +39,12 @@ class Result(ABC):
     def _repr_html_(self) -> str:
         """What a notebook shows."""
         return f"<pre>{escape(self.summary())}</pre>"
+
+
+def aligned(lines: Sequence[tuple[str, str]]) -> str:
+    """One line for each (what, how), the second parts below each other."""
+    width = max(len(what) for what, _ in lines)
+    return "\n".join(f"{what:<{width}}  {' '.join(how.split())}" for what, how in lines)
 
 
 def flat(values: Mapping[str, Any]) -> dict[str, Any]:

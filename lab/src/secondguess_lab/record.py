@@ -88,4 +88,4 @@ def _relative(word: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    return _relative(str(value)) if isinstance(value, Path) else value
+    return _relative(str(value)) if isinstance(value, (Path, str)) else value

@@ -14,7 +14,7 @@ from secondguess.errors import UserError
 from secondguess.files import make_folder, write_json, write_text
 from secondguess.model.degenerate import Degenerate
 from secondguess.report import Case, junit_xml, render
-from secondguess.results import Result, html_table
+from secondguess.results import Result, aligned, html_table
 
 __all__ = ["AuditResult"]
 
@@ -118,8 +118,7 @@ class AuditResult(Result):
         verdict = self.verdict
         lines = [("Verdict", verdict.headline), *((one.title, one.text) for one in verdict.reasons)]
         lines += self.shortened(SUMMARY_LINES - len(lines), {one.section for one in verdict.reasons})
-        width = max(len(what) for what, _ in lines)
-        return "\n".join(f"{what:<{width}}  {' '.join(how.split())}" for what, how in lines)
+        return aligned(lines)
 
     def to_dict(self) -> dict[str, Any]:
         """The machine-readable audit; what `audit.json` holds."""

@@ -20,7 +20,7 @@ from secondguess.comparison.verdict import decide, small
 from secondguess.errors import UserError
 from secondguess.files import make_folder, write_json, write_text
 from secondguess.report import Case, figures, junit_xml, render
-from secondguess.results import Result, flat, html_table
+from secondguess.results import Result, aligned, flat, html_table
 
 __all__ = ["Comparison"]
 
@@ -110,8 +110,7 @@ class Comparison(Result):
         how = f"the same {len(pair.after):,} images" if pair.paired else "different images, unpaired"
         lines = [("Worse?", verdict.headline), *((one.title, one.text) for one in verdict.reasons)]
         lines.append(("Compared", f"{self.before.name} (before) with {self.after.name} (after) on {how}"))
-        width = max(len(what) for what, _ in lines)
-        return "\n".join(f"{what:<{width}}  {' '.join(how.split())}" for what, how in lines)
+        return aligned(lines)
 
     def to_dict(self) -> dict[str, Any]:
         """What `compare.json` holds."""
