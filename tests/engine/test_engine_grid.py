@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import grid_tasks
+import joblib
 import numpy as np
 import pytest
 
@@ -266,6 +267,23 @@ def test_a_lost_process_is_replaced(tmp_path):
     entries = run(tasks, Ledger(tmp_path / "ledger"), "local:2")
     assert (tmp_path / "marker").exists()
     assert [entry.result["square"] for entry in entries] == [seed**2 for seed in range(6)]
+
+
+def test_a_process_lost_while_calls_are_handed_out_is_replaced(tmp_path, monkeypatch):
+    from joblib.externals.loky.process_executor import TerminatedWorkerError
+
+    hand_out, attempts = joblib.Parallel.__call__, []
+
+    def loses_the_first(pool, calls):
+        attempts.append(pool)
+        if len(attempts) == 1:
+            raise TerminatedWorkerError("lost before there was anything to iterate over")
+        return hand_out(pool, calls)
+
+    monkeypatch.setattr(joblib.Parallel, "__call__", loses_the_first)
+    tasks = [Task(grid_tasks.total, {"size": 5}, seed) for seed in range(3)]
+    assert len(run(tasks, Ledger(tmp_path / "ledger"), "local:2")) == 3
+    assert len(attempts) == 2
 
 
 def test_a_task_that_always_ends_its_process_is_given_up(tmp_path):

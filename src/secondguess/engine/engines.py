@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from typing import Protocol
 
 from secondguess.engine.task import Call, Failure, Outcome, WorkerLost, perform
@@ -106,15 +107,14 @@ class Processes:
         # of a leak; nothing is lost by it.
         warnings.filterwarnings("ignore", "A worker stopped while some jobs were given", UserWarning)
         pool = Parallel(n_jobs=self.count, return_as="generator_unordered", pre_dispatch=self.count, batch_size=1)
-        ending = pool(delayed(_numbered)(place, call) for place, call in list(waiting.items()))
         try:
-            for place, outcome in ending:
-                del waiting[place]
-                yield place, outcome
+            # A process may be lost while the calls are still being handed out, before there is anything to iterate.
+            with closing(pool(delayed(_numbered)(place, call) for place, call in list(waiting.items()))) as ending:
+                for place, outcome in ending:
+                    del waiting[place]
+                    yield place, outcome
         except TerminatedWorkerError:
             return
-        finally:
-            ending.close()
 
 
 def lost(call: Call, retries: int) -> WorkerLost:
