@@ -12,7 +12,7 @@ import sys
 import time
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image
@@ -21,6 +21,9 @@ from secondguess.guard.judgements import Judgement
 from secondguess.guard.verdicts import Verdict
 from secondguess.service.judge_worker import Subject
 from secondguess.web.connections import ConnectionLimits
+
+if TYPE_CHECKING:
+    from secondguess.service.api import Service
 
 SHAPE = (1, 8, 8)
 TOKEN = "a-token-of-the-tests"
@@ -34,23 +37,25 @@ CARD = {
 PROGRAM = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from service_house import TOKEN, subject
-from secondguess.service.api import Service
-from secondguess.service.limits import Limits
-from secondguess.service.records import Records
-from secondguess.service.server import bind, run
+from functools import partial
+from service_house import made
+from secondguess.service.server import bind, serve_here
+from secondguess.service.workers import supervise
 from secondguess.cli.options import print_json
 
-if int(sys.argv[5]):
+_, _, records, seconds, hangs, files, hosts, patience, head, workers = sys.argv
+if int(files):
     import resource
-    resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[5]), int(sys.argv[5])))
-judge = subject(float(sys.argv[3]), hangs=sys.argv[4] == "True")
-service = Service(judge, Records(sys.argv[2]), TOKEN, limits=Limits(seconds=float(sys.argv[7])), thumbnails=True)
-service.connections.head = float(sys.argv[8])
+    resource.setrlimit(resource.RLIMIT_NOFILE, (int(files), int(files)))
+make = partial(made, records, float(seconds), hangs == "True", float(patience), float(head))
 def announce(address):
     print_json({"address": address})
     sys.stdout.flush()
-run(service, bind("127.0.0.1", 0), announce=announce, hosts=sys.argv[6].split(","))
+how = {"announce": announce, "hosts": hosts.split(",")}
+if int(workers) > 1:
+    supervise(make, bind("127.0.0.1", 0), int(workers), **how)
+else:
+    serve_here(make, bind("127.0.0.1", 0), **how)
 """
 
 
@@ -79,6 +84,18 @@ def subject(seconds: float = 0.0, *, hangs: bool = False) -> Subject:
         return [judgement(image) for image in images]
 
     return Subject(judge, SHAPE, 0.05, CARD)
+
+
+def made(records: str, seconds: float, hangs: bool, patience: float, head: float) -> Service:
+    """A service of that judge."""
+    from secondguess.service.api import Service  # here, since workers import it after their environment is set
+    from secondguess.service.limits import Limits
+    from secondguess.service.records import Records
+
+    judge, limits = subject(seconds, hangs=hangs), Limits(seconds=patience)
+    service = Service(judge, Records(records), TOKEN, limits=limits, thumbnails=True)
+    service.connections.head = head
+    return service
 
 
 def picture(level: float = 0.5, first: float | None = None, kind: str = "PNG", size: int = 8) -> bytes:
@@ -113,6 +130,7 @@ class Server:
         hosts: names under which it may be called, separated by commas.
         patience: seconds that a body may take to arrive.
         head: seconds that the head of a request may take.
+        workers: processes that answer.
     """
 
     def __init__(
@@ -125,9 +143,11 @@ class Server:
         hosts: str = "",
         patience: float = 2.0,
         head: float = ConnectionLimits.head,
+        workers: int = 1,
     ) -> None:
         here = str(Path(__file__).parent)
         words = [here, records, str(seconds), str(hangs), str(files), hosts, str(patience), str(head)]
+        words.append(str(workers))
         self.process = subprocess.Popen(
             [sys.executable, "-c", PROGRAM, *words],
             env=os.environ | {"OMP_NUM_THREADS": "1"},

@@ -73,15 +73,22 @@ def test_prometheus_asks_the_service_with_its_token(compose):
     assert "token" in compose["services"]["prometheus"]["secrets"]
 
 
-def test_the_dashboard_shows_metrics_that_the_service_has(dashboard):
-    from secondguess.service.metrics import Metrics
+def test_the_dashboard_shows_metrics_that_the_service_has(dashboard, tmp_path):
+    from secondguess.service.api import Service
+    from secondguess.service.records import Record, Records
+    from service_house import TOKEN, subject
 
-    page = Metrics(0.05, lambda: 0.0).page().decode()
-    api = "".join(path.read_text("utf-8") for path in (ROOT / "src/secondguess/service").glob("*.py"))
+    service = Service(subject(), Records(str(tmp_path / "records.sqlite")), TOKEN)
+    service.metrics.request(200, 0.01)
+    service.metrics.judged([Record(0, "r", "p", 0, "a", 0.9, 0.5, "nominal", "accept", 0)])
+    page = service.metrics.page().decode()
+    service.records.close()
     shown = set(re.findall(r"secondguess_\w+", json.dumps(dashboard["panels"])))
     assert len(shown) > 8
     for name in shown:
-        assert re.search(rf"^{name}\b", page, re.MULTILINE) or name.removesuffix("_total") in api, name
+        assert re.search(rf"^{name}(\{{| )", page, re.MULTILINE), name
+    labels = set(re.findall(r"sum by \((\w+)\)", json.dumps(dashboard["panels"])))
+    assert labels and all(f'{label}="' in page for label in labels)
 
 
 def test_the_dashboard_holds_together(dashboard):

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from secondguess import database
-from secondguess.service import api, judge_worker, limits, metrics, server, writer
+from secondguess.service import api, judge_worker, limits, metrics, server, workers, writer
 from secondguess.service.api import Service
 from secondguess.service.limits import Limits
 from secondguess.service.records import Records
@@ -48,6 +48,9 @@ SENTENCES = [
     f"a PNG of at most {judge_worker.THUMBNAIL} pixels a side",
     f"it tries, at most once {'a second' if api.TRIED == 1 else '?'}",
     f"`secondguess_alarm_rate` (latest {metrics.LATEST:,} images)",
+    f"the latest images ({metrics.LATEST:,} of each worker) are those of the living, at most "
+    f"{'a second' if api.COUNTED == 1 else '?'} old",
+    f"after 2, 4, ... {workers.LONGEST:g} seconds where it cannot start",
     f"follows the records every {NUMBERS[EVERY // 1000]} seconds",
     f"accuracy without labels](accuracy.md) of the latest {stream.RECENT:,} images",
     f"averaged over {NUMBERS[len(change.ODDS)]} k from {change.ODDS[0]:g} to {change.ODDS[-1]:g}",
@@ -60,7 +63,7 @@ def test_the_page_has_the_numbers_of_the_program(sentence: str) -> None:
 
 
 def test_together_they_keep_what_is_promised() -> None:
-    assert server.PATIENCE + api.CLOSING < 10
+    assert server.PATIENCE + api.CLOSING < workers.GRACE < 10
     assert database.CONNECTING + database.SILENCE < writer.LATEST < 5
     assert logs.SECONDS == 60
     (megabytes,) = re.findall(r"more than `--max-body` megabytes \((\d+)\)", PAGE)

@@ -39,6 +39,12 @@ def serve(
             help="An SQLite file or postgresql://... [default: GUARD/records.sqlite]", rich_help_panel="Service"
         ),
     ] = None,
+    workers: Annotated[
+        int,
+        typer.Option(
+            min=1, help="Processes that answer, each with a model of its own; one a core.", rich_help_panel="Service"
+        ),
+    ] = 1,
     thumbnails: Annotated[
         bool,
         typer.Option(
@@ -75,7 +81,7 @@ def serve(
 
     `secondguess guard serve guard/`
 
-    `secondguess guard serve guard/ --records postgresql://me@db/records --token-file token.txt`
+    `secondguess guard serve guard/ --workers 4 --records postgresql://me@db/records --token-file token.txt`
     """
     for module in ("fastapi", "uvicorn", "prometheus_client", "python_multipart"):
         require(module, "app")
@@ -104,6 +110,7 @@ def serve(
         thumbnails=thumbnails,
         resize=resize,
         wait=max_wait / 1000,
+        workers=workers,
         announce=announce,
         **model.changes(),
     )

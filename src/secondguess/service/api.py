@@ -46,6 +46,7 @@ __all__ = ["Service", "service_app"]
 RETRY = "1"  # seconds
 TRIAL = 5.0  # seconds that a trial may take before the service is called not ready
 TRIED = 1.0  # seconds for which the outcome of a trial is believed, so that asking costs nothing
+COUNTED = 1.0  # seconds after which other workers know what waits here
 CLOSING = 2.0  # seconds that the batch in progress is given at the end
 DECODERS = 2  # threads
 WAIT = 0.002  # seconds that a request waits for others
@@ -103,6 +104,7 @@ class Service:
         )
         self._trial = asyncio.Lock()
         self._tried, self._trouble = -math.inf, ""
+        self._counting: asyncio.Task[None] | None = None
         self._decoders = ThreadPoolExecutor(DECODERS, thread_name_prefix="secondguess-decode")
 
     async def start(self) -> None:
@@ -110,6 +112,8 @@ class Service:
         self.records.begin(self.subject.card)
         self.subject.judge(np.zeros((1, *self.subject.shape), np.float32))
         self.batcher.start()
+        if self.metrics.are_shared:  # another worker may be asked for them
+            self._counting = asyncio.create_task(self._keep_counting())
 
     async def rotate(self) -> None:
         """Put the file of records aside and go on in an empty one; the log says under which name, or why not."""
@@ -118,6 +122,8 @@ class Service:
 
     async def close(self) -> None:
         """Finish the accepted requests, then close the records; what hangs in a model or a disk is left behind."""
+        if self._counting is not None:
+            self._counting.cancel()
         try:
             await asyncio.wait_for(self.batcher.close(), CLOSING)
         except TimeoutError:
@@ -153,6 +159,11 @@ class Service:
                 self._trouble = await self._try()
                 self._tried = time.monotonic()
             return self._trouble
+
+    async def _keep_counting(self) -> None:
+        while True:
+            self.metrics.refresh()
+            await asyncio.sleep(COUNTED)
 
     async def _try(self) -> str:
         black = np.zeros((1, *self.subject.shape), np.float32)

@@ -14,7 +14,7 @@ import secrets
 import signal
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -31,7 +31,7 @@ from secondguess.service.records import Records
 from secondguess.web.server import HOST, listen
 from secondguess.web.server import run as run_app
 
-__all__ = ["RECORDS", "Hangups", "Serving", "bind", "read_token", "run", "serve_guard"]
+__all__ = ["RECORDS", "Hangups", "Recipe", "Serving", "bind", "read_token", "run", "serve_guard", "serve_here"]
 
 RECORDS = "records.sqlite"  # in the folder of the guard
 
@@ -71,6 +71,7 @@ def serve_guard(
     thumbnails: bool = False,
     resize: str | None = None,
     wait: float = WAIT,
+    workers: int = 1,
     announce: Callable[[Serving], None] = print,
     **changes: Any,
 ) -> None:
@@ -89,34 +90,87 @@ def serve_guard(
         thumbnails: whether a small picture of every image with an alarm is kept.
         resize: how pictures of other proportions are resized; by default as when the guard was fitted.
         wait: seconds that a request waits for others.
+        workers: processes that answer at the same port, each with a model of its own and all with the same records.
         announce: called once requests are answered.
         **changes: of the model's description, and how it is run, as for `Classifier.open`.
     """
     if resize is not None:
         check_resize(resize)
     with Hangups() as hangups:
-        from threadpoolctl import threadpool_limits
-
-        from secondguess.guard import Guard
-
         token, kept = read_token(token_file), records or str(Path(folder) / RECORDS)
+        recipe = Recipe(
+            folder=Path(folder),
+            model=model,
+            changes=changes,
+            records=kept,
+            token=token,
+            options={"limits": limits, "thumbnails": thumbnails, "wait": wait},
+            resize=resize,
+        )
         listening = bind(host, port, exposed=exposed)  # an address in use is known before the model is read
-        try:
-            guard = Guard.load(folder, model, **changes)
-            resizing = check_resize(resize or guard.resized_by)
-            options: Any = {"limits": limits, "thumbnails": thumbnails, "resize": resizing, "wait": wait}
-            service = Service(Subject.of(guard), Records(kept), token, **options)
-        except BaseException:
-            listening.close()
-            raise
         shown, watched = public_name(kept), str(folder) if records is None else public_name(kept)
 
         def ready(address: str) -> None:
             announce(Serving(address, token if token_file is None else None, shown, watched))
 
-        # Images come one by one: threads of NumPy would wait for the cores that the threads of the model hold.
-        with threadpool_limits(1, user_api="blas"):
-            run(service, listening, announce=ready, hosts=hosts, hangups=hangups)
+        if workers > 1:
+            from secondguess.service.workers import supervise
+
+            supervise(recipe, listening, workers, announce=ready, hosts=hosts)
+        else:
+            serve_here(recipe, listening, announce=ready, hosts=hosts, hangups=hangups)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """What a process makes its service from; it can be sent to another one.
+
+    Attributes:
+        folder: of the guard.
+        model: what the guard was fitted on, where its folder does not hold it.
+        changes: of the model's description, as for `Classifier.open`.
+        records: where they are kept.
+        token: required of every request.
+        options: further ones of `Service`.
+        resize: how pictures of other proportions are resized; by default as when the guard was fitted.
+    """
+
+    folder: Path
+    model: Any
+    changes: Mapping[str, Any]
+    records: str
+    token: str
+    options: Mapping[str, Any]
+    resize: str | None = None
+
+    def __call__(self) -> Service:
+        """The service, its guard loaded and its records open."""
+        from secondguess.guard import Guard
+
+        guard = Guard.load(self.folder, self.model, **self.changes)
+        resizing = check_resize(self.resize or guard.resized_by)
+        return Service(Subject.of(guard), Records(self.records), self.token, resize=resizing, **self.options)
+
+
+def serve_here(
+    make: Callable[[], Service],
+    listening: socket.socket,
+    *,
+    announce: Callable[[str], None],
+    hosts: Sequence[str] = (),
+    hangups: Hangups | None = None,
+) -> None:
+    """Make a service and serve it in this process; the arguments are those of `run`."""
+    from threadpoolctl import threadpool_limits
+
+    try:
+        service = make()
+    except BaseException:
+        listening.close()
+        raise
+    # Images come one by one: threads of NumPy would wait for the cores that the threads of the model hold.
+    with threadpool_limits(1, user_api="blas"):
+        run(service, listening, announce=announce, hosts=hosts, hangups=hangups)
 
 
 def read_token(file: Path | None) -> str:

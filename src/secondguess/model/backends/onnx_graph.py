@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import warnings
 from collections.abc import Sequence
@@ -144,6 +145,7 @@ class OnnxBackend(Backend):
         if extra not in self._sessions:
             options = self._runtime.SessionOptions()
             options.log_severity_level = 3
+            options.intra_op_num_threads = _threads()
             source = str(self.path) if not extra else self.with_outputs(extra)
             try:
                 self._sessions[extra] = self._runtime.InferenceSession(source, options, providers=self._providers)
@@ -230,3 +232,9 @@ def _device_of(session: Any, asked: str) -> str:
             "device='cpu'."
         )
     return "cpu"
+
+
+def _threads() -> int:
+    """What OMP_NUM_THREADS says, as torch understands it; 0 for a thread on every core."""
+    said = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return int(said) if said.isdecimal() else 0
