@@ -1,8 +1,9 @@
-"""Progress of long work, with the time left. Always on standard error.
+"""Progress of long work, with the time left: on standard error, or below the cell of a notebook.
 
 Code that works long takes a `Progress` and asks it for a task, `with progress.task("Observing", total) as advance`,
 then calls `advance(done, total)` as often as needed. Callers of such code may give the task another label with
-`Titled(progress, label)`. `Callback(function)` calls a function instead.
+`Titled(progress, label)`. `Callback(function)` calls a function instead. The verbs begin with `shown(progress)`: bars
+in a notebook unless the caller says otherwise.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Protocol, TextIO
+from html import escape
+from typing import Any, Protocol, TextIO
 
 __all__ = [
     "Advance",
@@ -21,6 +23,7 @@ __all__ = [
     "Callback",
     "Heartbeat",
     "Lines",
+    "NotebookBars",
     "Progress",
     "Silent",
     "Stoppable",
@@ -28,6 +31,7 @@ __all__ = [
     "Titled",
     "announce",
     "for_terminal",
+    "shown",
 ]
 
 Advance = Callable[[int, int], None]
@@ -169,6 +173,43 @@ class Lines:
         print(text, file=self.stream, flush=True)
 
 
+class NotebookBars(Lines):
+    """Bars below the cell of a notebook. They are plain HTML, so they need no widgets and stay in the saved notebook.
+
+    Args:
+        every: seconds between two pictures of a bar, at least.
+    """
+
+    def __init__(self, every: float = 0.1) -> None:
+        super().__init__(sys.stdout, every)
+
+    @contextmanager
+    def task(self, label: str, total: int) -> Iterator[Advance]:
+        """Show one bar; it stays, with the time that was taken, when the work is done."""
+        from IPython.display import HTML, display
+
+        began = last = time.monotonic()
+        done_of = (0, total)
+        bar: Any = display(HTML(_bar(label, 0, total, "")), display_id=True)
+
+        def advance(done: int, total: int) -> None:
+            nonlocal last, done_of
+            done_of, now = (done, total), time.monotonic()
+            if now - last >= self.every and 0 < done < total:
+                last = now
+                bar.update(HTML(_bar(label, done, total, f"{(now - began) * (total - done) / done:.0f} s left")))
+
+        try:
+            yield advance
+        finally:
+            bar.update(HTML(_bar(label, *done_of, f"{time.monotonic() - began:.1f} s")))
+
+
+def _bar(label: str, done: int, total: int, when: str) -> str:
+    bar = f'<progress value="{done}" max="{total}" aria-label="{escape(label)}"></progress>'
+    return f"<div>{bar} {escape(label)} {done:,} of {total:,} <small>{when}</small></div>"
+
+
 class Heartbeat:
     """Calls a function, but not more often than every few seconds: a sign of life within a long step."""
 
@@ -194,3 +235,16 @@ def for_terminal(*, quiet: bool = False) -> Progress:
     if quiet:
         return Silent()
     return Bars() if sys.stderr.isatty() else Lines()
+
+
+def shown(progress: Progress | None) -> Progress:
+    """The progress that was given; without one, bars in a notebook, where somebody waits for the cell, else silence."""
+    if progress is not None:
+        return progress
+    return NotebookBars() if _in_notebook() else Silent()
+
+
+def _in_notebook() -> bool:
+    """Whether the code runs in a cell of Jupyter, Colab or VS Code: their shells have a kernel."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return getattr(shell, "kernel", None) is not None

@@ -21,7 +21,7 @@ from secondguess.model.agreement import agree
 from secondguess.model.classifier import Classifier
 from secondguess.model.observation import Observation
 from secondguess.planning import Plan, recorded_sizes
-from secondguess.progress import Progress, Silent
+from secondguess.progress import Progress, shown
 
 if TYPE_CHECKING:
     from secondguess.accuracy.base import Estimator
@@ -73,7 +73,7 @@ def estimate(
         minutes: that it may take: it is planned before it begins, from timing the model on a few images, and what does
             not fit is made smaller. None does everything at full size.
         plan: an `estimate.json`, whose sizes are taken instead.
-        progress: where to report; silent by default.
+        progress: where to report; by default bars in a notebook, and nothing elsewhere.
         **loading: options of `load` for images given by name; by default as the model takes its images.
     """
     loading = check_loading(loading, estimate)
@@ -88,8 +88,9 @@ def estimate(
     elif not isinstance(images, Observation):  # a mistyped name is refused before the work begins
         images = as_image_set(images, prepared.training.shape, **prepared.loading)
     count = count_images(Path(images)) if arriving else len(images)
-    kept = prepared.plan(count, max_train, minutes, plan, progress or Silent(), models=1 + len(others))
-    watched = kept.watched(progress or Silent())
+    progress = shown(progress)
+    kept = prepared.plan(count, max_train, minutes, plan, progress, models=1 + len(others))
+    watched = kept.watched(progress)
     monitor = prepared.monitor(**learning, plan=kept, progress=watched)
     with kept.doing("images"):
         found = monitor.estimate(images, progress=watched)
@@ -126,7 +127,7 @@ def watch(
         max_train: as in `estimate`.
         minutes: that fitting may take, as in `estimate`.
         plan: as in `estimate`.
-        progress: where to report; silent by default.
+        progress: where to report; by default bars in a notebook, and nothing elsewhere.
         **options: further ones of `estimate`.
     """
     if not Path(folder).is_dir():
@@ -136,8 +137,9 @@ def watch(
     loading = check_loading(options, estimate)
     prepared = _Prepared.of(model, folder, like, train, validation, rules, loading)
     prepared.refuse_columns(folder)
-    kept = prepared.plan(0, max_train, minutes, plan, progress or Silent())
-    monitor = prepared.monitor(**learning, plan=kept, progress=kept.watched(progress or Silent()))
+    progress = shown(progress)
+    kept = prepared.plan(0, max_train, minutes, plan, progress)
+    monitor = prepared.monitor(**learning, plan=kept, progress=kept.watched(progress))
     return monitor.watch(folder, every=every, progress=progress)
 
 

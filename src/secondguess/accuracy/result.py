@@ -7,13 +7,16 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from secondguess.accuracy.base import TOLERANCE, Estimate, Trial
 from secondguess.accuracy.shift_tests import ShiftReport
 from secondguess.files import make_folder, write_json
 from secondguess.metrics import Interval
 from secondguess.results import Result
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["BASELINES", "EstimateResult", "JudgedWrong"]
 
@@ -129,6 +132,22 @@ class EstimateResult(Result):
             | {f"error under {trial.shift}": trial.error for trial in one.trust}
             for name, one in self.estimates.items()
         ]
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw every estimate with its interval, the recommended one in blue; a dashed line is the truth if known.
+
+        Args:
+            ax: where to draw; a new figure if left out.
+        """
+        from secondguess.report import plots
+
+        rows = [
+            (name, (one.value, one.low, one.high), "better" if name == self.answer.method else "")
+            for name, one in self.estimates.items()
+        ]
+        truth = None if self.truth is None else self.truth.value
+        where = plots.new_axes(ax, 4.6, 0.75 + 0.21 * len(rows))
+        return plots.intervals(rows, "estimated accuracy", where, reference=truth)
 
     def save(self, folder: str | Path) -> Path:
         """Write `estimate.json` into a folder."""

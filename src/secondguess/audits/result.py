@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from secondguess.audits.findings import Number, SectionResult
 from secondguess.audits.gates import GateOutcome
+from secondguess.audits.plotting import What, plot_predictions
 from secondguess.audits.predictions import FILE, Predictions
 from secondguess.audits.verdict import Verdict, decide_verdict
 from secondguess.errors import UserError
@@ -15,6 +16,9 @@ from secondguess.files import make_folder, write_json, write_text
 from secondguess.model.degenerate import Degenerate
 from secondguess.report import Case, junit_xml, render
 from secondguess.results import Result, aligned, html_table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["AuditResult"]
 
@@ -139,6 +143,16 @@ class AuditResult(Result):
     def rows(self) -> list[dict[str, Any]]:
         """Every number by its name, with interval, sample size, seed and the fingerprint of its data."""
         return [{"number": name, **number.to_dict()} for name, number in self.numbers.items()]
+
+    def plot(self, what: What = "risk", ax: Axes | None = None) -> Axes:
+        """Draw how the model fares on the labelled test images.
+
+        Args:
+            what: `"risk"`, the share of wrong answers among the accepted ones by the best supervisors and by the
+                model's own confidence; or `"reliability"`, the accuracy at each confidence.
+            ax: where to draw; a new figure if left out.
+        """
+        return plot_predictions(self.predictions, what, ax)
 
     def save(self, folder: str | Path) -> Path:
         """Write `report.html`, `audit.json`, `predictions.npz` and `junit.xml` into a folder, each atomically."""

@@ -38,7 +38,7 @@ from secondguess.model.agreement import agree
 from secondguess.model.cache import Cache
 from secondguess.model.determinism import warn_if_random
 from secondguess.planning import OutOfTime, recorded_sizes
-from secondguess.progress import Progress, Silent
+from secondguess.progress import Progress, shown
 from secondguess.report import render
 from secondguess.stress import StressSet
 from secondguess.stress.ambiguous.choosing import choose_generator
@@ -114,7 +114,7 @@ def audit(
             trained models and generators are kept there too, so that a second audit reuses them and an interrupted one
             goes on. Without it the audit works in a temporary folder that is removed at the end; `result.save(folder)`
             writes the four files.
-        progress: where to report; silent by default.
+        progress: where to report; by default bars in a notebook, and nothing elsewhere.
         command: how the audit was started, for the record.
         **loading: options of `load` for images given by name; `size` and `channels` default to what the model takes.
 
@@ -137,7 +137,7 @@ def audit(
     bare_sets = _bare(stress_room.make_all, stress)
     given = _given("supervisor", compared, _bare(supervisors_room.make_all, supervisors))
     given |= _given("stress", stressing, bare_sets) | ({"test"} if max_test else set())
-    progress = progress or Silent()
+    progress = shown(progress)
     with _workplace(folder) as work:
         if model is None:
             if test is not None or train is not None:

@@ -22,7 +22,7 @@ from secondguess.environment import versions
 from secondguess.errors import UserError
 from secondguess.images import ImageSet, check_loading
 from secondguess.model.classifier import Classifier
-from secondguess.progress import Progress, Silent
+from secondguess.progress import Progress, shown
 from secondguess.stress import StressSet
 from secondguess.supervisors import Supervisor
 
@@ -73,7 +73,7 @@ def compare(
         device: where to compute, unless a model is a `Classifier`.
         opening: options of `Classifier.open` for the models.
         folder: where to write `compare.html`, `compare.json`, `compare.md` and `junit.xml`.
-        progress: where to report; silent by default.
+        progress: where to report; by default bars in a notebook, and nothing elsewhere.
         command: how the comparison was started, for the record.
         **loading: options of `load` for images given by name.
 
@@ -97,7 +97,7 @@ def compare(
             )
         plan = sides[0].about if sides and sides[0].about.get("plan") else None
         options: Any = {"supervisors": supervisors, "stress": stress, "seed": seed, "max_test": max_test}
-        options |= {"minutes": minutes, "plan": plan, "progress": progress or Silent()}
+        options |= {"minutes": minutes, "plan": plan, "progress": shown(progress)}
         model = (
             given if isinstance(given, Classifier) else Classifier.open(given, **{"device": device, **(opening or {})})
         )

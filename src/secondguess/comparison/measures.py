@@ -41,7 +41,7 @@ from secondguess.metrics import (
     share_change,
 )
 
-__all__ = ["ACCURACY", "FAMILIES", "LEVEL", "Measure", "Outcome", "measure"]
+__all__ = ["ACCURACY", "FAMILIES", "LEVEL", "Family", "Measure", "Outcome", "measure"]
 
 ACCURACY = "accuracy.test"
 LEVEL = 0.05

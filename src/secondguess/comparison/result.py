@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from secondguess.audits.findings import Number
 from secondguess.audits.gates import GateOutcome
@@ -13,14 +13,17 @@ from secondguess.audits.predictions import NOMINAL
 from secondguess.audits.verdict import Verdict
 from secondguess.comparison.flips import Flip
 from secondguess.comparison.markdown import markdown
-from secondguess.comparison.measures import FAMILIES, Measure
+from secondguess.comparison.measures import FAMILIES, Family, Measure
 from secondguess.comparison.pairing import Pair
 from secondguess.comparison.sides import Side
 from secondguess.comparison.verdict import decide, small
 from secondguess.errors import UserError
 from secondguess.files import make_folder, write_json, write_text
-from secondguess.report import Case, figures, junit_xml, render
+from secondguess.report import Case, figures, junit_xml, plots, render
 from secondguess.results import Result, aligned, flat, html_table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["Comparison"]
 
@@ -137,6 +140,21 @@ class Comparison(Result):
     def rows(self) -> list[dict[str, Any]]:
         """Every measure before and after, with its change."""
         return [{"measure": one.name, **flat(one.to_dict())} for one in self.measures]
+
+    def plot(self, family: Family = "class", ax: Axes | None = None) -> Axes:
+        """Draw the change of every measure of a family with its interval; worse ones in red, better ones in blue.
+
+        Args:
+            family: `"class"`, `"kind"`, `"detection"` or `"overall"`; of the last, measures that are shares.
+            ax: where to draw; a new figure if left out.
+        """
+        chosen = [one for one in self.measures if one.family == family and (one.is_share or family != "overall")]
+        if not chosen:
+            known = ", ".join(dict.fromkeys(one.family for one in self.measures))
+            raise UserError(f"No measure of the family {family!r} was compared; there are: {known}.")
+        axis = f"change, {'points' if chosen[0].is_share else 'AUROC'}"
+        where = plots.new_axes(ax, 4.6, 0.75 + 0.21 * len(chosen))
+        return plots.intervals([_drawn(one) for one in chosen], axis, where, reference=0)
 
     def save(self, folder: str | Path) -> Path:
         """Write `compare.html`, `compare.json`, `compare.md` and `junit.xml` into a folder, each atomically."""

@@ -40,11 +40,13 @@ from secondguess.metrics import wilson
 from secondguess.model.classifier import Classifier
 from secondguess.model.determinism import warn_if_random
 from secondguess.planning import recorded_sizes
-from secondguess.progress import Progress, Silent
+from secondguess.progress import Progress, shown
 from secondguess.results import Result
 from secondguess.supervisors import Supervisor, SupervisorSet, make_all
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from secondguess.images import ImageSet
     from secondguess.model.needs import Needs
     from secondguess.model.observation import Observation
@@ -161,10 +163,10 @@ class Guard(Result):
                 they are removed at the end. None keeps nothing.
             seed: of everything random.
             fit_images: the most training images that supervisors are fitted on.
-            progress: where to report.
+            progress: where to report; by default bars in a notebook, and nothing elsewhere.
             loading: options of `load`, where they differ from what the model wants.
         """
-        progress = progress or Silent()
+        progress = shown(progress)
         loading = check_loading(loading, self.fit)
         classifier, train, validation = fitting_images(Classifier.open(model), train, validation, loading)
         warn_if_random(classifier, train)
@@ -323,6 +325,30 @@ class Guard(Result):
             "report": self.report.to_dict(),
             "record": self.record,
         }
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The share that raises an alarm, of nominal images and of each kind of anomaly that was tried."""
+        _ = self.pipeline  # fitted?
+        shares = {"nominal": self.report.expected_alarms}
+        if self.report.mistakes is not None:
+            shares["nominal, answered wrongly"] = self.report.mistakes.detected
+        shares |= {kind: one.detected for kind, one in self.report.seen.items()}
+        return [{"images": name, "alarms": one.value, "low": one.low, "high": one.high} for name, one in shares.items()]
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the share of images that raise an alarm, of nominal ones and of each kind of anomaly, with intervals.
+
+        Args:
+            ax: where to draw; a new figure if left out.
+        """
+        from secondguess.report import plots
+
+        rows = [
+            (row["images"], (row["alarms"], row["low"], row["high"]), "better" if number else "")
+            for number, row in enumerate(self.rows())
+        ]
+        where = plots.new_axes(ax, 4.6, 0.75 + 0.21 * len(rows))
+        return plots.intervals(rows, "share that raises an alarm", where)
 
     def save(self, folder: str | Path) -> Path:
         """Write the guard into a folder of its own; see `artefact`."""

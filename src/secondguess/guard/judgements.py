@@ -159,6 +159,21 @@ class Judgements(Result):
         """One entry for each image, in values that JSON can hold."""
         return {"images": len(self), "judgements": [one.to_dict() for one in self]}
 
+    def rows(self) -> list[dict[str, Any]]:
+        """One row for each image: the answer, its confidence, the p-value, the verdict, the action, the evidence."""
+        return [
+            {
+                "prediction": one.prediction,
+                "class_name": one.class_name,
+                "confidence": float(one.probabilities[one.prediction]),
+                "p_value": one.p_value,
+                "verdict": str(one.verdict),
+                "action": one.action,
+                **{f"evidence.{label}": one.evidence.get(label) for label in self.labels},
+            }
+            for one in self
+        ]
+
     def save(self, folder: str | Path) -> Path:
         """Write `judgements.json` into a folder."""
         folder = make_folder(folder)

@@ -13,8 +13,9 @@ from secondguess.hubris.table import HubrisTable
 
 if TYPE_CHECKING:
     from markupsafe import Markup
+    from matplotlib.axes import Axes
 
-__all__ = ["response_chart", "save_picture"]
+__all__ = ["plot_table", "response_chart", "save_picture"]
 
 SETS = (
     ("ambiguous", "ambiguous", "#c4442a"),
@@ -31,6 +32,20 @@ def save_picture(table: HubrisTable, path: str | os.PathLike[str]) -> None:
 
     figure = Figure(figsize=(10, 1.6 + LINE * max(3, len(table.rows))), layout="constrained", dpi=120)
     bars, curves = figure.subplots(ncols=2, width_ratios=[3, 2])
+    plot_table(table, bars)
+    curves.plot([0, 1], [0, 1], linestyle="--", color="#777777", linewidth=1)
+    for row in table.rows:
+        if row.response is not None:
+            curves.plot(row.response.dial, row.response.answer, "o-", markersize=3, label=row.model)
+    curves.set(xlim=(0, 1), ylim=(0, 1), xlabel="dial: share of the first class", ylabel="mean answer of the model")
+    if any(row.response is not None for row in table.rows):
+        curves.legend(frameon=False, fontsize=8)
+    with atomic_path(path) as temporary:
+        figure.savefig(temporary, format="png")
+
+
+def plot_table(table: HubrisTable, bars: Axes) -> Axes:
+    """Draw the absolute hubris of each model with its controls, and the ceiling, into axes."""
     names = [row.model for row in table.rows]
     places = np.arange(len(names), dtype=float)
     for offset, (attribute, label, colour) in enumerate(SETS):
@@ -42,15 +57,7 @@ def save_picture(table: HubrisTable, path: str | os.PathLike[str]) -> None:
     bars.set(yticks=places, yticklabels=names, xlim=(0, 1), xlabel="absolute hubris (dotted: as high as it goes)")
     bars.invert_yaxis()
     bars.legend(frameon=False, ncols=2, loc="lower left", bbox_to_anchor=(0, 1))
-    curves.plot([0, 1], [0, 1], linestyle="--", color="#777777", linewidth=1)
-    for row in table.rows:
-        if row.response is not None:
-            curves.plot(row.response.dial, row.response.answer, "o-", markersize=3, label=row.model)
-    curves.set(xlim=(0, 1), ylim=(0, 1), xlabel="dial: share of the first class", ylabel="mean answer of the model")
-    if any(row.response is not None for row in table.rows):
-        curves.legend(frameon=False, fontsize=8)
-    with atomic_path(path) as temporary:
-        figure.savefig(temporary, format="png")
+    return bars
 
 
 def response_chart(plain: Response, scaled: Response) -> Markup:

@@ -13,6 +13,8 @@ from secondguess.hubris.table import HubrisTable, ModelRow
 from secondguess.results import Result, flat, html_table
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from secondguess.stress.ambiguous import AmbiguousImages
 
 __all__ = ["OverconfidenceResult"]
@@ -72,6 +74,17 @@ class OverconfidenceResult(Result):
         if isinstance(self.found, Scores):
             return [flat(self.found.to_dict())]
         return [flat(row.to_dict()) for row in self.found.rows]
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the absolute hubris of every model with its controls; the dotted line is as high as it goes.
+
+        Args:
+            ax: where to draw; a new figure if left out.
+        """
+        from secondguess.hubris.picture import LINE, plot_table
+        from secondguess.report import plots
+
+        return plot_table(self.table, plots.new_axes(ax, 6.0, 1.6 + LINE * max(3, len(self.table.rows))))
 
     def save(self, folder: str | Path) -> Path:
         """Write `hubris.json`; of models also `hubris.csv`, `hubris.png` and the ambiguous images that were made."""

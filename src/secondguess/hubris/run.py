@@ -17,7 +17,7 @@ from secondguess.hubris.result import OverconfidenceResult
 from secondguess.hubris.scores import score
 from secondguess.images import check_loading
 from secondguess.metrics import smoothed, vote_shares
-from secondguess.progress import Progress
+from secondguess.progress import Progress, shown
 
 if TYPE_CHECKING:
     from secondguess.hubris.companion import CompanionSet
@@ -77,7 +77,7 @@ def overconfidence(
         seed: of everything random.
         device: where to make ambiguous images, and to run models that are not open yet.
         folder: where to keep what generators learn, and to save the result at the end; by default nothing is written.
-        progress: where to report; silent by default.
+        progress: where to report; by default bars in a notebook, and nothing elsewhere.
         **loading: options of `load` for images given by name; `size` and `channels` default to what the models take.
     """
     loading = check_loading(loading, overconfidence)
@@ -95,6 +95,7 @@ def overconfidence(
             raise UserError("Votes, smoothing and compat are for bare predictions, not for models.")
         if data is None:
             raise UserError("Models were given without data; say on which real images of the task they are tested.")
+        progress = shown(progress)
         making: Any = {"count": count, "seed": seed, "device": device, "folder": folder, "progress": progress}
         companion, made, test, opened = _task(models, data, on, between, reference, making, loading)
         from secondguess.hubris.benchmark import benchmark

@@ -33,6 +33,8 @@ from secondguess.search.pool import Pool, wrong
 from secondguess.search.registry import make
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from secondguess.metrics import Interval
     from secondguess.web.server import ServedPage
 
@@ -262,6 +264,25 @@ class ErrorSearch(Result):
     def rows(self) -> list[dict[str, Any]]:
         """The errors that were found, one a row."""
         return [flat({"id": self._id(one.image)} | asdict(one)) for one in self.errors]
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the errors found over the labels given, and how many the confidences announce.
+
+        Args:
+            ax: where to draw; a new figure if left out.
+        """
+        from secondguess.report import plots
+
+        errors, confidence = self.session.outcomes()
+        labels, where = np.arange(len(errors) + 1), plots.new_axes(ax, 4.6, 3.0)
+        for values, label, colour in (
+            (errors, "found", plots.PLAIN.accent),
+            (1 - confidence, "announced by the confidences", plots.PLAIN.muted),
+        ):
+            where.plot(labels, np.concatenate([[0], np.cumsum(values)]), color=colour, label=label)
+        where.set(xlabel="labels", ylabel="errors", ylim=(0, None))
+        where.legend(frameon=False)
+        return where
 
     def save(self, folder: str | Path) -> Path:
         """Write `errors.json` (all that was found) and `labels.csv` (one row per answer) into a folder."""

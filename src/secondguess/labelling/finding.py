@@ -13,7 +13,7 @@ from secondguess.labelling.error_search import ErrorSearch
 from secondguess.labelling.store import Store
 from secondguess.model.agreement import relabelled, with_names_of
 from secondguess.model.classifier import Classifier
-from secondguess.progress import Progress, Silent, Stoppable
+from secondguess.progress import Progress, Stoppable, shown
 from secondguess.search import find
 from secondguess.search.distance import checked_attack
 from secondguess.search.pool import MIN_CONFIDENCE
@@ -66,10 +66,10 @@ def find_errors(
         folder: where labels, scores and distances are kept; the same call goes on where it was. Without it they are
             kept in memory, and there is no page.
         seed: of everything random.
-        progress: where to report; silent by default.
+        progress: where to report; by default bars in a notebook, and nothing elsewhere.
         **loading: options of `load` for images given by name; `size` and `channels` default to what the model takes.
     """
-    progress, kind = progress or Silent(), get(search)  # an unknown name is refused at once
+    progress, kind = shown(progress), get(search)  # an unknown name is refused at once
     attack = None if attack is None or not kind.needs_distances else snake_case(attack)
     advice = supervisors if supervisors is None or isinstance(supervisors, str) else list(supervisors)
     classifier = Classifier.open(model)

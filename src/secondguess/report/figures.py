@@ -10,12 +10,13 @@ import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from markupsafe import Markup, escape
 from numpy.typing import NDArray
+
+from secondguess.report import plots
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,11 +36,10 @@ __all__ = [
 ]
 
 INK, MUTED, GRID, ACCENT, BAD, SURFACE = "#010203", "#020304", "#030405", "#040506", "#050607", "#060708"
+PAGE = plots.Palette(INK, MUTED, ACCENT, BAD, SURFACE)
 ROLES = {INK: "ink", MUTED: "muted", GRID: "line", ACCENT: "accent", BAD: "bad", SURFACE: "surface"}
 
 MOST_POINTS = 400  # of each class in a picture of latent space
-LONGEST = 26  # letters of a name beside a chart
-FEW = 10  # a bar of fewer images is drawn faintly: its height is mostly noise
 
 
 @contextmanager
@@ -79,22 +79,9 @@ def reliability(
 ) -> Markup:
     """A reliability diagram: accuracy of each confidence bin against the diagonal, and how full the bins are."""
     with canvas(4.6, 4.8, nrows=2, height_ratios=[3, 1], sharex=True) as (figure, (top, bottom)):
+        plots.reliability(edges, confidence, accuracy, counts, top, PAGE)
         filled = counts > 0
         left, widths = edges[:-1][filled], np.diff(edges)[filled]
-        bars = top.bar(left, accuracy[filled], widths, align="edge", color=ACCENT, edgecolor=SURFACE, linewidth=1)
-        for bar, count in zip(bars, counts[filled], strict=True):
-            bar.set_alpha(0.8 if count >= FEW else 0.25)
-        top.plot([0, 1], [0, 1], "--", color=MUTED, linewidth=1, label="perfect calibration")
-        top.plot(
-            confidence[filled],
-            confidence[filled],
-            "o",
-            color=INK,
-            markersize=3.5,
-            label="mean confidence of a bin",
-        )
-        top.set(ylabel="accuracy", xlim=(0, 1), ylim=(0, 1))
-        top.legend(frameon=False, ncols=2, loc="lower left", bbox_to_anchor=(-0.02, 1))
         bottom.bar(left, counts[filled], widths, align="edge", color=MUTED, edgecolor=SURFACE, linewidth=1)
         bottom.set(xlabel="confidence of the prediction", ylabel="images")
         return to_svg(figure, "Reliability diagram: accuracy against confidence")
@@ -122,16 +109,11 @@ def histogram(
 def risk_coverage(curves: Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]]) -> Markup:
     """Risk against coverage, one line for each name; at most four are told apart by colour and stroke."""
     with canvas(4.6, 3.0) as (figure, axes):
-        styles = cycle(((ACCENT, "-"), (BAD, "-"), (INK, "--"), (MUTED, ":")))
-        for (name, (coverage, risk)), (colour, stroke) in zip(curves.items(), styles, strict=False):
-            axes.plot(coverage, risk, stroke, color=colour, linewidth=1.4, label=name)
-        axes.set(xlabel="share of answers that are accepted", ylabel="share of these that are wrong", xlim=(0, 1))
-        axes.set_ylim(bottom=0)
-        axes.legend(frameon=False, ncols=2, loc="lower left", bbox_to_anchor=(-0.02, 1))
+        plots.risk_coverage(curves, axes, PAGE)
         return to_svg(figure, f"Risk against coverage of {', '.join(curves)}")
 
 
-def changes(rows: Sequence[tuple[str, tuple[float, float, float], str]], axis: str, label: str) -> Markup:
+def changes(rows: Sequence[plots.Row], axis: str, label: str) -> Markup:
     """Changes with their intervals, one below the other, and the line where nothing has changed.
 
     Args:
@@ -140,19 +122,7 @@ def changes(rows: Sequence[tuple[str, tuple[float, float, float], str]], axis: s
         label: what a screen reader says.
     """
     with canvas(4.6, 0.75 + 0.21 * len(rows)) as (figure, axes):
-        axes.axvline(0, color=MUTED, linewidth=1, linestyle="--")
-        for place, (_, (value, low, high), outcome) in enumerate(rows):
-            colour = {"better": ACCENT, "worse": BAD}.get(outcome, MUTED)
-            axes.plot([low, high], [place, place], color=colour, linewidth=1.6, solid_capstyle="round")
-            axes.plot(value, place, "o", color=colour, markersize=4)
-        axes.set_yticks(
-            range(len(rows)), [name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…" for name, *_ in rows]
-        )
-        axes.set_ylim(len(rows) - 0.4, -0.6)
-        axes.tick_params(axis="y", length=0)
-        axes.spines["left"].set_visible(False)
-        axes.set_xlabel(axis)
-        axes.locator_params(axis="x", nbins=5)
+        plots.intervals(rows, axis, axes, PAGE, reference=0)
         return to_svg(figure, label)
 
 

@@ -75,14 +75,23 @@ class Scores(Result):
             "auroc": {name: self.auroc(name) for name in self.scores},
         }
 
+    def rows(self) -> list[dict[str, Any]]:
+        """One row for each prediction: its class, its label where known, and every score."""
+        columns = self._columns()
+        return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+    def _columns(self) -> dict[str, list[Any]]:
+        known = {} if self.labels is None else {"label": self.labels}
+        columns = {"prediction": self.predictions} | known | dict(self.scores)
+        return {name: values.tolist() for name, values in columns.items()}
+
     def save(self, folder: str | Path) -> Path:
         """Write `scores.csv`, one row for each prediction, and `scores.json`."""
         folder = make_folder(folder)
         text = io.StringIO()
         table = csv.writer(text, lineterminator="\n")
-        table.writerow(["prediction", *([] if self.labels is None else ["label"]), *self.scores])
-        columns = [self.predictions, *([] if self.labels is None else [self.labels]), *self.scores.values()]
-        table.writerows(zip(*(column.tolist() for column in columns), strict=True))
+        table.writerow(self._columns())
+        table.writerows(zip(*self._columns().values(), strict=True))
         write_text(folder / "scores.csv", text.getvalue())
         write_json(folder / "scores.json", self.to_dict())
         return folder

@@ -29,7 +29,7 @@ from secondguess.contracts.sealed import read_json, read_tensors, seal_tensors, 
 from secondguess.devices import isolated_rng, pick_device
 from secondguess.errors import UserError
 from secondguess.files import make_folder, write_bytes
-from secondguess.progress import Progress, Silent
+from secondguess.progress import Progress, shown
 from secondguess.training._examples import (
     Examples,
     Images,
@@ -187,7 +187,7 @@ def train_fleet(
         replay: on a CUDA device, record a step once and replay it, so that the processor need not launch every kernel.
             False for layers that choose something in Python anew on every step, such as the order of blocks by Python's
             random numbers, or read numbers back from the device; torch's own layers do neither.
-        progress: where to report the epochs of all members.
+        progress: where to report the epochs of all members; by default a bar in a notebook.
 
     Returns:
         The members in order, on the processor.
@@ -216,7 +216,7 @@ def train_fleet(
         done += len(group)
         advance(done, count * epochs)
 
-    task = (progress or Silent()).task(f"Training {count} models", count * epochs)
+    task = shown(progress).task(f"Training {count} models", count * epochs)
     with task as advance, isolated_rng(where), deterministic():
         models = [make_model(member_seed) for member_seed in seeds]
         _check_alike(models)

@@ -18,7 +18,7 @@ from torch import nn
 
 from secondguess.devices import isolated_rng, pick_device
 from secondguess.errors import UserError
-from secondguess.progress import Heartbeat, Progress, Silent
+from secondguess.progress import Heartbeat, Progress, shown
 from secondguess.training._checkpoint import Checkpoint
 from secondguess.training._examples import Examples, Images, check_schedule, derive_seed
 from secondguess.training._optimiser import Decay, Optimisation, OptimiserName
@@ -107,7 +107,7 @@ def train(
             training goes on from there and ends with the same weights; asking for more epochs than before is
             allowed.
         resume: False ignores a state in that folder and replaces it.
-        progress: where to report the epochs done, each once it is saved.
+        progress: where to report the epochs done, each once it is saved; by default a bar in a notebook.
 
     Returns:
         The history, including epochs that were done before an interruption.
@@ -133,7 +133,7 @@ def train(
             store = Checkpoint(Path(checkpoint), run.settings())
             if resume:
                 run.take_up(store.load(model, run.optimiser), epochs)
-        with (progress or Silent()).task("Training", epochs) as advance:
+        with shown(progress).task("Training", epochs) as advance:
             run.alive = Heartbeat(lambda: advance(len(run.rows), epochs))
             while len(run.rows) < epochs and not run.out_of(patience):
                 run.epoch()

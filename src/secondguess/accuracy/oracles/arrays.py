@@ -76,14 +76,27 @@ class OracleResult(Result):
             "confusion": None if self.confusion is None else self.confusion.to_dict(),
         }
 
+    def rows(self) -> list[dict[str, Any]]:
+        """One row for each prediction: the verdict (1 wrong, 0 right, -1 undecided), the advice and the reason."""
+        columns = self._columns()
+        return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+    def _columns(self) -> dict[str, list[Any]]:
+        found = self.verdicts
+        return {
+            "prediction": self.seen.predictions.tolist(),
+            "wrong": found.wrong.tolist(),
+            "advice": found.advice.tolist(),
+            "reason": found.reasons.tolist(),
+        }
+
     def save(self, folder: str | Path) -> Path:
         """Write `verdicts.csv`, one row for each prediction, and `verdicts.json`."""
         folder = make_folder(folder)
         text = io.StringIO()
         table = csv.writer(text, lineterminator="\n")
-        table.writerow(["prediction", "wrong", "advice", "reason"])
-        parts = (self.seen.predictions, self.verdicts.wrong, self.verdicts.advice, self.verdicts.reasons)
-        table.writerows(zip(*(part.tolist() for part in parts), strict=True))
+        table.writerow(self._columns())
+        table.writerows(zip(*self._columns().values(), strict=True))
         write_text(folder / "verdicts.csv", text.getvalue())
         write_json(folder / "verdicts.json", self.to_dict())
         return folder
