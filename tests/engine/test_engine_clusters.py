@@ -78,6 +78,24 @@ def observed(engine, progress=None):
     return classifier.observe(ImageSet.from_arrays(pixels), progress=progress).probabilities
 
 
+def scored(engine):
+    """Scores of supervisors that are fitted from shards, and score shards, on an engine."""
+    from secondguess import Observation
+    from secondguess.supervisors import fit_in_shards, make, score_in_shards
+
+    rows = np.random.default_rng(0).normal(size=(90, 6))
+    seen = Observation(logits=rows[:, :3] - rows[:, 3:], traces={"penultimate": rows})
+    parts = [seen.take(slice(start, start + 30)) for start in (0, 30, 60)]
+    fitted = fit_in_shards([make("vim"), make("mdsa_global", squared=True)], parts, engine=engine)
+    return score_in_shards(fitted, seen, engine=engine)
+
+
+def test_dask_fits_and_scores_in_shards(cluster):
+    there, here = scored(engine_of(cluster)), scored("local")
+    for name, values in here.items():
+        np.testing.assert_allclose(there[name], values, rtol=1e-9)
+
+
 @pytest.mark.slow
 def test_dask_observes_in_shards_and_a_lost_worker_changes_nothing(cluster):
     cluster.wait_for_workers(2)
@@ -130,6 +148,8 @@ def test_a_ray_worker_killed_in_the_middle_changes_nothing(tmp_path, monkeypatch
         assert [entry.result["square"] for entry in entries] == [seed**2 for seed in range(6)]
         assert_equal_to_local(run(TASKS, Ledger(tmp_path / "ray"), "ray"), tmp_path)
         np.testing.assert_array_equal(observed("ray"), observed(None))
+        there, at_home = scored("ray"), scored("local")
+        assert all(np.allclose(there[name], at_home[name], rtol=1e-9, atol=0) for name in at_home)
         with pytest.raises(UserError, match="Ray has 0 of GPU, but grid_tasks:total needs 1"):
             run([Task(grid_tasks.total, {"size": 1}, 0, {"GPU": 1})], Ledger(tmp_path / "gpu"), "ray")
     finally:

@@ -124,6 +124,17 @@ def test_a_calibration_survives_its_arrays_and_the_order_of_its_scores() -> None
     assert Calibration.from_arrays(Calibration.of(values).arrays()).known is None
 
 
+@given(st.lists(st.lists(st.integers(-3, 3), min_size=1, max_size=9), min_size=1, max_size=5))
+def test_merged_calibrations_are_that_of_all_scores(parts: list[list[int]]) -> None:
+    merged = Calibration.of(parts[0])
+    for part in parts[1:]:
+        merged = merged.merge(Calibration.of(part))
+    whole = Calibration.of(np.concatenate(parts))
+    assert merged.scores.tolist() == whole.scores.tolist() and merged.groups.tolist() == whole.groups.tolist()
+    with pytest.raises(UserError, match="share a pool"):
+        whole.merge(Calibration.of(parts[0], np.zeros(len(parts[0]), dtype=int)))
+
+
 def test_the_rate_over_all_classes_lies_between_those_of_each() -> None:
     classes = np.repeat([0, 1], [40, 400])
     told = Calibration.of(np.arange(440.0), classes, minimum=19).realised(0.05)

@@ -101,9 +101,10 @@ def class_frequencies_em(probabilities: NDArray[np.float64], before: NDArray[np.
     ratio = np.divide(1.0, before, out=np.zeros_like(before), where=before > 0)
     now = before.copy()
     for _ in range(STEPS):
-        joint = probabilities * (now * ratio)
-        total = joint.sum(axis=1, keepdims=True)
-        updated = np.divide(joint, total, out=np.zeros_like(joint), where=total > 0).mean(axis=0)
+        weights = now * ratio
+        total = probabilities @ weights
+        inverse = np.divide(1.0, total, out=np.zeros_like(total), where=total > 0)
+        updated = weights * (inverse @ probabilities) / len(total)
         updated /= max(updated.sum(), CLOSE)
         if np.abs(updated - now).max() < CLOSE:
             return updated

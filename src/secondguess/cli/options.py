@@ -82,6 +82,9 @@ IMAGES = _data("--images", help="The images to work on, which need no labels: a 
 MAX_TRAIN = _data("--max-train", min=1, help="Use at most this number of training images.")
 MAX_TEST = _data("--max-test", min=1, help="Use at most this number of test images.")
 MAX_IMAGES = _data("--max-images", min=1, help="Use at most this number of the images.")
+ENGINE = typer.Option(
+    "--engine", help="Where to work: local, local:N processes, dask://host:port, ray, ray://host:port."
+)
 COUNT = typer.Option("--count", min=1, help="How many images to make.")
 BETWEEN = typer.Option("--between", help="Classes that the ambiguous images lie between, such as 9,8.")
 

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from secondguess.cli.groups import grouped
-from secondguess.cli.options import Common
+from secondguess.cli.options import ENGINE, Common
 from secondguess.errors import UserError
 
 if TYPE_CHECKING:
     from secondguess.results import Result
 
 __all__ = ["score"]
+
+WHO = "Say who scores with --supervisor (secondguess supervisors lists them), or with --oracle."
 
 
 @grouped
@@ -41,6 +43,7 @@ def score(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder for a table (.csv) and the same as JSON.")
     ] = None,
+    engine: Annotated[str, ENGINE] = "local",
     common: Common,
 ) -> None:
     """Score predictions without a model: from activations, probabilities or the predictions of several networks.
@@ -54,23 +57,49 @@ def score(
     `secondguess score probabilities.npz --supervisor entropy --supervisor max-softmax --json`
 
     `secondguess score predictions.npz --oracle cross-reference --out out/verdicts`
+
+    `secondguess score traces.npz --supervisor knn --train train.npz --engine local:8 --out out/scores`
     """
-    result = _scored(arrays, supervisor, oracle, train, validation)
+    if oracle is None:
+        result = _scored(arrays, supervisor, train, validation, engine, out, common)
+    else:
+        result = _judged(arrays, supervisor, oracle, train, validation, engine)
     if out is not None:
         result.save(out)
     common.show(result)
 
 
 def _scored(
-    arrays: Path, supervisors: list[str] | None, oracle: str | None, train: Path | None, validation: Path | None
+    arrays: Path,
+    supervisors: list[str] | None,
+    train: Path | None,
+    validation: Path | None,
+    engine: str,
+    out: Path | None,
+    common: Common,
 ) -> Result:
-    from secondguess.accuracy.oracles import judge_arrays
     from secondguess.supervisors import score_arrays
 
-    if (supervisors is None) == (oracle is None):
-        raise UserError("Say who scores with --supervisor (secondguess supervisors lists them), or with --oracle.")
-    if oracle is not None:
-        return judge_arrays(arrays, oracle, train=train, validation=validation)
+    if supervisors is None:
+        raise UserError(WHO)
     if validation is not None:
         raise UserError("--validation is for oracles; supervisors learn from --train alone.")
-    return score_arrays(arrays, supervisors or [], train=train)
+    folder = None if out is None or engine == "local" else out / "shards"
+    return score_arrays(arrays, supervisors, train=train, engine=engine, folder=folder, progress=common.progress)
+
+
+def _judged(
+    arrays: Path,
+    supervisors: list[str] | None,
+    oracle: str,
+    train: Path | None,
+    validation: Path | None,
+    engine: str,
+) -> Result:
+    from secondguess.accuracy.oracles import judge_arrays
+
+    if supervisors is not None:
+        raise UserError(WHO)
+    if engine != "local":
+        raise UserError("An oracle judges in this process, so --engine is for --supervisor only; leave it out.")
+    return judge_arrays(arrays, oracle, train=train, validation=validation)

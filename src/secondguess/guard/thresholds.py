@@ -132,6 +132,19 @@ class Calibration:
     groups: Ints
     known: tuple[int, ...] | None = None
 
+    def merge(self, other: Calibration) -> Calibration:
+        """The calibration of the scores of both, exactly: what `of` makes of them together.
+
+        Raises:
+            UserError: where classes are distinguished, since the pool no longer says which class a score had.
+        """
+        if self.known is not None or other.known is not None:
+            raise UserError(
+                "Calibrations by class cannot be merged, because classes with few scores share a pool; put the scores "
+                "and classes of all parts together and calibrate once."
+            )
+        return Calibration.of(np.concatenate([self.scores, other.scores]))
+
     @classmethod
     def of(cls, scores: ArrayLike, classes: ArrayLike | None = None, *, minimum: int = 1) -> Calibration:
         """Make a calibration.

@@ -30,10 +30,11 @@ from secondguess.model.recording import Item, sample_chunk
 from secondguess.progress import Silent
 
 if TYPE_CHECKING:
-    from secondguess.images import ImageSource
+    from secondguess.images import ImageSet, ImageSource
     from secondguess.model.classifier import Classifier
+    from secondguess.model.observation import Observation
 
-__all__ = ["Shards", "observe_shard"]
+__all__ = ["Shards", "UnseenShard", "observe_shard", "unseen_shards"]
 
 LARGEST = 256 << 20  # bytes of pixels that a shard has, decoded
 MOST = 8192  # images that it has
@@ -117,6 +118,46 @@ class Shards:
         return {item: entry.result[f"item{number}"] for number, item in enumerate(self._items)}
 
 
+@dataclass(frozen=True, eq=False)
+class UnseenShard:
+    """Images that a worker is to observe, once it is given them; nothing but what it makes of them comes back.
+
+    Attributes:
+        order: of the pass.
+        images: of this shard.
+    """
+
+    order: Sent
+    images: ImageSet
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """(n,), -1 where unknown."""
+        return self.images.labels
+
+    def observe(self) -> Observation:
+        """Open the model where this process has not opened it yet, and look at the images."""
+        return _opened(self.order).observe(self.images, self.order.value.needs)
+
+
+def unseen_shards(classifier: Classifier, images: ImageSet, needs: Needs) -> list[UnseenShard]:
+    """Shards of images, to be observed where they are used.
+
+    Args:
+        classifier: the system under test; its own engine and cache play no part.
+        images: all of them.
+        needs: what to record; dropout samples cannot be among it.
+    """
+    if needs.samples:
+        raise UserError("Dropout samples depend on an image's place in the whole set; observe the whole set for them.")
+    if classifier.output_kind == "auto":
+        classifier.observe(images.head(min(len(images), classifier.batch_size)))
+    order = _order(classifier, (Item("probabilities"),), needs)
+    sent = Sent(order, digest_of(repr((order.fingerprint, order.how, needs)).encode()))
+    rows = cut(len(images), images.shape, classifier.batch_size, order.items)
+    return [UnseenShard(sent, images.take(np.arange(one.start, one.stop))) for one in rows]
+
+
 def observe_shard(*, order: Sent, images: Sent, seed: int) -> dict[str, NDArray[Any]]:
     """What a worker does: the arrays of a shard, numbered as the items of the order; `seed` is where it begins."""
     from secondguess.model.passes import Pass
@@ -136,7 +177,7 @@ def cut(count: int, shape: tuple[int, ...], batch_size: int, items: Sequence[Ite
     return [slice(start, min(start + size, count)) for start in range(0, count, size)]
 
 
-def _order(classifier: Classifier, items: tuple[Item, ...]) -> Order:
+def _order(classifier: Classifier, items: tuple[Item, ...], needs: Needs | None = None) -> Order:
     known = classifier.description
     how = {"output_kind": classifier.output_kind, "batch_size": classifier.batch_size, "device": classifier.device}
     if known.path is not None or known.source is not None:
@@ -150,7 +191,7 @@ def _order(classifier: Classifier, items: tuple[Item, ...]) -> Order:
             f"{classifier.name} is a function of this process, which no worker of an engine can call; give a model "
             "that can be opened (a model.toml, an .onnx or .pt2 file, package.module:make_model), or no engine."
         )
-    needs = Needs(
+    needs = needs or Needs(
         logits=any(item.what == "logits" for item in items),
         traces=frozenset(item.trace for item in items if item.trace),
         samples=max(item.count for item in items),

@@ -13,6 +13,9 @@ neuron which wakes up later still counts, changed traces at' give the logits f +
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Self
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,9 +23,10 @@ from secondguess.errors import UserError
 from secondguess.model.needs import Needs
 from secondguess.model.observation import Observation
 from secondguess.supervisors._traces import TraceSupervisor, finite_rows
-from secondguess.supervisors.surprise._whitening import Rows, Whitening, whiten
+from secondguess.supervisors.surprise._moments import Moments
+from secondguess.supervisors.surprise._whitening import Rows, Whitening
 
-__all__ = ["LastLayerSupervisor", "check_finite_logits", "last_layer"]
+__all__ = ["LastLayerSupervisor", "LayerMoments", "check_finite_logits", "last_layer"]
 
 Floats = NDArray[np.float64]
 
@@ -43,38 +47,80 @@ class LastLayerSupervisor(TraceSupervisor):
         """The logits, and the traces of the chosen layers."""
         return super().needs | Needs(logits=True)
 
-    def _fit(self, observation: Observation, labels: NDArray[np.int64] | None) -> None:
+    def _statistics(self, observation: Observation, labels: NDArray[np.int64] | None) -> LayerMoments:
         assert observation.logits is not None
-        traces, logits = self._training_matrix(observation), observation.logits
-        check_finite_logits(logits, self.name)
-        whitening = whiten(Rows(traces), ddof=0)
-        if len(traces) < whitening.rank + 1 + SPARE:
+        return LayerMoments.of(self._training_matrix(observation), observation.logits, self.name)
+
+    def _learn(self, merged: LayerMoments) -> bool:
+        whitening, count = merged.traces.whitened(ddof=0), merged.joint.count
+        if count < whitening.rank + 1 + SPARE:
             raise UserError(
-                f"{len(traces)} images do not determine the last layer, which takes traces of {traces.shape[1]} "
+                f"{count} images do not determine the last layer, which takes traces of {merged.width} "
                 f"neurons, so {self.name!r} cannot learn from them; give more images than neurons."
             )
-        self.weight_, self.bias_, unexplained = last_layer(Rows(traces), logits, whitening)
+        self.weight_, self.bias_, unexplained = last_layer(merged, whitening)
         if unexplained > LEFT_OVER:
             raise UserError(
                 f"The logits are no linear function of the traces given to {self.name!r} ({unexplained:.2g} of their "
                 "variance is left over); give it the layer that feeds the last linear one."
             )
+        return False
 
 
-def last_layer(traces: Rows, logits: NDArray[np.float32], whitening: Whitening) -> tuple[Floats, Floats, float]:
+@dataclass(frozen=True, eq=False)
+class LayerMoments:
+    """The moments of traces and logits together, from which the layer between them follows.
+
+    Attributes:
+        joint: of rows of d neurons and K logits.
+        width: d.
+    """
+
+    joint: Moments
+    width: int
+
+    @classmethod
+    def of(cls, traces: NDArray[np.float32], logits: NDArray[np.float32], name: str) -> Self:
+        """Of traces (n, d) and logits (n, K); a `UserError` for a supervisor if a logit is not finite."""
+        check_finite_logits(logits, name)
+        return cls(Moments.of(_Beside(traces, logits=logits)), traces.shape[1])
+
+    @property
+    def traces(self) -> Moments:
+        """The moments of the traces alone."""
+        return self.joint.leading(self.width)
+
+    def merge(self, other: Self) -> Self:
+        """Those of the rows of both."""
+        return type(self)(self.joint.merge(other.joint), self.width)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Beside(Rows):
+    """Traces with their logits beside them."""
+
+    logits: NDArray[np.float32]
+
+    @property
+    def width(self) -> int:
+        """The number of neurons and logits."""
+        return int(self.matrix.shape[1] + self.logits.shape[1])
+
+    def block(self, start: int, stop: int) -> Floats:
+        """The rows from `start` to `stop`, a fresh array."""
+        return np.concatenate([super().block(start, stop), self.logits[start:stop]], axis=1)
+
+
+def last_layer(moments: LayerMoments, whitening: Whitening) -> tuple[Floats, Floats, float]:
     """W (K, d) and b (K,) by least squares, and the share of the variance of the logits that they leave over.
 
     Args:
-        traces: n rows of d numbers.
-        logits: (n, K).
+        moments: of traces and logits.
         whitening: of the traces, with the covariance divided by n.
     """
-    mean = logits.mean(axis=0, dtype=np.float64)
-    shared, total = np.zeros((len(mean), whitening.rank)), 0.0
-    for rows, block in traces.blocks():
-        centred = logits[rows] - mean
-        shared += centred.T @ whitening.apply(block) / len(traces)
-        total += float(np.square(centred).sum()) / len(traces)
+    width, mean = moments.width, moments.joint.means[0, moments.width :]
+    covariance = moments.joint.whole() / moments.joint.count
+    shared, total = covariance[width:, :width] @ whitening.factor, float(np.trace(covariance[width:, width:]))
     unexplained = max(0.0, total - float(np.square(shared).sum())) / total if total else 0.0
     weight = shared @ whitening.factor.T
     return weight, mean - weight @ whitening.mean, unexplained

@@ -19,9 +19,11 @@ from secondguess.errors import UserError
 from secondguess.files import make_folder, write_json, write_text
 from secondguess.metrics import auroc
 from secondguess.model.arrays import Arrays, load_observation, same_classes
+from secondguess.progress import Progress
 from secondguess.results import Result
 from secondguess.supervisors.base import Supervisor
 from secondguess.supervisors.registry import make_all
+from secondguess.supervisors.shards import fit_in_shards, rows_of, score_in_shards
 
 __all__ = ["Scores", "score_arrays"]
 
@@ -98,7 +100,13 @@ class Scores(Result):
 
 
 def score_arrays(
-    arrays: Arrays, supervisors: str | Iterable[str | Supervisor], *, train: Arrays | None = None
+    arrays: Arrays,
+    supervisors: str | Iterable[str | Supervisor],
+    *,
+    train: Arrays | None = None,
+    engine: str = "local",
+    folder: str | Path | None = None,
+    progress: Progress | None = None,
 ) -> Scores:
     """Score predictions of which only arrays are at hand.
 
@@ -107,6 +115,10 @@ def score_arrays(
         supervisors: names, with parameters if need be (`dsa:layers=conv1`), or supervisors, which are left as they are.
         train: the same for the training images, which most supervisors learn from; by default the arrays whose names
             begin with `train_`.
+        engine: where to fit and to score, as `secondguess.engine.open_engine` takes it; elsewhere than in this process
+            both are done in shards.
+        folder: where finished shards are kept until all are done, so that an interrupted run goes on.
+        progress: where to report the shards done.
     """
     seen = load_observation(arrays)
     if seen is None:
@@ -114,17 +126,22 @@ def score_arrays(
     learnt = load_observation(arrays, "train") if train is None else load_observation(train)
     if learnt is not None:
         learnt, seen = same_classes(learnt, seen)
-    found: dict[str, NDArray[np.float64]] = {}
+    chosen: dict[str, Supervisor] = {}
     for one in make_all(supervisors):
-        if one.name in found:
+        if one.name in chosen:
             raise UserError(f"The supervisor {one.name!r} was given more than once; leave one out.")
-        found[one.name] = _fitted(one, learnt).score(seen)
-    if not found:
+        chosen[one.name] = one
+    if not chosen:
         raise UserError("No supervisor was named; secondguess supervisors lists them.")
+    if engine == "local" and folder is None:
+        found = {name: _fitted(one, learnt).score(seen) for name, one in chosen.items()}
+    else:
+        fitted = [_fitted(one, learnt, engine) for one in chosen.values()]
+        found = score_in_shards(fitted, seen, engine=engine, folder=folder, progress=progress)
     return Scores(found, seen.predictions, seen.labels)
 
 
-def _fitted(supervisor: Supervisor, learnt: Any) -> Supervisor:
+def _fitted(supervisor: Supervisor, learnt: Any, engine: str = "local") -> Supervisor:
     if not supervisor.requires_fit or (learnt is None and supervisor.is_fitted):
         return supervisor
     if learnt is None:
@@ -132,7 +149,9 @@ def _fitted(supervisor: Supervisor, learnt: Any) -> Supervisor:
             f"The supervisor {supervisor.name!r} learns from training images; give their arrays in a file of their own "
             "(train=, --train), or in the same file with train_ before their names."
         )
-    return supervisor.clone().fit(learnt)
+    if engine == "local" or not supervisor.merges():
+        return supervisor.clone().fit(learnt)
+    return fit_in_shards([supervisor], [learnt.take(rows) for rows in rows_of(len(learnt))], engine=engine)[0]
 
 
 def _number(value: float) -> float | None:

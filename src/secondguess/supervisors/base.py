@@ -1,9 +1,10 @@
 """The contract of a supervisor: a number for every prediction, larger = more suspicious, everywhere.
 
-A supervisor implements `_score` (and `_fit`, if it learns from nominal data); the public `fit` and `score` are final
-and own the checks. It may add `_score_few`, a quicker way for a few images, and `_graph`, the score as a torch graph;
-`check_supervisor` compares them. Parameters live in `__init__` and are stored untouched under their own names; what
-`fit` learns ends in an underscore. That is all `save` and `load` need: one safetensors file, never a pickle.
+A supervisor implements `_score`, and if it learns from nominal data `_fit`, or `_statistics` and `_learn`, by which
+it can be fitted from parts of the data. The public `fit` and `score` are final and own the checks. It may add
+`_score_few`, a quicker way for a few images, and `_graph`, the score as a torch graph; `check_supervisor` compares
+them. Parameters live in `__init__` and are stored untouched under their own names; what `fit` learns ends in an
+underscore. That is all `save` and `load` need: one safetensors file, never a pickle.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.contracts.learner import Learner
+from secondguess.contracts.merging import Sums
 from secondguess.errors import UserError
 from secondguess.model.needs import Trace
 from secondguess.model.observation import Observation
@@ -70,7 +72,7 @@ class Supervisor(Observer):
             progress: where to report; silent by default.
         """
         self._check(observation)
-        labels = observation.labels if labels is None else labels
+        labels = observation.labels if labels is None else np.asarray(labels)
         if labels is not None and len(labels) != len(observation):
             raise UserError(
                 f"{len(observation)} images were observed, but {len(labels)} labels were given to fit {self.name!r}."
@@ -138,8 +140,48 @@ class Supervisor(Observer):
             raise ValueError(f"{self.name}: _score returned NaN for {int(np.isnan(scores).sum())} images")
         return scores
 
+    @classmethod
+    def merges(cls) -> bool:
+        """Whether supervisors of this class can be fitted from parts; see `secondguess.supervisors.fit_in_shards`."""
+        return cls._fit is Supervisor._fit
+
+    @final
+    def statistics(self, observation: Observation, labels: NDArray[np.int64] | None) -> Any:
+        """What some of the training images contribute, to be merged with what others do; see `_statistics`."""
+        self._check(observation)
+        return self._statistics(observation, labels)
+
+    @final
+    def learn(self, merged: Any, classes: int) -> bool:
+        """Learn from the statistics of all training images; whether those of another round are needed."""
+        if self._learn(merged):
+            return True
+        self.fitted_classes_ = classes
+        return False
+
     def _fit(self, observation: Observation, labels: NDArray[np.int64] | None) -> None:
-        """Learn; store what was learnt in attributes that end in an underscore. Nothing to do by default."""
+        """Learn; store what was learnt in attributes that end in an underscore.
+
+        One that can learn from merged statistics implements `_statistics` and `_learn` and leaves this alone.
+
+        Args:
+            observation: of n images.
+            labels: (n,), -1 = unknown; None where there are none.
+        """
+        known = labels if labels is not None and (labels >= 0).any() else None
+        while self._learn(self._statistics(observation, known)):
+            pass
+
+    def _statistics(self, observation: Observation, labels: NDArray[np.int64] | None) -> Any:
+        """What these images contribute, given what is learnt already: a `secondguess.contracts.merging.Mergeable`.
+
+        The labels are None where those of no image are known, neither here nor in another part.
+        """
+        return Sums({})
+
+    def _learn(self, merged: Any) -> bool:
+        """Learn from the merged statistics of all images; True for another round with what is learnt until now."""
+        return False
 
     @abstractmethod
     def _score(self, observation: Observation) -> NDArray[np.floating[Any]]:

@@ -19,10 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.model.observation import Observation
-from secondguess.supervisors._last_layer import LastLayerSupervisor
+from secondguess.supervisors._last_layer import LastLayerSupervisor, LayerMoments
 from secondguess.supervisors._traces import Layers
 from secondguess.supervisors.registry import register
-from secondguess.supervisors.surprise._whitening import Rows, mean_of
 
 if TYPE_CHECKING:
     import torch
@@ -60,12 +59,13 @@ class FastDecisionBoundary(LastLayerSupervisor):
     def __init__(self, layers: Layers = "penultimate") -> None:
         super().__init__(layers)
 
-    def _fit(self, observation: Observation, labels: NDArray[np.int64] | None) -> None:
-        super()._fit(observation, labels)
-        self.mean_ = mean_of(Rows(self._matrix(observation)))
+    def _learn(self, merged: LayerMoments) -> bool:
+        super()._learn(merged)
+        self.mean_ = merged.traces.means[0]
         apart = np.stack([np.linalg.norm(self.weight_ - row, axis=1) for row in self.weight_])
         inverse = np.divide(1.0, apart, where=apart > SAME * apart.max(), out=np.zeros_like(apart))
         self.inverse_ = inverse / np.maximum((inverse > 0).sum(axis=1, keepdims=True), 1)
+        return False
 
     def _score(self, observation: Observation) -> Floats:
         assert observation.logits is not None

@@ -15,15 +15,19 @@ than `SPARE` traces tie with the k-th to the last digits of float32 may one of t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from secondguess.contracts.merging import Kept
 from secondguess.devices import pick_device
 from secondguess.errors import UserError
 from secondguess.model.observation import Observation
-from secondguess.supervisors._traces import Layers, TraceSupervisor, directions
+from secondguess.supervisors._traces import Layers, directions, finite_rows, same_width
+from secondguess.supervisors.approximate import Cells
+from secondguess.supervisors.indexed import IndexedSupervisor
 from secondguess.supervisors.registry import register
 
 if TYPE_CHECKING:
@@ -32,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["KNN", "kth_distances"]
 
 Matrix = NDArray[np.floating[Any]]
+Search = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
 STRIP = 64  # columns of which only the best value is sorted at first
 SPARE = 16  # candidates beyond k, against the rounding of float32
@@ -40,7 +45,7 @@ _CELLS = 1 << 23  # of a tile of products (32 MiB), of a block of traces and of 
 
 
 @register
-class KNN(TraceSupervisor):
+class KNN(IndexedSupervisor):
     """Suspicious = far, in direction, from the k-th nearest training image.
 
     ||z - z_(k)|| with z = at(x) / ||at(x)||. Source: Sun et al. (ICML 2022). Cost: a matrix product with all training
@@ -55,13 +60,24 @@ class KNN(TraceSupervisor):
         share: of the training traces that are kept, above 0 and up to 1; the paper keeps 1% of ImageNet.
         seed: of the choice of that share.
         device: where to multiply.
+        index: `"exact"`, or `"faiss"` for an approximate search in a fraction of the time, where there are many traces;
+            `recall` says how many of the neighbours it finds. A neighbour that is missed makes a score larger.
+        probes: of the cells into which FAISS sorts the traces, how many it searches for an image.
     """
 
     name = "knn"
     family: ClassVar[str] = "baseline"
+    _cells: tuple[Matrix, Cells] | None = None  # of FAISS, and the traces that they were made of
 
     def __init__(
-        self, layers: Layers = "penultimate", k: int = 50, share: float = 1.0, seed: int = 0, device: str = "auto"
+        self,
+        layers: Layers = "penultimate",
+        k: int = 50,
+        share: float = 1.0,
+        seed: int = 0,
+        device: str = "auto",
+        index: Literal["exact", "faiss"] = "exact",
+        probes: int = 16,
     ) -> None:
         super().__init__(layers)
         if not (isinstance(k, int | np.integer) and k >= 1):
@@ -72,20 +88,63 @@ class KNN(TraceSupervisor):
         self.share = share
         self.seed = seed
         self.device = device
+        if index not in ("exact", "faiss"):
+            raise UserError(f"The index is {index!r}; give 'exact' or 'faiss'.")
+        if not (isinstance(probes, int | np.integer) and probes >= 1):
+            raise UserError(f"{probes!r} cells are to be searched; probes must be a whole number from 1 on.")
+        self.index = index
+        self.probes = probes
 
-    def _fit(self, observation: Observation, labels: NDArray[np.int64] | None) -> None:
-        traces = self._training_matrix(observation)
+    def recall(self, observation: Observation) -> float:
+        """The share of the k nearest traces of each image that the approximate index finds; 1 for the exact one."""
+        asked = directions(self._matrix(observation))
+        exact, found = self._search("exact")(asked), self._search(self.index)(asked)
+        tie = 1e-6 * np.maximum(exact[:, -1:], 1e-6)  # a trace as near as the k-th may stand in for it
+        return float(np.mean(found <= exact[:, -1:] + tie))
+
+    def in_parts(self, count: int) -> list[KNN]:
+        """See `IndexedSupervisor`."""
+        return [self._part(rows) for rows in np.array_split(self.traces_, min(count, len(self.traces_)))]
+
+    def nearest(self, observation: Observation) -> NDArray[np.float64]:
+        """The distances (n, k) to the k nearest of these traces, ascending; infinite where there are fewer."""
+        matrix = same_width(self._matrix(observation), self.traces_.shape[1], self.name)
+        found, finite = np.full((len(matrix), self.k), np.inf), finite_rows(matrix)
+        rows = slice(None) if finite is None else np.flatnonzero(finite)
+        near = self._search(self.index)(directions(matrix[rows]))
+        found[rows, : near.shape[1]] = near
+        return found
+
+    def combined(self, observation: Observation, found: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+        """The k-th of the nearest of all parts, or the last where there are fewer."""
+        near = np.sort(np.concatenate(found, axis=1), axis=1)
+        there = np.isfinite(near).sum(axis=1)
+        return np.where(there > 0, near[np.arange(len(near)), np.clip(there, 1, self.k) - 1], np.inf)
+
+    def _statistics(self, observation: Observation, labels: NDArray[np.int64] | None) -> Kept:
+        return Kept({"traces": self._training_matrix(observation)})
+
+    def _learn(self, merged: Kept) -> bool:
+        traces = merged.arrays["traces"]
         if self.share < 1:
             count = max(1, round(self.share * len(traces)))
             kept = np.random.default_rng(self.seed).choice(len(traces), count, replace=False)
             traces = traces[np.sort(kept)]
         self.traces_ = np.array(traces)
+        return False
 
     def _score(self, observation: Observation) -> NDArray[np.float64]:
-        width = self.traces_.shape[1]
-        return self._by_row(
-            observation, width, lambda queries: kth_distances(queries, self.traces_, self.k, self.device)
-        )
+        search = self._search(self.index)  # block by block: the distances to all k would take k times the room
+        return self._by_row(observation, self.traces_.shape[1], lambda queries: search(directions(queries))[:, -1])
+
+    def _search(self, index: str) -> Search:
+        """From unit vectors (n, d) to the distances (n, k) of their nearest traces, k cut to their number."""
+        if index == "exact":
+            return lambda units: nearest_distances(units, self.traces_, self.k, pick_device(self.device))
+        if self._cells is None or self._cells[0] is not self.traces_:
+            self._cells = self.traces_, Cells(directions(self.traces_), self.seed)
+        cells, k = self._cells[1], min(self.k, len(self.traces_))
+        return lambda units: _distances(units, self.traces_, cells.candidates(units, k + SPARE, self.probes), k)
 
 
 def kth_distances(queries: Matrix, traces: Matrix, k: int, device: str = "auto") -> NDArray[np.float64]:
@@ -97,12 +156,17 @@ def kth_distances(queries: Matrix, traces: Matrix, k: int, device: str = "auto")
         k: 1 for the nearest; cut to m.
         device: where to multiply.
     """
+    return nearest_distances(directions(queries), traces, k, pick_device(device))[:, -1]
+
+
+def nearest_distances(units: NDArray[np.float64], traces: Matrix, k: int, device: torch.device) -> NDArray[np.float64]:
+    """The distances (n, k) of unit vectors (n, d) to their k nearest traces of (m, d), ascending; k is cut to m."""
     k = min(int(k), len(traces))
-    distances = np.empty(len(queries))
-    for start in range(0, len(queries), _PANEL):
-        asked = directions(queries[start : start + _PANEL])
-        candidates = _candidates(asked, traces, min(k + SPARE, len(traces)), pick_device(device))
-        distances[start : start + _PANEL] = _kth_of(asked, traces, candidates, k)
+    distances = np.empty((len(units), k))
+    for start in range(0, len(units), _PANEL):
+        asked = units[start : start + _PANEL]
+        candidates = _candidates(asked, traces, min(k + SPARE, len(traces)), device)
+        distances[start : start + _PANEL] = _distances(asked, traces, candidates, k)
     return distances
 
 
@@ -143,13 +207,19 @@ def _top(values: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
     return top, columns.gather(1, chosen)
 
 
-def _kth_of(units: NDArray[np.float64], traces: Matrix, candidates: NDArray[np.int64], k: int) -> NDArray[np.float64]:
-    """The k-th smallest distance (b,) of unit vectors (b, d) to their candidates (b, count) among the traces."""
-    kth = np.empty(len(units))
+def _distances(
+    units: NDArray[np.float64], traces: Matrix, candidates: NDArray[np.int64], k: int
+) -> NDArray[np.float64]:
+    """The k smallest distances (b, k) of unit vectors (b, d) to their candidates (b, count) among the traces.
+
+    A candidate of -1 is none.
+    """
+    nearest = np.empty((len(units), k))
     step = max(1, _CELLS // (candidates.shape[1] * units.shape[1]))
     for start in range(0, len(units), step):
         mine = candidates[start : start + step]
         near = directions(traces[mine.ravel()]).reshape(*mine.shape, -1)
         distances = np.linalg.norm(units[start : start + step, None] - near, axis=2)
-        kth[start : start + step] = np.partition(distances, k - 1, axis=1)[:, k - 1]
-    return kth
+        distances[mine < 0] = np.inf
+        nearest[start : start + step] = np.sort(np.partition(distances, k - 1, axis=1)[:, :k], axis=1)
+    return nearest

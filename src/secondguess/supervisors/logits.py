@@ -32,7 +32,15 @@ if TYPE_CHECKING:
     from secondguess.supervisors.base import ScoreGraph
     from secondguess.supervisors.graph import Tensors
 
-__all__ = ["Energy", "MaxLogit", "energy", "max_logit", "warn_of_log_probabilities"]
+__all__ = [
+    "Energy",
+    "MaxLogit",
+    "are_log_probabilities",
+    "energy",
+    "max_logit",
+    "say_log_probabilities",
+    "warn_of_log_probabilities",
+]
 
 Logits = NDArray[np.floating[Any]]
 
@@ -69,15 +77,25 @@ def warn_of_log_probabilities(logits: Logits, name: str, *, stacklevel: int = 5)
     Returns:
         Whether they are.
     """
-    # The first few rows answer for nearly every model; only where they raise suspicion are all of them read.
-    found = len(logits) > 1 and all((np.abs(energy(part)) < ROUNDING).all() for part in (logits[:8], logits))
+    found = len(logits) > 1 and are_log_probabilities(logits)
     if found:
-        warnings.warn(
-            f"The logits given to {name!r} are logarithms of probabilities, which have lost what it measures; give it "
-            "a model that returns logits, without a softmax or log-softmax at its end.",
-            stacklevel=stacklevel,
-        )
+        say_log_probabilities(name, stacklevel=stacklevel + 1)
     return found
+
+
+def are_log_probabilities(logits: Logits) -> bool:
+    """Whether all rows of logits (n, K) may be logarithms of probabilities."""
+    # The first few rows answer for nearly every model; only where they raise suspicion are all of them read.
+    return all(bool((np.abs(energy(part)) < ROUNDING).all()) for part in (logits[:8], logits))
+
+
+def say_log_probabilities(name: str, *, stacklevel: int) -> None:
+    """Warn, on behalf of a supervisor, that its logits are logarithms of probabilities."""
+    warnings.warn(
+        f"The logits given to {name!r} are logarithms of probabilities, which have lost what it measures; give it "
+        "a model that returns logits, without a softmax or log-softmax at its end.",
+        stacklevel=stacklevel,
+    )
 
 
 class _OfLogits(Supervisor):

@@ -23,6 +23,7 @@ from secondguess.model.observation import Observation
 from secondguess.supervisors._classes import known_classes, within_classes
 from secondguess.supervisors._traces import Layers, TraceSupervisor, directions
 from secondguess.supervisors.registry import register
+from secondguess.supervisors.surprise._moments import Moments
 from secondguess.supervisors.surprise._whitening import Rows
 
 if TYPE_CHECKING:
@@ -62,10 +63,13 @@ class NormalisedMahalanobis(TraceSupervisor):
     def __init__(self, layers: Layers = "penultimate") -> None:
         super().__init__(layers)
 
-    def _fit(self, observation: Observation, labels: NDArray[np.int64] | None) -> None:
+    def _statistics(self, observation: Observation, labels: NDArray[np.int64] | None) -> Moments:
         traces, classes = self._training_matrix(observation), known_classes(observation, labels)
         known = np.flatnonzero(classes >= 0)
-        means, shares, within = within_classes(_Directions(traces, known), classes[known])
+        return Moments.of(_Directions(traces, known), classes[known])
+
+    def _learn(self, merged: Moments) -> bool:
+        means, shares, within = within_classes(merged)
         if within.rank == 0:
             warnings.warn(
                 "The directions of the traces do not vary within the classes, so the normalised Mahalanobis distance "
@@ -75,6 +79,7 @@ class NormalisedMahalanobis(TraceSupervisor):
         self.mean_ = shares @ means
         self.factor_ = within.factor
         self.centres_ = (means - self.mean_) @ within.factor
+        return False
 
     def _score(self, observation: Observation) -> Floats:
         return self._by_row(observation, self.mean_.size, self._distances)

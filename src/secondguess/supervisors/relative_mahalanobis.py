@@ -33,6 +33,7 @@ from secondguess.model.observation import Observation
 from secondguess.supervisors._classes import known_classes, within_classes
 from secondguess.supervisors._traces import Layers, TraceSupervisor
 from secondguess.supervisors.registry import register
+from secondguess.supervisors.surprise._moments import Moments
 from secondguess.supervisors.surprise._whitening import Rows
 
 if TYPE_CHECKING:
@@ -76,11 +77,13 @@ class RelativeMahalanobis(TraceSupervisor):
     def __init__(self, layers: Layers = "penultimate") -> None:
         super().__init__(layers)
 
-    def _fit(self, observation: Observation, labels: NDArray[np.int64] | None) -> None:
-        traces = self._training_matrix(observation)
-        classes = known_classes(observation, labels)
+    def _statistics(self, observation: Observation, labels: NDArray[np.int64] | None) -> Moments:
+        traces, classes = self._training_matrix(observation), known_classes(observation, labels)
         known = np.flatnonzero(classes >= 0)
-        means, shares, within = within_classes(Rows(traces, known), classes[known])
+        return Moments.of(Rows(traces, known), classes[known])
+
+    def _learn(self, merged: Moments) -> bool:
+        means, shares, within = within_classes(merged)
         if within.rank == 0:
             warnings.warn(
                 "The traces do not vary within the classes, so the relative Mahalanobis distance is 0 for every image; "
@@ -92,6 +95,7 @@ class RelativeMahalanobis(TraceSupervisor):
         _, deviations, axes = np.linalg.svd(apart * np.sqrt(shares)[:, None], full_matrices=False)
         self.projection_, self.centres_ = within.factor @ axes.T, apart @ axes.T
         self.spreads_ = np.square(deviations)
+        return False
 
     def _score(self, observation: Observation) -> Floats:
         return self._by_row(observation, self.mean_.size, self._distances)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from secondguess.contracts.merging import Sums
 from secondguess.errors import UserError
 from secondguess.model.observation import Observation
 from secondguess.supervisors._classes import known_classes
@@ -56,23 +57,27 @@ class SimplifiedHopfield(TraceSupervisor):
     def __init__(self, layers: Layers = "penultimate") -> None:
         super().__init__(layers)
 
-    def _fit(self, observation: Observation, labels: NDArray[np.int64] | None) -> None:
+    def _statistics(self, observation: Observation, labels: NDArray[np.int64] | None) -> Sums:
         traces, predictions = self._training_matrix(observation), observation.predictions
         right = np.flatnonzero(predictions == known_classes(observation, labels))
-        if not len(right):
-            raise UserError(
-                f"The model is right about none of these {len(traces)} images, so {self.name!r} has no pattern to "
-                "learn; check the labels, or leave them out."
-            )
         source, classes = Rows(traces, right), predictions[right]
         sums = np.zeros((observation.num_classes, source.width))
         for rows, block in source.blocks():
             np.add.at(sums, classes[rows], block)
-        counts = np.bincount(classes, minlength=len(sums))
+        return Sums({"sums": sums, "counts": np.bincount(classes, minlength=len(sums)), "images": len(traces)})
+
+    def _learn(self, merged: Sums) -> bool:
+        sums, counts = merged.values["sums"], merged.values["counts"]
         seen = counts > 0
+        if not seen.any():
+            raise UserError(
+                f"The model is right about none of these {merged.values['images']} images, so {self.name!r} has no "
+                "pattern to learn; check the labels, or leave them out."
+            )
         sums[seen] /= counts[seen, None]
         sums[~seen] = sums[seen].mean(axis=0)
         self.patterns_ = sums
+        return False
 
     def _score(self, observation: Observation) -> Floats:
         return self._by_row(observation, self.patterns_.shape[1], self._products, observation.predictions)

@@ -21,19 +21,20 @@ takes the place of max f_k, with a warning.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from secondguess.contracts.merging import Sums
 from secondguess.errors import UserError
 from secondguess.model.needs import Needs
 from secondguess.model.observation import Observation
-from secondguess.supervisors._last_layer import check_finite_logits, last_layer
+from secondguess.supervisors._last_layer import LayerMoments, last_layer
 from secondguess.supervisors._traces import Layers, TraceSupervisor
-from secondguess.supervisors.logits import energy, warn_of_log_probabilities
+from secondguess.supervisors.logits import are_log_probabilities, energy, say_log_probabilities
 from secondguess.supervisors.registry import register
-from secondguess.supervisors.surprise._whitening import Rows, whiten
 
 if TYPE_CHECKING:
     import torch
@@ -77,32 +78,50 @@ class ViM(TraceSupervisor):
         """The logits, and the traces of the chosen layers."""
         return super().needs | Needs(logits=True)
 
-    def _fit(self, observation: Observation, labels: NDArray[np.int64] | None) -> None:
+    def _statistics(self, observation: Observation, labels: NDArray[np.int64] | None) -> LayerMoments | Sums:
         assert observation.logits is not None
-        traces, logits = self._training_matrix(observation), observation.logits
-        check_finite_logits(logits, self.name)
-        width = traces.shape[1]
+        logits = observation.logits
+        if not hasattr(self, "residual_"):
+            return LayerMoments.of(self._training_matrix(observation), logits, self.name)
+        return Sums(
+            {
+                "images": len(logits),
+                "residual": float(self._by_row(observation, self.origin_.size, self._residuals).sum()),
+                "largest": float(logits.max(axis=1).sum(dtype=np.float64)),
+                "mean": float(logits.mean(axis=1, dtype=np.float64).sum()),
+                "log_probabilities": len(logits) * are_log_probabilities(logits),
+            }
+        )
+
+    def _learn(self, merged: LayerMoments | Sums) -> bool:
+        if isinstance(merged, LayerMoments):
+            self._find_residual_space(merged)
+            return True  # once more over all images, to scale what they leave there
+        self.alpha_ = self._alpha(merged.values)
+        return False
+
+    def _find_residual_space(self, merged: LayerMoments) -> None:
+        width = merged.width
         dimension = _rule(width) if self.dimension is None else self.dimension
         if dimension >= width:
             raise UserError(
                 f"The principal space has {dimension} dimensions, but the traces have {width} and something must be "
                 f"left over; give a dimension below {width}."
             )
-        whitening = whiten(Rows(traces), ddof=0)
-        weight, bias, unexplained = last_layer(Rows(traces), logits, whitening)
+        whitening = merged.traces.whitened(ddof=0)
+        weight, bias, unexplained = last_layer(merged, whitening)
         if unexplained > UNEXPLAINED:
             warnings.warn(
                 f"The logits are no linear function of the traces that ViM was given ({unexplained:.0%} of their "
                 "variance is left over), so its origin is a guess; give it the layer that feeds the last one.",
-                stacklevel=3,
+                stacklevel=5,
             )
         self.origin_ = -np.linalg.pinv(weight, rcond=ROUNDING) @ bias
         shift = whitening.mean - self.origin_
         scaled = whitening.factor * whitening.eigenvalues  # times its transpose, the covariance
         energies, directions = np.linalg.eigh(scaled @ scaled.T + np.outer(shift, shift))
         self.residual_ = np.ascontiguousarray(directions[:, : width - dimension])
-        residual = float(self._by_row(observation, width, self._residuals).mean())
-        self.alpha_ = self._alpha(logits, residual, size=float(np.sqrt(energies.clip(0).sum())))
+        self._size = float(np.sqrt(energies.clip(0).sum()))
 
     def _score(self, observation: Observation) -> Floats:
         assert observation.logits is not None
@@ -126,17 +145,20 @@ class ViM(TraceSupervisor):
         """||R'(at - u)|| of traces (n, d), as (n,)."""
         return np.linalg.norm((traces - self.origin_) @ self.residual_, axis=1)
 
-    def _alpha(self, logits: NDArray[np.float32], residual: float, size: float) -> float:
+    def _alpha(self, sums: Mapping[str, float]) -> float:
         """The factor that makes the virtual logit as large as the largest real one, on average."""
-        told = warn_of_log_probabilities(logits, self.name, stacklevel=5)
-        if residual <= ROUNDING * size:
+        images = sums["images"]
+        residual, largest, mean = (sums[name] / images for name in ("residual", "largest", "mean"))
+        told = images > 1 and sums["log_probabilities"] == images
+        if told:
+            say_log_probabilities(self.name, stacklevel=6)
+        if residual <= ROUNDING * self._size:
             warnings.warn(
                 f"The training traces lie within {self.origin_.size - self.residual_.shape[1]} dimensions, so ViM "
                 "finds no residual and falls back to the energy; give it a smaller dimension, or another layer.",
                 stacklevel=4,
             )
             return 0.0
-        largest = float(logits.max(axis=1).mean(dtype=np.float64))
         if largest > 0:
             return largest / residual
         if not told:
@@ -145,7 +167,7 @@ class ViM(TraceSupervisor):
                 "largest less the mean instead; hand in a model that returns its logits as they were trained.",
                 stacklevel=4,
             )
-        return (largest - float(logits.mean(dtype=np.float64))) / residual
+        return (largest - mean) / residual
 
 
 def _rule(width: int) -> int:

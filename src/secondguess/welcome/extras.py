@@ -23,6 +23,7 @@ PURPOSES = {
     "postgres": "records of the service in PostgreSQL",
     "distributed": "work on a Dask cluster",
     "ray": "work on a Ray cluster",
+    "faiss": "search neighbours approximately",
     "inception": "how real generated images look, by an Inception network",
 }
 

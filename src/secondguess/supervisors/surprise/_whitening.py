@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from secondguess.errors import UserError
 
-__all__ = ["RTOL", "Rows", "Whitening", "mean_of", "moments", "pack", "unpack", "whiten"]
+__all__ = ["RTOL", "Rows", "Whitening", "check_finite", "decomposed", "mean_of", "moments", "pack", "unpack", "whiten"]
 
 RTOL = 1e-10  # float32 noise of a direction lies near 1e-14 of the largest variance, what a layer computes far above
 NOISE = 8 * float(np.finfo(np.float64).eps)  # of a mean, relative
@@ -180,8 +180,12 @@ def whiten(source: Rows, *, ddof: int = 1, rtol: float = RTOL) -> Whitening:
         block -= mean
         scatter += block.T @ block
     scatter /= count - ddof
-    values, vectors = np.linalg.eigh(scatter)
-    del scatter
+    return decomposed(mean, scatter, count, rtol)
+
+
+def decomposed(mean: Float, covariance: Float, count: int, rtol: float) -> Whitening:
+    """The whitening of `count` rows of which the mean (d,) and the covariance (d, d) are known."""
+    values, vectors = np.linalg.eigh(covariance)
     chosen = np.flatnonzero(_kept(values, rtol, _scale(mean)))[::-1]
     factor = vectors[:, chosen]
     factor /= np.sqrt(values[chosen])
@@ -205,12 +209,17 @@ def mean_of(source: Rows) -> Float:
     total = np.zeros(source.width)
     for _, block in source.blocks():
         total += block.sum(axis=0)
-    if not np.isfinite(total).all():
+    check_finite(total)
+    return total / len(source)
+
+
+def check_finite(sums: Float) -> None:
+    """Raise a `UserError` where a sum of rows shows that one of them holds NaN or infinity."""
+    if not np.isfinite(sums).all():
         raise UserError(
             "The training traces hold NaN or infinity, so no distribution can be learnt from them; leave out the "
             "images that cause it or trace another layer."
         )
-    return total / len(source)
 
 
 def _scale(mean: Float) -> float:

@@ -22,14 +22,18 @@ still ordered by a; training data of one class only cannot be fitted; a trace th
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from secondguess.contracts.merging import Kept
 from secondguess.errors import UserError
+from secondguess.model.needs import Trace
 from secondguess.model.observation import Observation
-from secondguess.supervisors._traces import Layers, TraceSupervisor, finite_rows, same_width
+from secondguess.supervisors._traces import Layers, finite_rows, same_width
+from secondguess.supervisors.indexed import IndexedSupervisor
 from secondguess.supervisors.registry import register
 from secondguess.supervisors.surprise._classes import one_of
 from secondguess.supervisors.surprise._grouped import Grouped, Indices, as_float32, centre, grouped
@@ -51,7 +55,7 @@ Sampler = Literal["uniform", "stratified", "unsurprising_first", "epsilon_free"]
 
 
 @register
-class DSA(TraceSupervisor):
+class DSA(IndexedSupervisor):
     """Suspicious = far from the class it is predicted as, where that class is close to another.
 
     DSA(x) = a / b: a is the distance of the trace to the nearest training trace t1 of the same predicted class, b the
@@ -125,8 +129,53 @@ class DSA(TraceSupervisor):
             state["order_"] = np.searchsorted(kept, self.order_)
         return state
 
-    def _fit(self, observation: Observation, labels: NDArray[np.int64] | None) -> None:
-        given, classes = self._training_matrix(observation), observation.predictions
+    def in_parts(self, count: int) -> list[DSA]:
+        """See `IndexedSupervisor`; the distances to other classes are computed for all traces before."""
+        if self.variant == "dsa2":
+            return [self]
+        state, members = self.state(), Grouped(self.traces_, self.order_, self.starts_)
+        if self.variant == "dsa":
+            self._other(members, members.order)
+            state = self.state()
+        classes = np.empty(len(state["traces_"]), dtype=np.int64)
+        classes[state["order_"]] = members.groups
+        parts = []
+        for rows in np.array_split(np.arange(len(classes)), min(count, len(classes))):
+            part = self._part(state["traces_"][rows])
+            own = grouped(part.traces_, classes[rows], len(self.starts_) - 1)
+            part.order_, part.starts_ = own.order, own.starts
+            part.shift_, part.other_ = self.shift_, state["other_"][rows]
+            parts.append(part)
+        return parts
+
+    def nearest(self, observation: Observation) -> NDArray[np.float64]:
+        """A and b of each image by these traces, (n, 2); infinite where there is no trace of its class."""
+        matrix = as_float32(same_width(self._matrix(observation), len(self.shift_), self.name), self.shift_)
+        finite = finite_rows(matrix)
+        kept = None if finite is None else np.flatnonzero(finite)
+        queries = grouped(matrix, observation.predictions, observation.num_classes, kept)
+        found = np.full((len(matrix), 2), np.inf)
+        if len(queries):
+            found[queries.order] = np.stack(self._distances(queries), axis=1)
+        return found
+
+    def combined(self, observation: Observation, found: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+        """A / b of the nearest trace of all parts; the first of those that are equally near, as in one part."""
+        parts = np.stack(found)
+        winner = parts[:, :, 0].argmin(axis=0)
+        own, other = parts[winner, np.arange(parts.shape[1])].T
+        if self.variant == "dsa1":
+            other = parts[:, :, 1].min(axis=0)
+        self._warn_of_absent(observation, np.isinf(own))
+        other = np.where(np.isinf(own), 1.0, other)
+        return np.divide(own, np.maximum(other, TINY))
+
+    def _statistics(self, observation: Observation, labels: NDArray[np.int64] | None) -> Kept:
+        known, traces = np.array([observation.num_classes]), self._training_matrix(observation)
+        return Kept({"traces": traces, "classes": observation.predictions, "num_classes": known})
+
+    def _learn(self, merged: Kept) -> bool:
+        given, classes, known = (merged.arrays[name] for name in ("traces", "classes", "num_classes"))
         if len(np.unique(classes)) < 2:
             raise UserError(
                 f"All {len(classes)} training images are predicted as class {int(classes[0])}, but dsa needs two; "
@@ -136,24 +185,14 @@ class DSA(TraceSupervisor):
         if not np.can_cast(given.dtype, np.float32):
             self.shift_ += centre(given, np.arange(len(given)))
         traces = as_float32(given, self.shift_)
-        members = grouped(traces, classes, observation.num_classes, self._sampled(observation, traces))
+        members = grouped(traces, classes, int(known.max()), self._sampled(given, traces, classes))
         self.traces_, self.order_, self.starts_ = members.rows, members.order, members.starts
         self.other_ = np.full(len(traces), np.nan)
         if self.variant == "dsa" and self.other_distances == "fit":
             self.other_[members.order] = nearest_other_of_all(members, self.device).distance
         if self.variant == "dsa2":
             self.means_ = _means(members)
-
-    def _score(self, observation: Observation) -> NDArray[np.float64]:
-        matrix = as_float32(same_width(self._matrix(observation), len(self.shift_), self.name), self.shift_)
-        members = Grouped(self.traces_, self.order_, self.starts_)
-        finite = finite_rows(matrix)
-        kept = None if finite is None else np.flatnonzero(finite)
-        queries = grouped(matrix, observation.predictions, observation.num_classes, kept)
-        scores = np.full(len(matrix), np.inf)
-        if len(queries):
-            scores[queries.order] = self._ratios(queries, members)
-        return scores
+        return False
 
     def _graph(self) -> ScoreGraph:
         import torch
@@ -189,20 +228,18 @@ class DSA(TraceSupervisor):
             other=np.maximum(other, TINY),
         )
 
-    def _ratios(self, queries: Grouped, members: Grouped) -> NDArray[np.float64]:
-        """The scores a / b of the queries, in their order, (n,)."""
-        _warn_of_absent(queries, members)
+    def _distances(self, queries: Grouped) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """A and b of the queries, in their order, (n,) each."""
         if self.variant == "dsa2":
-            own, other = _to_means(queries, self.means_)
-        else:
-            own, rows = (nearest := nearest_same(members, queries, self.device)).distance, nearest.row
-            known = rows >= 0
-            other = np.ones(len(own))
-            if self.variant == "dsa1":
-                other = nearest_other(members, queries, self.device).distance
-            else:
-                other[known] = self._other(members, rows[known])
-        return np.divide(own, np.maximum(other, TINY))
+            return _to_means(queries, self.means_)
+        members = Grouped(self.traces_, self.order_, self.starts_)
+        own, rows = nearest_same(members, queries, self.device)[::-1]
+        if self.variant == "dsa1":
+            return own, nearest_other(members, queries, self.device).distance
+        known = rows >= 0
+        other = np.ones(len(own))
+        other[known] = self._other(members, rows[known])
+        return own, other
 
     def _other(self, members: Grouped, rows: Indices) -> NDArray[np.float64]:
         """The distance of training rows to the nearest of another class, computed where it is not known yet.
@@ -219,8 +256,7 @@ class DSA(TraceSupervisor):
             self.other_[hit.order] = nearest_other(members, hit, self.device).distance
         return np.asarray(self.other_[rows])
 
-    def _sampled(self, observation: Observation, traces: NDArray[np.float32]) -> Indices | None:
-        classes = observation.predictions
+    def _sampled(self, given: NDArray[Any], traces: NDArray[np.float32], classes: Indices) -> Indices | None:
         if self.epsilon is not None:
             return epsilon_free(traces, classes, self.epsilon)
         share = share_of(self.subsampling, len(classes))
@@ -231,14 +267,18 @@ class DSA(TraceSupervisor):
         if self.sampler == "unsurprising_first":
             from secondguess.supervisors.surprise.lsa import LSA
 
-            scores = LSA(self.layers, device=self.device).fit(observation).score(observation)
+            whole = Trace("side by side")
+            seen = Observation(predictions=classes, traces={whole: given})
+            scores = LSA(whole, device=self.device).fit(seen).score(seen)
             return unsurprising_first(scores, classes, share)
         return uniform(classes, share, seed=self.seed, stratified=self.sampler == "stratified")
 
-
-def _warn_of_absent(queries: Grouped, members: Grouped) -> None:
-    counts = np.where(np.diff(members.starts) == 0, np.diff(queries.starts), 0)
-    if counts.any():
+    def _warn_of_absent(self, observation: Observation, without: NDArray[np.bool_]) -> None:
+        """Warn of images predicted as classes that no training trace has."""
+        empty = np.diff(self.starts_) == 0
+        counts = np.bincount(observation.predictions[without], minlength=len(empty)) * empty
+        if not counts.any():
+            return
         absent = np.flatnonzero(counts)
         listed = ", ".join(map(str, absent[:10])) + (", ..." if len(absent) > 10 else "")
         warnings.warn(

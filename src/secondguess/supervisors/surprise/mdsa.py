@@ -29,14 +29,16 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from secondguess.contracts.merging import ByKey
 from secondguess.errors import UserError
 from secondguess.model.needs import Trace
 from secondguess.model.observation import Observation
 from secondguess.supervisors._traces import Layers, TraceSupervisor, side_by_side
 from secondguess.supervisors.registry import register
 from secondguess.supervisors.surprise._classes import by_group, class_rows, one_of, same_width
+from secondguess.supervisors.surprise._moments import Moments
 from secondguess.supervisors.surprise._prepared import COARSE, Prepared, packed, prepare
-from secondguess.supervisors.surprise._whitening import RTOL, Rows, Whitening, pack, unpack, whiten
+from secondguess.supervisors.surprise._whitening import RTOL, Rows, Whitening, pack, unpack
 from secondguess.supervisors.surprise._workers import workers
 
 if TYPE_CHECKING:
@@ -49,7 +51,6 @@ __all__ = ["MDSA", "Gaussian", "GlobalMDSA", "mahalanobis"]
 
 SMALL = 1 << 20  # numbers for which threads cost more than they save
 _ONE_CLASS = np.zeros(1, dtype=np.int64)
-FEW = 2  # shrink where there are fewer traces per class than twice the neurons
 Measure = Callable[["Gaussian", Rows], NDArray[np.float64]]
 
 
@@ -170,19 +171,21 @@ class MDSA(TraceSupervisor):
         """How far each trace lies off the subspace in which its class varies (n,), in the units of the trace."""
         return self._by_class(observation, off_subspace)
 
-    def _fit(self, observation: Observation, labels: NDArray[np.int64] | None) -> None:
+    def _statistics(self, observation: Observation, labels: NDArray[np.int64] | None) -> ByKey[Moments]:
         matrix = self._matrix(observation)
         groups = class_rows(self._groups(observation))
-        rtol = matrix.shape[1] * float(np.finfo(np.float64).eps) if self.compat else self.rtol
-        ddof = 0 if self.compat else self.ddof
-        self.classes_ = np.array(list(groups), dtype=np.int64)
-        sources = [Rows(matrix, rows) for rows in groups.values()]
-        width = matrix.shape[1]
-        learnt = (whiten(source, ddof=ddof, rtol=rtol) for source in sources)
-        packed = pack(learnt, room=sum(width * min(len(source), width) for source in sources))
-        for name, value in packed.items():
+        return ByKey({label: Moments.of(Rows(matrix, rows)) for label, rows in groups.items()})
+
+    def _learn(self, merged: ByKey[Moments]) -> bool:
+        classes = list(merged.parts.values())
+        width = classes[0].means.shape[1]
+        rtol = width * float(np.finfo(np.float64).eps) if self.compat else self.rtol
+        self.classes_ = np.array(list(merged.parts), dtype=np.int64)
+        learnt = (one.whitened(ddof=0 if self.compat else self.ddof, rtol=rtol) for one in classes)
+        for name, value in pack(learnt, room=sum(width * min(one.count, width) for one in classes)).items():
             setattr(self, name, value)
-        self.shrinkages_ = np.array([0.0 if self.compat else self._share(source) for source in sources])
+        self.shrinkages_ = np.array([0.0 if self.compat else self._share(one) for one in classes])
+        return False
 
     def _score(self, observation: Observation) -> NDArray[np.float64]:
         squares = self._by_class(observation, Gaussian.distances)
@@ -241,14 +244,14 @@ class MDSA(TraceSupervisor):
             self._ready = self.factors_, (self.traces, packed(known))
         return self._ready[1]
 
-    def _share(self, source: Rows) -> float:
+    def _share(self, moments: Moments) -> float:
         if self.shrinkage != "auto":
             return self.shrinkage
-        if len(source) >= FEW * source.width or len(source) < 2:
+        if moments.rows is None or moments.count < 2:
             return 0.0
         from sklearn.covariance import ledoit_wolf_shrinkage
 
-        return float(ledoit_wolf_shrinkage(source.block(0, len(source))))
+        return float(ledoit_wolf_shrinkage(moments.rows))
 
     def _groups(self, observation: Observation) -> NDArray[np.int64]:
         return observation.predictions if self.per_class else np.zeros(len(observation), dtype=np.int64)

@@ -121,7 +121,7 @@ class MLSA(TraceSupervisor):
         groups = class_rows(self._groups(observation))
         found = []
         for rows in groups.values():
-            found.append(self._learn(matrix, rows))
+            found.append(self._mixture(matrix, rows))
             self._advance(len(found), len(groups))
         self.classes_ = np.array(list(groups), dtype=np.int64)
         whitenings = [mixture.whitening for mixture in found]
@@ -138,7 +138,7 @@ class MLSA(TraceSupervisor):
     def _groups(self, observation: Observation) -> NDArray[np.int64]:
         return observation.predictions if self.per_class else np.zeros(len(observation), dtype=np.int64)
 
-    def _learn(self, matrix: NDArray[np.floating[Any]], rows: NDArray[np.int64]) -> _Mixture:
+    def _mixture(self, matrix: NDArray[np.floating[Any]], rows: NDArray[np.int64]) -> _Mixture:
         source = Rows(matrix, _some(rows, self.max_rows, self.seed))
         whitening = whiten(source, rtol=self.rtol)
         used = max(1, min(self.components, len(source) // (2 * PER_DIMENSION)))

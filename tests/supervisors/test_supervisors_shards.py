@@ -1,0 +1,146 @@
+"""Supervisors fitted from shards learn what they learn from all images at once, and score in shards alike."""
+
+from __future__ import annotations
+
+import itertools
+from contextlib import contextmanager
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from secondguess import Classifier, ImageSet, Observation, UserError
+from secondguess.model.shards import unseen_shards
+from secondguess.supervisors import fit_in_shards, make, score_in_shards, shards
+from secondguess.supervisors.knn import KNN
+from secondguess.supervisors.surprise.dsa import DSA
+
+CLASSES, WIDTH = 3, 6
+MERGING = (
+    "mdsa",
+    "mdsa_global",
+    "relative_mahalanobis",
+    "normalised_mahalanobis",
+    "vim",
+    "fdbd",
+    "she",
+)
+SEARCHING = (KNN(k=4), DSA(), DSA(variant="dsa1"))
+THINNED = (KNN(k=3, share=0.5), DSA(subsampling=0.5))  # which traces are kept depends on their order
+
+
+def seen(count: int, seed: int, *, labels: str = "all", offset: float = 0.0) -> Observation:
+    rng = np.random.default_rng(seed)
+    last = np.random.default_rng(7).normal(size=(CLASSES, WIDTH)) * 2
+    classes = np.arange(count) % CLASSES
+    traces = (last[classes] + rng.normal(size=(count, WIDTH)) + offset).astype(np.float32)
+    traces[:, 0] = offset  # a dead neuron
+    logits = (traces - offset) @ last.T.astype(np.float32)
+    known = {"all": classes, "none": np.full(count, -1), "some": np.where(np.arange(count) < count // 2, classes, -1)}
+    return Observation(logits=logits, traces={"penultimate": traces}, labels=known[labels])
+
+
+def split(observation: Observation, cuts: list[int]) -> list[Observation]:
+    edges = [0, *sorted({min(cut, len(observation) - 1) for cut in cuts} - {0}), len(observation)]
+    return [observation.take(slice(low, high)) for low, high in itertools.pairwise(edges)]
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    count=st.integers(30, 120),
+    cuts=st.lists(st.integers(1, 119), max_size=6),
+    labels=st.sampled_from(["all", "none", "some"]),
+    offset=st.sampled_from([0.0, 100.0]),
+)
+def test_whatever_the_shards_the_scores_are_those_of_one_fit(count, cuts, labels, offset):
+    training, asked = seen(count, 1, labels=labels, offset=offset), seen(40, 2, offset=offset)
+    supervisors = [*map(make, MERGING), *SEARCHING, *THINNED]
+    fitted = fit_in_shards(supervisors, split(training, cuts))
+    for one, sharded in zip(supervisors, fitted, strict=True):
+        alone = one.clone().fit(training).score(asked)
+        np.testing.assert_allclose(sharded.score(asked), alone, rtol=1e-6, atol=1e-6, err_msg=one.name)
+
+
+@settings(max_examples=4, deadline=None)
+@given(order=st.permutations(range(5)))
+def test_the_order_of_shards_does_not_matter_beyond_rounding(order):
+    training, asked = seen(100, 1), seen(40, 2)
+    parts = split(training, [11, 40, 45, 80])
+    supervisors = [*map(make, MERGING), *SEARCHING]
+    for one in fit_in_shards(supervisors, [parts[place] for place in order]):
+        alone = one.clone().fit(training).score(asked)
+        np.testing.assert_allclose(one.score(asked), alone, rtol=1e-6, atol=1e-6, err_msg=one.name)
+
+
+@pytest.mark.parametrize("one", [KNN(k=5), KNN(k=90), DSA(), DSA(variant="dsa1"), DSA(variant="dsa2")])
+def test_the_nearest_of_all_parts_are_the_nearest(one, monkeypatch):
+    training, asked = seen(80, 1), seen(50, 2)
+    one = one.clone().fit(training)
+    whole = one.score(asked)
+    monkeypatch.setattr(shards, "PART", one.traces_.nbytes // 3)
+    np.testing.assert_array_equal(score_in_shards([one], asked)[one.name], whole)
+
+
+def test_an_interrupted_run_goes_on_with_the_shards_that_are_missing(tmp_path, monkeypatch):
+    asked, one = seen(64, 2), make("vim").fit(seen(90, 1))
+    folder = tmp_path / "shards"
+
+    class Stops:
+        @contextmanager
+        def task(self, label, total):
+            def advance(done, total):
+                if done == 5:
+                    raise KeyboardInterrupt
+
+            yield advance
+
+    with pytest.raises(KeyboardInterrupt):
+        score_in_shards([one], asked, folder=folder, progress=Stops())
+    assert len(list(folder.glob("*.npz"))) == 5
+    left = []
+    monkeypatch.setattr(type(one), "_score", lambda self, seen: left.append(seen) or np.zeros(len(seen)))
+    score_in_shards([one], asked, folder=folder)
+    assert len(left) == shards.FEWEST - 5
+    assert not folder.exists()  # nothing is left of a run that has ended
+
+
+def test_images_are_observed_where_they_are_learnt_from():
+    from torch import nn
+
+    network = nn.Sequential(nn.Flatten(), nn.Linear(16, 6), nn.ReLU(), nn.Linear(6, 3))
+    network[3].bias.data += 5
+    pixels = np.random.default_rng(0).integers(0, 256, (600, 4, 4), dtype=np.uint8)
+    classifier = Classifier(network, batch_size=16, device="cpu", output_kind="logits")
+    images, vim = ImageSet.from_arrays(pixels), make("vim")
+    parts = unseen_shards(classifier, images, vim.needs)
+    assert len(parts) > 10
+    (fitted,) = fit_in_shards([vim], parts)
+    whole = classifier.observe(images, vim.needs)
+    np.testing.assert_allclose(fitted.score(whole), vim.fit(whole).score(whole), rtol=1e-6)
+
+
+def test_one_that_needs_all_images_says_so():
+    with pytest.raises(UserError, match=r"'lsa' learns from all training images at once.*in shards"):
+        fit_in_shards([make("lsa")], [seen(30, 1)])
+
+
+def test_faiss_is_named_where_it_is_missing():
+    if find_spec("faiss"):
+        pytest.skip("FAISS is installed")
+    with pytest.raises(UserError, match=r"secondguess\[faiss\]"):
+        KNN(index="faiss").fit(seen(60, 1)).score(seen(10, 2))
+
+
+def test_an_approximate_index_finds_most_neighbours():
+    pytest.importorskip("faiss", reason="FAISS is not installed: pip install secondguess[faiss]")
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(4000, 16)).astype(np.float32)
+    training = Observation(predictions=np.arange(4000) % 3, traces={"penultimate": rows})
+    asked = training.take(np.arange(200))
+    exact, near = KNN(k=10).fit(training), KNN(k=10, index="faiss", probes=8).fit(training)
+    assert exact.recall(asked) == 1.0
+    assert near.recall(asked) > 0.6
+    assert KNN(k=10, index="faiss", probes=63).fit(training).recall(asked) == 1.0
+    assert (near.score(asked) >= exact.score(asked) - 1e-12).all()
