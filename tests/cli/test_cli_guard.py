@@ -28,6 +28,8 @@ from secondguess import load
 from secondguess.contracts.sealed import read_json, write_json_sealed
 from secondguess.guard.thresholds import realised_rate
 from secondguess.images import save_npz
+from secondguess.service import stream
+from secondguess.service.stream_sources import JsonLines
 
 MODULE = """
 from torch import nn
@@ -85,7 +87,12 @@ def fit(run: Any, house: Path, model: list[str], tmp_path: Path) -> Callable[...
 
 
 def test_from_a_model_to_judgements(
-    run: Any, fit: Callable[..., Any], house: Path, model: list[str], tmp_path: Path
+    run: Any,
+    fit: Callable[..., Any],
+    house: Path,
+    model: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fitted = fit("--json").json()
     right = fitted["report"]["calibrated_on"]  # of 180, those that are answered rightly
@@ -117,6 +124,18 @@ def test_from_a_model_to_judgements(
     assert files["parts"] == ["part-00000.parquet"] and sum(files["verdicts"].values()) == 360
     text = run("guard", "judge", "guard", house / "0.png", *model)
     assert text.code == 0 and "nominal, p = " in text.out and "-> accept" in text.out
+
+    (tmp_path / "lines").write_text("".join(f'{{"id": {k}, "image": "{house}/{k}.png"}}\n' for k in range(3)) + "?")
+    for words in ((), ("--json",)):
+        with (tmp_path / "lines").open("rb") as lines, monkeypatch.context() as patch:
+            patch.setattr(stream, "open_source", lambda place: JsonLines(lines.fileno()))
+            streamed = run("guard", "judge", "guard", "-", "--stream", *model, *words)
+        assert streamed.code == 0
+        if words:
+            assert [json.loads(line).get("again", False) for line in streamed.out.splitlines()] == [True] * 3 + [False]
+        else:
+            assert "0: " in streamed.out and "-> accept\n" in streamed.out and "line 4: It is no JSON" in streamed.out
+            assert "3 images judged, 0 recorded before, 1 not judged" in streamed.out
 
     again = run("guard", "recalibrate", "guard", house / "fresh.npz", *model, "--json").json()
     assert [one["images"] for one in again["record"]["calibrations"]] == [180, 150]
@@ -231,6 +250,9 @@ def test_what_cannot_be_used_is_one_sentence(
                                     "entropi", "--out", "g"),
         "model.toml is a model, but images are expected": ("data", tmp_path / "guard/model.toml"),
         "model.toml is a model, not a file of predictions": ("hubris", tmp_path / "guard/model.toml"),
+        "but 2 were given; start one for each": ("guard", "judge", "guard", "a", "b", "--stream"),
+        "leave out --out and --engine": ("guard", "judge", "guard", "-", "--stream", "--out", "g"),
+        "--records is for --stream": ("guard", "judge", "guard", "a.png", "--records", "r.sqlite"),
         "There is no image nope.png": ("guard", "judge", "guard", "nope.png", *model),
         "cannot be promised": ("guard", "fit", *model, "--train", house / "train.npz", "--validation",
                                house / "fresh.npz", "--supervisors", "entropy", "--rule", "bonferroni", "--size", "8",

@@ -23,6 +23,7 @@ import pytest
 from secondguess import database
 from secondguess.database import DatabaseFailed, Postgres, Sqlite, public_name
 from secondguess.errors import MissingExtra, UserError
+from secondguess.service.once import OnceRecords
 from secondguess.service.records import Record, Records
 from service_house import CARD, Server, client_of, in_time, picture
 
@@ -78,7 +79,7 @@ def where(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     import psycopg
 
     with psycopg.connect(url, autocommit=True) as base:
-        for name in ("records", "guards", "format"):
+        for name in ("stream", "records", "guards", "format"):
             base.execute(f"DROP TABLE IF EXISTS secondguess_{name}")
 
 
@@ -104,6 +105,23 @@ def test_what_is_recorded_is_read_back(where: str) -> None:
     np.testing.assert_array_equal(confidences, [1 / 3, 0.252])
     assert [one.card for one in again.periods()] == [CARD]
     again.close()
+
+
+def test_an_id_of_a_stream_is_recorded_once(where: str) -> None:
+    one, other = OnceRecords(where), OnceRecords(where)
+    for records in (one, other):
+        records.begin(CARD)
+    service = Records(where)
+    service.begin(CARD)
+    one.append([record(1, request="a"), record(2, request="b"), record(3, request="a", prediction=7)])
+    service.append([record(4, request="c")])  # ids of requests are another matter
+    other.append([record(5, request="b", prediction=7), record(6, request="c")])
+    other.append([record(7, request="c", prediction=7)])
+    found = one.recorded(["a", "b", "c", "d"])
+    assert {name: found[name].time for name in found} == {"a": 1000, "b": 2000, "c": 6000}
+    assert one.count() == 4
+    for records in (one, other, service):
+        records.close()
 
 
 def test_another_guard_begins_another_chapter_and_the_same_one_goes_on(where: str) -> None:

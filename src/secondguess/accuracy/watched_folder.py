@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from secondguess.images.fitting import Resizing
     from secondguess.model.classifier import Classifier
 
-__all__ = ["WatchedFolder", "count_images", "holds_images"]
+__all__ = ["File", "WatchedFolder", "count_images", "files_within", "holds_images"]
 
 IN_MEMORY = 1 << 28  # numbers, a gigabyte
 File = tuple[Path, int, int]  # where it is, when it was changed, how long it is
@@ -72,7 +72,7 @@ class WatchedFolder:
 
     def scan(self, progress: Progress) -> bool:
         """Observe new images; return whether any were added, removed or changed since the last scan."""
-        files, odd = _files(self.folder)
+        files, odd = files_within(self.folder)
         if odd and not self._skip_bad:
             raise BadImage(
                 f"The image {odd[0]} is not a file within the folder {self.folder}; put a copy there, or leave it out "
@@ -129,15 +129,15 @@ class WatchedFolder:
 
 def holds_images(folder: Path) -> bool:
     """Whether this is a folder with image files in it or below."""
-    return folder.is_dir() and any(_files(folder))
+    return folder.is_dir() and any(files_within(folder))
 
 
 def count_images(folder: Path) -> int:
     """How many image files are in a folder or below."""
-    return len(_files(folder)[0])
+    return len(files_within(folder)[0])
 
 
-def _files(folder: Path) -> tuple[list[File], tuple[str, ...]]:
+def files_within(folder: Path) -> tuple[list[File], tuple[str, ...]]:
     """The files within a folder that are named like images, and the names of what cannot be one."""
     found: dict[Path, File] = {}  # by its real path
     odd: list[str] = []

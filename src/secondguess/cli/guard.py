@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shlex
+import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -34,6 +36,7 @@ from secondguess.cli.options import (
     print_json,
     say,
 )
+from secondguess.errors import UserError
 
 __all__ = ["app"]
 
@@ -118,7 +121,12 @@ def judge(
     *,
     guard: Folder,
     images: Annotated[
-        list[str], typer.Argument(metavar="IMAGES...", help="Image files, folders or .npz files.", show_default=False)
+        list[str],
+        typer.Argument(
+            metavar="IMAGES...",
+            help="Image files, folders or .npz files; with --stream -, a folder, or kafka://HOST:9092/TOPIC.",
+            show_default=False,
+        ),
     ],
     model: GuardModel,
     resize: Resize = None,
@@ -126,11 +134,27 @@ def judge(
         Path | None,
         typer.Option("--out", "-o", help="Folder for judgements as Parquet files; a second run makes those missing."),
     ] = None,
+    stream: Annotated[
+        bool,
+        typer.Option(
+            "--stream",
+            help="Judge images as they come, and record each once: JSON lines from -, a folder, a Kafka topic.",
+            rich_help_panel="Stream",
+        ),
+    ] = False,
+    records: Annotated[
+        str | None,
+        typer.Option(
+            help="Of a stream: an SQLite file or postgresql://... [default: GUARD/stream.sqlite]",
+            rich_help_panel="Stream",
+        ),
+    ] = None,
     common: Common,
 ) -> None:
     """Judge images: the prediction, how unusual the image is, what may be wrong with it, and what to do.
 
-    With `--out` the judgements go to files, and one line says how many images have which verdict.
+    With `--out` the judgements go to files, and one line says how many images have which verdict. With `--stream` it
+    goes on until the stream ends, or Ctrl-C; every line of standard input is `{"id": ..., "image": FILE or BASE64}`.
 
     **Examples**
 
@@ -139,7 +163,14 @@ def judge(
     `secondguess guard judge guard/ incoming/ --json`
 
     `secondguess guard judge guard/ archive/ --engine local:8 --out judged/`
+
+    `secondguess guard judge guard/ kafka://broker:9092/photos --stream --records postgresql://me@db/records --json`
     """
+    if stream:
+        _judge_stream(guard, images, model, resize, out, records, common)
+        return
+    if records is not None:
+        raise UserError("--records is for --stream; use --out for the judgements of images that are there already.")
     from secondguess.guard.inputs import judge_places
     from secondguess.guard.judging import ShardedJudging
 
@@ -162,6 +193,45 @@ def judge(
             say(line)
     if common.json:
         print_json({"guard": str(guard), "judgements": rows})
+
+
+def _judge_stream(
+    guard: Path,
+    places: list[str],
+    model: GuardModel,
+    resize: str | None,
+    out: Path | None,
+    records: str | None,
+    common: Common,
+) -> None:
+    from secondguess.service.stream import RECORDS, judge_stream
+
+    if len(places) != 1:
+        raise UserError(f"--stream judges one stream at a time, but {len(places)} were given; start one for each.")
+    if out is not None or model.engine != "local":
+        raise UserError("--stream records where --records says, in this process; leave out --out and --engine.")
+
+    def said(lines: list[dict[str, Any]]) -> None:
+        for line in lines:
+            say(json.dumps(line, allow_nan=False) if common.json else _spoken(line))
+        sys.stdout.flush()
+
+    how: Any = {"records": records or str(guard / RECORDS), "resize": resize, "batch_size": model.batch_size}
+    result = judge_stream(open_guard(guard, model), places[0], said=said, **how)
+    if not common.json:  # every line is an object of its own there
+        say(result.summary())
+
+
+def _spoken(line: dict[str, Any]) -> str:
+    """A line of a stream for a person."""
+    if "error" in line:
+        return f"{line['id']}: {line['error']}"
+    known = " (recorded before)" if "again" in line else ""
+    verdict = " or ".join(line["verdict"])
+    return (
+        f"{line['id']}: {line['class_name']} ({line['confidence']:.0%}): {verdict}, p = {line['p_value']:.3g} "
+        f"-> {line['action']}{known}"
+    )
 
 
 @app.command("recalibrate")

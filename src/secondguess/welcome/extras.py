@@ -21,6 +21,7 @@ PURPOSES = {
     "ood": "supervisors of pytorch-ood",
     "remote": "images at URLs such as s3://",
     "postgres": "records of the service in PostgreSQL",
+    "kafka": "images from a Kafka topic",
     "distributed": "work on a Dask cluster",
     "ray": "work on a Ray cluster",
     "faiss": "search neighbours approximately",
