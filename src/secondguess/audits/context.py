@@ -165,7 +165,8 @@ class Context:
     def given(self, nominal: ImageSet) -> Given:
         """What a stress set of these images is made of."""
         device, folder = self.classifier.device, self.folder / "stress"
-        return Given(nominal, self.train, self.classifier, self.seed, self.progress, device, folder)
+        engine = self.classifier.engine or "local"
+        return Given(nominal, self.train, self.classifier, self.seed, self.progress, device, folder, engine)
 
     def _some(self, size: int | None) -> NDArray[np.int64]:
         """The positions of so many test images, drawn at random; of all of them where nothing limits the number."""

@@ -12,6 +12,7 @@ from secondguess.cli.groups import grouped
 from secondguess.cli.options import (
     COUNT,
     DATA,
+    ENGINE,
     MAX_IMAGES,
     Common,
     Device,
@@ -169,6 +170,7 @@ def corrupted(
     severity: Annotated[int | None, typer.Option(min=1, max=5, help="1 mild to 5. [default: as published]")] = None,
     max_images: MaxImages = None,
     loading: LoadingOptions,
+    engine: Annotated[str, ENGINE] = "local",
     seed: Seed = 0,
     common: Common,
 ) -> None:
@@ -179,13 +181,16 @@ def corrupted(
     `secondguess generate corrupted --out out/corrupted`
 
     `secondguess generate corrupted --data photos/test --corruptions fog,jpeg_compression --severity 3 --out out/foggy`
+
+    `secondguess generate corrupted --data photos/ --size 224 --engine local:8 --out out/corrupted`
     """
     from secondguess.stress import Corrupted
 
     names = [plain(name) for name in listed(corruptions)] if corruptions else None
     mix = mix and plain(mix)
     maker = Corrupted(names, mix=mix, severity=severity)  # type: ignore[arg-type]
-    images = maker.make(_nominal(data, loading.arguments(), max_images, seed), seed=seed, progress=common.progress)
+    nominal = _nominal(data, loading.arguments(), max_images, seed)
+    images = maker.make(nominal, seed=seed, progress=common.progress, folder=out, engine=engine)
     settings = {"corruptions": names, "mix": mix, "severity": severity, "seed": seed}
     _save(images, "corrupted", settings, out, by=("corruption",), as_json=common.json)
 
@@ -218,7 +223,8 @@ def adversarial(
     nominal = _nominal(data, loading.arguments(classifier), max_images, seed)
     classifier, nominal, _ = agree(classifier, nominal)
     maker = Adversarial([plain(name) for name in listed(attacks)])
-    images = maker.make(nominal, classifier=classifier, seed=seed, progress=common.progress)
+    how: Any = {"progress": common.progress, "folder": out, "engine": model.engine}
+    images = maker.make(nominal, classifier=classifier, seed=seed, **how)
     settings = {"model": classifier.fingerprint, "attacks": list(maker.attacks), "seed": seed}
     _save(images, "adversarial", settings, out, by=("attack",), as_json=common.json)
 

@@ -34,11 +34,12 @@ if TYPE_CHECKING:
     from secondguess.model.classifier import Classifier
     from secondguess.model.observation import Observation
 
-__all__ = ["Shards", "UnseenShard", "observe_shard", "unseen_shards"]
+__all__ = ["Shards", "UnseenShard", "observe_shard", "opened", "sent_classifier", "unseen_shards"]
 
 LARGEST = 256 << 20  # bytes of pixels that a shard has, decoded
 MOST = 8192  # images that it has
 SHARDS = 16  # at least, where there are enough images: as many workers as a machine has cores then share them fairly
+MOST_OPEN = 2  # models in a process: one that is attacked, and one that judges
 KEPT = "shards"  # the ledger, in the folder of the cache
 
 
@@ -137,7 +138,7 @@ class UnseenShard:
 
     def observe(self) -> Observation:
         """Open the model where this process has not opened it yet, and look at the images."""
-        return _opened(self.order).observe(self.images, self.order.value.needs)
+        return opened(self.order).observe(self.images, self.order.value.needs)
 
 
 def unseen_shards(classifier: Classifier, images: ImageSet, needs: Needs) -> list[UnseenShard]:
@@ -150,12 +151,23 @@ def unseen_shards(classifier: Classifier, images: ImageSet, needs: Needs) -> lis
     """
     if needs.samples:
         raise UserError("Dropout samples depend on an image's place in the whole set; observe the whole set for them.")
+    sent = sent_classifier(classifier, images, needs)
+    rows = cut(len(images), images.shape, classifier.batch_size, sent.value.items)
+    return [UnseenShard(sent, images.take(np.arange(one.start, one.stop))) for one in rows]
+
+
+def sent_classifier(classifier: Classifier, images: ImageSet, needs: Needs | None = None) -> Sent:
+    """A classifier on its way to workers, which `opened` makes of it again.
+
+    Args:
+        classifier: the system under test.
+        images: of which the first decide how its output is read, where it does not say so itself.
+        needs: what is to be observed there.
+    """
     if classifier.output_kind == "auto":
         classifier.observe(images.head(min(len(images), classifier.batch_size)))
     order = _order(classifier, (Item("probabilities"),), needs)
-    sent = Sent(order, digest_of(repr((order.fingerprint, order.how, needs)).encode()))
-    rows = cut(len(images), images.shape, classifier.batch_size, order.items)
-    return [UnseenShard(sent, images.take(np.arange(one.start, one.stop))) for one in rows]
+    return Sent(order, digest_of(repr((order.fingerprint, order.how, needs)).encode()))
 
 
 def observe_shard(*, order: Sent, images: Sent, seed: int) -> dict[str, NDArray[Any]]:
@@ -164,7 +176,7 @@ def observe_shard(*, order: Sent, images: Sent, seed: int) -> dict[str, NDArray[
 
     wanted: Order = order.value
     source, ids = images.value
-    classifier = _opened(order)
+    classifier = opened(order)
     seen = Pass(classifier, source, wanted.needs, wanted.seed, ids, start=seed).run("", Silent())
     return {f"item{number}": np.asarray(seen[item]) for number, item in enumerate(wanted.items)}
 
@@ -199,10 +211,10 @@ def _order(classifier: Classifier, items: tuple[Item, ...], needs: Needs | None 
     return Order(model, how, classifier.fingerprint, needs, items, max(item.seed for item in items))
 
 
-_open: dict[str, Classifier] = {}  # the model that this process has opened last, by the fingerprint of its order
+_open: dict[str, Classifier] = {}  # the models that this process has opened last, by the fingerprint of their order
 
 
-def _opened(order: Sent) -> Classifier:
+def opened(order: Sent) -> Classifier:
     """The classifier of an order, opened at its first shard in this process."""
     if order.fingerprint not in _open:
         from secondguess.model.classifier import Classifier
@@ -217,6 +229,7 @@ def _opened(order: Sent) -> Classifier:
                 f"The worker on {platform.node()} opens another model at {model.path or model.source} "
                 "than this process; put the same files there."
             )
-        _open.clear()
+        while len(_open) >= MOST_OPEN:
+            del _open[next(iter(_open))]
         _open[order.fingerprint] = classifier
     return _open[order.fingerprint]

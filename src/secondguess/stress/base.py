@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
@@ -16,6 +16,7 @@ from secondguess.errors import UserError
 from secondguess.progress import Progress, Silent
 
 if TYPE_CHECKING:
+    from secondguess.engine import Task
     from secondguess.images import ImageSet
     from secondguess.model.classifier import Classifier
     from secondguess.planning import Pace, Price
@@ -37,6 +38,7 @@ class Given:
         progress: where to report.
         device: where to compute.
         folder: where a set may keep results that are expensive to compute; None keeps nothing.
+        engine: where a set that can be made in shards is made, as `secondguess.engine.open_engine` takes it.
     """
 
     nominal: ImageSet
@@ -46,6 +48,17 @@ class Given:
     progress: Progress = field(default_factory=Silent)
     device: str = "auto"
     folder: Path | None = None
+    engine: str = "local"
+
+    def in_shards(self, tasks: Sequence[Task], label: str) -> Iterator[tuple[int, dict[str, Any]]]:
+        """What tasks return, with their places, as they end; an interrupted run goes on with those that are missing."""
+        from secondguess.engine import Ledger, run_each
+
+        ledger = None if self.folder is None else Ledger(self.folder / "shards")
+        for place, entry in run_each(tasks, ledger, self.engine, progress=self.progress, label=label):
+            yield place, entry.result
+        if ledger is not None:
+            ledger.forget(tasks)
 
 
 class StressSet(Learner):
@@ -104,6 +117,7 @@ class StressSet(Learner):
         progress: Progress | None = None,
         device: str = "auto",
         folder: Path | None = None,
+        engine: str = "local",
     ) -> ImageSet:
         """The stress images.
 
@@ -115,13 +129,15 @@ class StressSet(Learner):
             progress: where to report.
             device: where generators compute.
             folder: where a set may keep results that are expensive to compute.
+            engine: where a set that can be made in shards (`corrupted`, `adversarial`) is made: `"local:N"` for N
+                processes, `"dask://host:port"`, `"ray"` or `"ray://host:port"`; the images are the same.
 
         Returns:
             A set whose `columns` say where each image comes from. Labels are -1 where no class is right.
         """
         if len(nominal) == 0:
             raise UserError(f"The stress set {self.name!r} cannot be made from an empty set of images.")
-        return self._make(Given(nominal, train, classifier, seed, progress or Silent(), device, folder))
+        return self._make(Given(nominal, train, classifier, seed, progress or Silent(), device, folder, engine))
 
     @abstractmethod
     def _make(self, given: Given) -> ImageSet:

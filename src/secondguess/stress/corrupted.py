@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -13,8 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.contracts.registry import snake_case
+from secondguess.contracts.sealed import digest_of
+from secondguess.engine import Sent, Task
 from secondguess.errors import UserError
 from secondguess.images.scratch import scratch
+from secondguess.images.sources import ViewSource
 from secondguess.stress.base import Given, StressSet, changed
 from secondguess.stress.corruptions import COLOUR, FASHION_MNIST_C, MNIST_C, check_severity, corrupt, find, noise
 from secondguess.stress.registry import register
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["Corrupted", "Mix"]
 
 Mix = Literal["mnist_c", "fashion_mnist_c"]
+Bytes = NDArray[np.uint8]
+Ints = NDArray[np.int64]
 
 # Images in double precision at a time, and values if the images are large, shared by the threads: every corruption has
 # random numbers of its own, so that several can be applied at once. The result takes one byte per value, and
@@ -75,33 +80,51 @@ class Corrupted(StressSet):
         return {"corruptions": [detail]} if detail else {}
 
     def _make(self, given: Given) -> ImageSet:
-        nominal, seed = given.nominal, given.seed
+        nominal = given.nominal
         names = self._names(nominal.shape[0])
-        share, order = self._shares(len(nominal), len(names), np.random.default_rng(seed))
+        share, order = self._shares(len(nominal), len(names), np.random.default_rng(given.seed))
         images = scratch((len(nominal), *nominal.shape), np.uint8, given.folder)
+        rows_of = {name: np.flatnonzero(share == index) for index, name in enumerate(names)}
+        if given.engine == "local":
+            self._spoil_here(images, rows_of, given)
+        else:
+            self._spoil_in_shards(images, rows_of, given)
+        made = changed(nominal, images, self.name, {"corruption": np.array(names)[share]})
+        return made if order is None else made.take(order)
+
+    def _spoil_here(self, images: Bytes, rows_of: Mapping[str, Ints], given: Given) -> None:
+        """Corrupt the images in threads of this process."""
+        nominal, names = given.nominal, list(rows_of)
         threads = min(MOST_THREADS, os.cpu_count() or 1, len(names))
         block = max(1, min(BLOCK, BLOCK_VALUES // math.prod(nominal.shape)) // threads)
         reading, ended = Lock(), Event()
 
-        def spoil(index: int, name: str) -> None:
-            mine, rng = np.flatnonzero(share == index), noise(name, seed)
-            for start in range(0, len(mine), block):
+        def read(rows: Ints) -> NDArray[np.float32]:
+            with reading:  # not every source can be read by several threads
+                return nominal.images[rows]
+
+        def spoil(name: str) -> None:
+            for rows, made in _spoilt(read, rows_of[name], name, self.severity, given.seed, block):
+                images[rows] = made
                 if ended.is_set():
                     return
-                rows = mine[start : start + block]
-                with reading:  # not every source can be read by several threads
-                    clean = nominal.images[rows]
-                spoilt = corrupt(clean, name, severity=self.severity, seed=rng)
-                images[rows] = np.rint(spoilt * 255).astype(np.uint8)
 
         with ThreadPoolExecutor(threads, "secondguess-corrupt") as pool:
             try:
-                for future in [pool.submit(spoil, *one) for one in enumerate(names)]:
+                for future in [pool.submit(spoil, name) for name in names]:
                     future.result()
             finally:
                 ended.set()
-        made = changed(nominal, images, self.name, {"corruption": np.array(names)[share]})
-        return made if order is None else made.take(order)
+
+    def _spoil_in_shards(self, images: Bytes, rows_of: Mapping[str, Ints], given: Given) -> None:
+        """Corrupt the images on an engine, a shard for each corruption, whose random numbers come one after another."""
+        source, tasks = given.nominal.images, []
+        for name, rows in rows_of.items():
+            fingerprint = digest_of(source.fingerprint.encode() + rows.tobytes())
+            params = {"images": Sent(ViewSource(source, rows), fingerprint), "name": name, "severity": self.severity}
+            tasks.append(Task(spoil_shard, params, given.seed))
+        for place, made in given.in_shards(tasks, "Corrupting images"):
+            images[list(rows_of.values())[place]] = made["images"]
 
     def _names(self, channels: int) -> tuple[str, ...]:
         """The corruptions for images with this number of channels."""
@@ -120,3 +143,24 @@ class Corrupted(StressSet):
         share = np.empty(n, dtype=np.int64)
         share[rng.permutation(n)] = np.arange(n) % corruptions
         return share, None
+
+
+def spoil_shard(*, images: Sent, name: str, severity: int | None, seed: int) -> dict[str, Any]:
+    """What a worker does: its images with one corruption, (n, C, H, W) bytes."""
+    source = images.value
+    made = np.empty((len(source), *source.shape), np.uint8)
+    block = max(1, min(BLOCK, BLOCK_VALUES // math.prod(source.shape)))
+    for rows, some in _spoilt(source.__getitem__, np.arange(len(source)), name, severity, seed, block):
+        made[rows] = some
+    return {"images": made}
+
+
+def _spoilt(
+    read: Callable[[Ints], NDArray[np.float32]], rows: Ints, name: str, severity: int | None, seed: int, block: int
+) -> Iterator[tuple[Ints, Bytes]]:
+    """Yield some of the rows and what becomes of their images, block by block."""
+    rng = noise(name, seed)
+    for start in range(0, len(rows), block):
+        some = rows[start : start + block]
+        spoilt = corrupt(read(some), name, severity=severity, seed=rng)
+        yield some, np.rint(spoilt * 255).astype(np.uint8)

@@ -13,7 +13,7 @@ in ten.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
@@ -22,8 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.contracts.registry import snake_case, unknown
+from secondguess.contracts.sealed import digest_of
+from secondguess.engine import Sent, Task
 from secondguess.errors import UserError
 from secondguess.images.scratch import scratch
+from secondguess.images.sources import ViewSource
 from secondguess.planning.price import Price
 from secondguess.progress import Advance
 from secondguess.stress.adversarial.search import REASON_LENGTH, Floats, Ints, SmallestChange
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
     from secondguess.planning import Pace
 
 __all__ = ["ATTACKS", "PAPER_GRID", "Adversarial"]
+
+Attacked = tuple[str, Ints, dict[str, Any]]  # the attack, the positions that it had, and what came of it
 
 ATTACKS = ("fgsm", "pgd", "bim", "deepfool")
 PAPER_GRID = (0, 0.0002, 0.0005, 0.0008, 0.001, 0.0015, 0.002, 0.003, 0.01, 0.1, 0.3, 0.5, 1)
@@ -152,20 +157,44 @@ class Adversarial(StressSet):
             "source_index": taken,
             "reason": np.full(len(nominal), "", dtype=f"U{REASON_LENGTH}"),
         }
-        done = 0
-        with given.progress.task("Attacking images", len(nominal)) as advance:
-            for name, rows in self._chunks(len(nominal), seed, chunk):
-                meter = _Meter(advance, done, len(rows), len(nominal), WAYS[name] * len(self._sizes()))
-                search = self._search(name, judge, surrogate, nominal, rows, seed, meter.passed)
-                search.run(self._sizes(), meter.settled)
-                images[rows] = search.images
-                columns["attack"][rows], columns["reason"][rows] = name, search.reasons
-                columns["epsilon"][rows], columns["success"][rows] = search.epsilon, search.success
-                done += len(rows)
-                advance(done, len(nominal))
+        attack = self._attack_here if given.engine == "local" else self._attack_in_shards
+        for name, rows, found in attack(judge, surrogate, replace(given, nominal=nominal), chunk):
+            images[rows] = found["images"]
+            columns["attack"][rows], columns["reason"][rows] = name, found["reasons"]
+            columns["epsilon"][rows], columns["success"][rows] = found["epsilon"], found["success"]
         if (columns["reason"] != "").all():
             raise UserError(f"None of the {len(nominal)} images could be attacked: {columns['reason'][0]}")
         return self._assembled(nominal, images, columns, surrogate)
+
+    def _attack_here(
+        self, judge: Classifier, surrogate: Classifier | None, given: Given, chunk: int
+    ) -> Iterator[Attacked]:
+        nominal, done = given.nominal, 0
+        with given.progress.task("Attacking images", len(nominal)) as advance:
+            for name, rows in self._chunks(len(nominal), given.seed, chunk):
+                meter = _Meter(advance, done, len(rows), len(nominal), WAYS[name] * len(self._sizes()))
+                some = nominal.images[rows], nominal.labels[rows], rows
+                how: dict[str, Any] = {"legacy": self.legacy, "seed": given.seed, "meter": meter}
+                yield name, rows, smallest_changes(name, judge, surrogate, some, self._sizes(), **how)
+                done += len(rows)
+                advance(done, len(nominal))
+
+    def _attack_in_shards(
+        self, judge: Classifier, surrogate: Classifier | None, given: Given, chunk: int
+    ) -> Iterator[Attacked]:
+        """The same on an engine, a shard for each chunk."""
+        from secondguess.model.shards import sent_classifier
+
+        nominal, chunks = given.nominal, list(self._chunks(len(given.nominal), given.seed, chunk))
+        models = [None if one is None else sent_classifier(one, nominal) for one in (judge, surrogate)]
+        how = {"sizes": self._sizes(), "legacy": self.legacy, "judge": models[0], "surrogate": models[1]}
+        tasks = []
+        for name, rows in chunks:
+            some = ViewSource(nominal.images, rows), nominal.labels[rows], rows
+            sent = Sent(some, digest_of(nominal.fingerprint.encode() + rows.tobytes()))
+            tasks.append(Task(attack_shard, how | {"name": name, "images": sent}, given.seed))
+        for place, found in given.in_shards(tasks, "Attacking images"):
+            yield *chunks[place], found
 
     def _surrogate(self, judge: Classifier, nominal: ImageSet, given: Given, chunk: int) -> Classifier | None:
         """What is attacked in place of the classifier, or None to attack the classifier itself."""
@@ -193,23 +222,6 @@ class Adversarial(StressSet):
             for start in range(0, len(rows), chunk):
                 yield name, rows[start : start + chunk]
 
-    def _search(
-        self,
-        name: str,
-        judge: Classifier,
-        surrogate: Classifier | None,
-        nominal: ImageSet,
-        rows: Ints,
-        seed: int,
-        heard: Callable[[], None],
-    ) -> SmallestChange:
-        from secondguess.stress.adversarial.attacks import open_attack
-
-        model = (surrogate or judge).differentiable()
-        how: dict[str, Any] = {"transfer": surrogate is not None, "legacy": self.legacy, "heard": heard}
-        attack = open_attack(name, model, seed=seed, **how)
-        return SmallestChange(attack, partial(_classes, judge), nominal.images[rows], nominal.labels[rows], rows)
-
     def _sizes(self) -> list[float]:
         """The sizes above 0; the unchanged image, size 0, is always evaluated."""
         return sorted({float(epsilon) for epsilon in self.epsilons if epsilon > 0})
@@ -226,6 +238,42 @@ class Adversarial(StressSet):
             (surrogate, f"The attacks used {surrogate.name if surrogate else ''}, not the classifier."),
         ]
         return replace(made, notes=tuple(note for applies, note in notes if applies))
+
+
+def attack_shard(
+    *, name: str, judge: Sent, surrogate: Sent | None, images: Sent, sizes: list[float], legacy: bool, seed: int
+) -> dict[str, Any]:
+    """What a worker does: attack its images."""
+    from secondguess.model.shards import opened
+
+    source, labels, rows = images.value
+    models = opened(judge), None if surrogate is None else opened(surrogate)
+    return smallest_changes(name, *models, (source[:], labels, rows), sizes, legacy=legacy, seed=seed)
+
+
+def smallest_changes(
+    name: str,
+    judge: Classifier,
+    surrogate: Classifier | None,
+    some: tuple[Floats, Ints, Ints],
+    sizes: list[float],
+    *,
+    legacy: bool,
+    seed: int,
+    meter: _Meter | None = None,
+) -> dict[str, Any]:
+    """Attack images, given with their labels and their positions in the whole set.
+
+    Returns:
+        `images` (m, C, H, W), `epsilon`, `success` and `reasons`, as `SmallestChange` has them.
+    """
+    from secondguess.stress.adversarial.attacks import open_attack
+
+    model, heard = (surrogate or judge).differentiable(), meter.passed if meter else (lambda: None)
+    attack = open_attack(name, model, seed=seed, transfer=surrogate is not None, legacy=legacy, heard=heard)
+    search = SmallestChange(attack, partial(_classes, judge), *some)
+    search.run(sizes, meter.settled if meter else None)
+    return {name: getattr(search, name) for name in ("images", "epsilon", "success", "reasons")}
 
 
 def _classes(judge: Classifier, images: Floats) -> Ints:

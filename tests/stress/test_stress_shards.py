@@ -1,0 +1,71 @@
+"""Stress sets made in shards are those made at once, and an interrupted run goes on."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from secondguess import Classifier, ImageSet
+from secondguess.stress import Adversarial, Corrupted, corrupted
+
+SHARDS = "local:1"  # the road of the engines, in this process
+
+
+@pytest.fixture(scope="module")
+def images():
+    rng = np.random.default_rng(0)
+    return ImageSet.from_arrays(rng.integers(0, 256, (60, 12, 12, 3), dtype=np.uint8), rng.integers(0, 3, 60))
+
+
+def assert_same(one, other):
+    np.testing.assert_array_equal(one.images[:], other.images[:])
+    assert one.columns.keys() == other.columns.keys()
+    for name, values in one.columns.items():
+        np.testing.assert_array_equal(values, other.columns[name])
+
+
+@pytest.mark.parametrize("mix", [None, "fashion_mnist_c"])
+def test_corrupted_images_are_the_same_in_shards(images, mix):
+    names = None if mix else ["fog", "gaussian_noise", "contrast", "pixelate"]
+    given = images if mix is None else ImageSet.from_arrays(images.images[:][:, :1], images.labels, layout="NCHW")
+    maker = Corrupted(names, mix=mix)
+    assert_same(maker.make(given, seed=3, engine=SHARDS), maker.make(given, seed=3))
+
+
+def test_an_interrupted_run_makes_the_corruptions_that_are_missing(images, tmp_path, monkeypatch):
+    class Stops:
+        @contextmanager
+        def task(self, label, total):
+            def advance(done, total):
+                if done == 2:
+                    raise KeyboardInterrupt
+
+            yield advance
+
+    maker = Corrupted(["fog", "contrast", "pixelate"])
+    with pytest.raises(KeyboardInterrupt):
+        maker.make(images, engine=SHARDS, folder=tmp_path, progress=Stops())
+    asked, corrupt = [], corrupted.corrupt
+    monkeypatch.setattr(corrupted, "corrupt", lambda *given, **how: asked.append(given[1]) or corrupt(*given, **how))
+    made = maker.make(images, engine=SHARDS, folder=tmp_path)
+    assert asked == ["pixelate"]
+    assert list(tmp_path.iterdir()) == []
+    assert_same(made, maker.make(images))
+
+
+@pytest.mark.parametrize("transfer", [False, True])
+def test_attacks_are_the_same_in_shards(images, transfer):
+    pytest.importorskip("foolbox")
+    from torch import manual_seed, nn
+
+    manual_seed(0)
+    network, other = (nn.Sequential(nn.Flatten(), nn.Linear(3 * 12 * 12, 3)) for _ in range(2))
+    classifier = Classifier(network, device="cpu", output_kind="logits")
+    surrogate = Classifier(other, device="cpu", output_kind="logits") if transfer else None
+    maker = Adversarial(["fgsm", "pgd"], epsilons=[0.01, 0.1], chunk_size=16, surrogate=surrogate)
+    one, other = (maker.make(images, classifier=classifier, seed=1, engine=engine) for engine in ("local", SHARDS))
+    assert 0 < one.columns["success"].sum()
+    assert_same(one, other)
+    assert one.notes == other.notes
