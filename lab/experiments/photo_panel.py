@@ -10,7 +10,7 @@ other images and, where they were kept, on those of a generator; another data se
 from. Mistakes are wrong answers against right ones among nominal images.
 
 The AUROC of a column is the mean over its sorts, and so are the shares of verdicts. An alarm has 5 % false alarms among
-the nominal images of the judged half that are answered rightly. A verdict is single if its kind has a probability of .7
+the nominal images of the judged half that are answered rightly. A verdict is single if the sureness of its kind is .7
 or more; single verdicts and honest pairs are counted apart, of images with an alarm. "Before" is a panel whose network
 decides alone, and names kinds by the scores alone. Panels that protect against errors or novelty alone stand beside the
 one that protects against both; "mistakes among corrupted" compares wrong with right answers to corrupted images.
@@ -34,10 +34,10 @@ from pathlib import Path
 import numpy as np
 
 from secondguess import ImageSet
-from secondguess.guard.naming import Examined, fit_naming, looks_of
+from secondguess.guard.naming import Examined, learn_names, looks_of
 from secondguess.guard.panel import fit_panel
 from secondguess.guard.protect import Answers, Stressed, examples
-from secondguess.guard.verdicts import MISTAKEN, OF_STRESS
+from secondguess.guard.verdicts import OF_STRESS
 from secondguess.guard.weighing import weigh
 from secondguess.metrics import auroc
 from secondguess_lab.record import provenance, say, write
@@ -136,9 +136,13 @@ class Fold:
             {kind: one.stressed(columns) for kind, one in learn.items()},
         )
         self.panel = fit_panel(taught.nominal, taught.anomalies, sorts=taught.sorts, harmless=taught.harmless)
-        known = {OF_STRESS[kind]: one.examined(columns) for kind, one in learn.items()}
-        known[MISTAKEN] = nominal.take(nominal.wrong).examined(columns)
-        self.naming = fit_naming(nominal.take(nominal.right).examined(columns), known)
+        self.naming = learn_names(
+            self.panel,
+            RATE,
+            nominal.examined(columns),
+            Answers(nominal.right, nominal.wrong),
+            {kind: one.examined(columns) for kind, one in learn.items()},
+        )
         self.judged = parts["judge", "nominal"]
         self.strange = {kind: parts["judge", kind].take(left_out(parts["judge", kind], out[kind])) for kind in KINDS}
         self.usual, self.threshold = self._usual()
@@ -163,10 +167,12 @@ class Fold:
         return self.panel.evidence(part.scores[:, self.columns])
 
     def chances(self, part):
-        """Of the kinds."""
+        """Of the kinds, and how sure the likeliest is."""
         if self.naming is None:
-            return self.panel.combine(part.scores[:, self.columns])[1]
-        return self.naming.chances_of(part.examined(self.columns).values)
+            chances = self.panel.combine(part.scores[:, self.columns])[1]
+            return chances, chances.max(axis=1)
+        chances = self.naming.chances_of(part.examined(self.columns).values)
+        return chances, self.naming.sureness(chances)
 
 
 def detected(folded):
@@ -263,9 +269,9 @@ def verdicts(folded):
     for fold in folded:
         for kind, part in fold.strange.items():
             alarmed = part.take(fold.statistics(part) > fold.threshold)
-            chances = fold.chances(alarmed)
+            chances, sureness = fold.chances(alarmed)
             true = np.argsort(-chances, axis=1) == fold.panel.anomalies.index(OF_STRESS[kind])
-            sure, first, both = chances.max(axis=1) >= SURE, true[:, 0], true[:, :2].any(axis=1)
+            sure, first, both = sureness >= SURE, true[:, 0], true[:, :2].any(axis=1)
             for sort in np.unique(alarmed.sorts):
                 columns = np.stack([np.ones_like(sure), sure, sure & first, ~sure & both, first], axis=1)
                 found = columns[alarmed.sorts == sort].sum(axis=0)
@@ -299,15 +305,15 @@ def _shares(shares):
     }
 
 
-def measured(kept: Path, name: str):
-    """What one model's panel sees and says, before and now, beside single supervisors."""
+def measured_panel(kept: Path, name: str):
+    """What one model's panel sees, before and now, beside single supervisors."""
     labels, costs, parts = read(kept, name)
     columns = [labels.index(one) for one in RECOMMENDED]
     alone = {label: single(parts, place) for place, label in enumerate(labels)}
     now = [Fold(parts, columns, out) for out in folds(parts)]
-    before = [fold.before() for fold in now]
     best = {column: max(alone, key=lambda label: alone[label][column]) for column in COLUMNS}
-    panel = {"now": detected(now), "before": detected(before), "entropy": alone["entropy"], "single": alone}
+    panel = {"now": detected(now), "before": detected([fold.before() for fold in now])}
+    panel |= {"entropy": alone["entropy"], "single": alone}
     panel |= {
         "best": best,
         "margins": {column: panel["now"][column] - alone[best[column]][column] for column in COLUMNS},
@@ -324,9 +330,16 @@ def measured(kept: Path, name: str):
     panel["shares"] = [dict(zip(["network", *RECOMMENDED], fold.panel.shares.tolist(), strict=True)) for fold in now]
     panel["sizes"] = {f"{half} {kind}": len(part.sorts) for (half, kind), part in parts.items()}
     panel["costs_ms"] = dict(zip(labels, costs.tolist(), strict=True))
-    verdict = {"now": summary_of(verdicts(now)), "before": summary_of(verdicts(before))}
-    verdict["temperatures"] = [fold.naming.temperature for fold in now]
-    return panel, verdict
+    return panel
+
+
+def measured_verdicts(kept: Path, name: str):
+    """What one model's guard says of alarms, before and now."""
+    labels, _, parts = read(kept, name)
+    columns = [labels.index(one) for one in RECOMMENDED]
+    now = [Fold(parts, columns, out) for out in folds(parts)]
+    verdict = {"now": summary_of(verdicts(now)), "before": summary_of(verdicts([fold.before() for fold in now]))}
+    return verdict | {"temperatures": [fold.naming.temperature for fold in now]}
 
 
 def panel_cells(models):
@@ -368,24 +381,39 @@ def _kept(path: Path):
     return json.loads(path.read_text("utf-8"))["models"] if path.exists() else {}
 
 
+RECORDS = {
+    "panel": (
+        measured_panel,
+        panel_cells,
+        "The panel of a guard on kinds it has not met: AUROC, and the share of the mistakes without an alarm",
+    ),
+    "verdict": (
+        measured_verdicts,
+        verdict_cells,
+        "Verdicts on kinds that were not met, among alarms: single ones that are right, single ones, likeliest kind",
+    ),
+}
+
+
 def main():
     """The models, beside those that the records have already."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kept", type=Path, required=True)
     parser.add_argument("--models", nargs="+", required=True)
     parser.add_argument("--out", type=Path, required=True, help="the folder of the two records")
+    parser.add_argument("--only", choices=["panel", "verdict"], help="one of the records")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
-    panels, names = (_kept(arguments.out / file) for file in ("panel.json", "verdict.json"))
-    for name in arguments.models:
-        panels[name], names[name] = measured(arguments.kept, name)
-        row = {column: round(panels[name]["margins"][column], 3) for column in COLUMNS}
-        say(f"{name}: {row}; verdicts {names[name]['now']['all']}, before {names[name]['before']['all']}")
-    head = provenance({"models": list(panels), "false_alarms": RATE, "min_probability": SURE, "turns": TURNS})
-    title = "The panel of a guard on kinds it has not met: AUROC, and the share of the mistakes without an alarm"
-    write(arguments.out / "panel.json", {**head, "title": title, "cells": panel_cells(panels), "models": panels})
-    title = "Verdicts on kinds that were not met, among alarms: single ones that are right, single ones, likeliest kind"
-    write(arguments.out / "verdict.json", {**head, "title": title, "cells": verdict_cells(names), "models": names})
+    for record in RECORDS if arguments.only is None else [arguments.only]:
+        measure, cells, title = RECORDS[record]
+        file = arguments.out / f"{record}.json"
+        models = _kept(file)
+        for name in arguments.models:
+            models[name] = measure(arguments.kept, name)
+            found = models[name]
+            say(f"{name}: {found['margins'] if record == 'panel' else found['now']['all']}")
+        head = provenance({"models": list(models), "false_alarms": RATE, "min_probability": SURE, "turns": TURNS})
+        write(file, {**head, "title": title, "cells": cells(models), "models": models})
 
 
 if __name__ == "__main__":

@@ -206,9 +206,8 @@ def _naming(
         )
         kinds.setdefault(one.stress.kind, []).append(Examined(scores, looks_of(images.images), one.learnt_sorts))
     own = Examined(nominal.scores[learn], looks_of(context.test.take(learn).images))
-    return learn_names(
-        panel.anomalies, own, nominal.answers.take(learn), {k: Examined.joined(v) for k, v in kinds.items()}
-    )
+    joined = {kind: Examined.joined(parts) for kind, parts in kinds.items()}
+    return learn_names(panel, context.false_alarms, own, nominal.answers.take(learn), joined)
 
 
 def _mistakes(statistics: Floats, codes: NDArray[np.int8], answers: Answers) -> Seen | None:

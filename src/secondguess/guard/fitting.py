@@ -235,7 +235,7 @@ def _learn(
     with work.plan.doing("panel"), work.progress.task("Putting the panel together", 1) as advance:
         panel, cascade = fit_panel(taught.nominal, taught.anomalies, **how), None
         own = Examined(scores, looks_of(images.images)) if looks else Examined(scores, scores[:, :0])
-        naming = learn_names(panel.anomalies, own, answers, looks)
+        naming = learn_names(panel, settings.false_alarms, own, answers, looks)
         advance(1, 1)
     if settings.latency_ms is not None:
         costs = fitted.costs(nominal)

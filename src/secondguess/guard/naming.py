@@ -11,22 +11,25 @@ minimise the cross-entropy of stress images with a penalty on W, all kinds weigh
 how a picture was made: its noise, and how much of it is flat or clipped. Others (brightness, colour, the spectrum) tell
 the corruptions that were met from other kinds, and mislead about corruptions that were not.
 
-The temperature makes the probabilities honest about what has not been met: each sort of stress image (a corruption, an
-attack, a source of invalid images) is left out in turn, of a kind with a single sort some images, the others are learnt
-from, and the temperature is the one with the smallest Brier score of what was left out. The cross-entropy in its place
-would make all names vague for the sake of the one sort that is surely mistaken for another kind.
+Bias and temperature make the probabilities honest about what has not been met: each sort of stress image (a corruption,
+an attack, a source of invalid images) is left out in turn, of a kind with a single sort some images, the others are
+learnt from, and both are chosen for the smallest cross-entropy of what was left out, all sorts of a kind weighing the
+same. Of what was left out it is also recorded how often each name was right, by the probability that it was given. A
+name is as sure as the mean of its probability and that record: kinds that are often mistaken for each other, such as a
+corruption and an image of no class, then need a higher probability to be named alone. Only images that raise an alarm
+count, since others are never named.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess.guard.panel import LARGEST, spread_of, turns_of
+from secondguess.guard.panel import LARGEST, Panel, spread_of, turns_of
 from secondguess.guard.protect import Answers
 from secondguess.guard.verdicts import MISTAKEN, OF_STRESS, Kind
 from secondguess.supervisors.pixel_features import FEATURES, features_of, pixel_features
@@ -39,10 +42,12 @@ __all__ = ["LOOKS", "Examined", "Naming", "fit_naming", "learn_names", "looks_of
 Floats = NDArray[np.float64]
 
 PENALTY = 0.3  # the inverse strength of the penalty on the weights
+TIED = 0.01  # the strength of the penalty on what is added to the bias
 TURNS = 5  # in which sorts are left out
 LOOKS = ("noise", "colour_noise", "flat", "clipped")  # the features that are used beside the scores
 PLACES = [FEATURES.index(name) for name in LOOKS]
-COLDEST, HOTTEST = 0.5, 10.0  # temperatures
+COLDEST, HOTTEST, SHIFT = 0.5, 10.0, 3.0  # the range of temperatures, and of what is added to the bias
+GRID = np.linspace(0, 1, 101)  # the probabilities at which the record of names is kept
 
 
 def looks_of(images: ImageSource) -> Floats:
@@ -58,11 +63,13 @@ class Examined:
         scores: (n, m) of the supervisors.
         looks: (n, q) as `looks_of` has them.
         sorts: (n,) of which sort each image is; None where there is one.
+        alarms: (n,) which of them raise an alarm; None for all.
     """
 
     scores: Floats
     looks: Floats
     sorts: NDArray[Any] | None = None
+    alarms: NDArray[np.bool_] | None = None
 
     @classmethod
     def joined(cls, parts: Sequence[Examined]) -> Examined:
@@ -72,7 +79,8 @@ class Examined:
 
     def take(self, rows: NDArray[Any]) -> Examined:
         """Some of the images."""
-        return Examined(self.scores[rows], self.looks[rows], None if self.sorts is None else self.sorts[rows])
+        sorts, alarms = (None if one is None else one[rows] for one in (self.sorts, self.alarms))
+        return Examined(self.scores[rows], self.looks[rows], sorts, alarms)
 
     @property
     def values(self) -> Floats:
@@ -90,6 +98,7 @@ class Naming:
         spread: (m + q,) their spreads.
         weights: (2 (m + q), t).
         bias: (t,).
+        record: (t, len(GRID)) how often each name was right, by the probability that it was given.
         temperature: of the probabilities.
     """
 
@@ -98,6 +107,7 @@ class Naming:
     spread: Floats
     weights: Floats
     bias: Floats
+    record: Floats
     temperature: float
 
     def chances(self, scores: Floats, images: NDArray[np.floating]) -> Floats:
@@ -111,9 +121,17 @@ class Naming:
 
     def chances_of(self, values: Floats) -> Floats:
         """The same from scores and looks side by side, (n, m + q)."""
-        logits = _logits(_features(values, self.centre, self.spread), self.weights, self.bias) / self.temperature
-        chances = np.exp(logits - logits.max(axis=1, keepdims=True))
-        return np.asarray(chances / chances.sum(axis=1, keepdims=True))
+        return _softmax(
+            _logits(_features(values, self.centre, self.spread), self.weights, self.bias) / self.temperature
+        )
+
+    def sureness(self, chances: Floats) -> Floats:
+        """How sure the likeliest kind is, (n,), from the probabilities (n, t)."""
+        first, given = chances.argmax(axis=1), chances.max(axis=1)
+        earned = np.empty_like(given)
+        for kind, record in enumerate(self.record):
+            earned[first == kind] = np.interp(given[first == kind], GRID, record)
+        return (given + earned) / 2
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The arrays that a file must hold."""
@@ -125,8 +143,9 @@ class Naming:
 
     @classmethod
     def restored(cls, card: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Naming:
-        """The opposite of `card` and `arrays`."""
-        return cls(**{**card, "anomalies": tuple(card["anomalies"]), **arrays})
+        """The opposite of `card` and `arrays`; guards of format 4 kept no record, and take a probability as it is."""
+        anomalies = tuple(card["anomalies"])
+        return cls(**{"record": np.tile(GRID, (len(anomalies), 1)), **card, "anomalies": anomalies, **arrays})
 
 
 def fit_naming(nominal: Examined, anomalies: Mapping[Kind, Examined]) -> Naming | None:
@@ -144,26 +163,37 @@ def fit_naming(nominal: Examined, anomalies: Mapping[Kind, Examined]) -> Naming 
     turns = np.concatenate([turns_of(one.sorts, len(one.scores), TURNS, 0) for one in anomalies.values()])
     kinds = np.repeat(np.arange(len(anomalies)), [len(one.scores) for one in anomalies.values()])
     weights, bias = _logistic(rows, kinds)
-    return Naming(tuple(anomalies), centre, spread, weights, bias, _temperature(rows, kinds, turns))
+    unmet, logits = _unmet(rows, kinds, turns)
+    shares = np.concatenate([_shares(one) for one in anomalies.values()])[unmet]
+    temperature, added = _recalibrated(logits, kinds[unmet], shares)
+    record = _record(_softmax(logits / temperature + added), kinds[unmet], shares)
+    return Naming(tuple(anomalies), centre, spread, weights, bias + temperature * added, record, temperature)
 
 
 def learn_names(
-    kinds: Sequence[Kind], nominal: Examined, answers: Answers, stress: Mapping[str, Examined]
+    panel: Panel, false_alarms: float, nominal: Examined, answers: Answers, stress: Mapping[str, Examined]
 ) -> Naming | None:
     """Learn to tell apart the kinds that a panel knows; None where it knows one, or where there are no stress images.
 
     What an image is does not depend on the answer: all images of a kind are learnt from, whatever an alarm is for.
 
     Args:
-        kinds: the kinds of the panel.
+        panel: which raises the alarms.
+        false_alarms: the share of nominal images, answered rightly, that may raise one.
         nominal: nominal images; those that are answered wrongly are of the kind `mistaken`.
         answers: to them.
         stress: the images of each kind of stress set.
     """
     known = {OF_STRESS[kind]: one for kind, one in stress.items()} | {MISTAKEN: nominal.take(answers.wrong)}
-    if not stress or not all(kind in known for kind in kinds):
+    if not stress or not all(kind in known for kind in panel.anomalies):
         return None
-    return fit_naming(nominal.take(~answers.wrong), {kind: known[kind] for kind in kinds})
+    usual = nominal.take(~answers.wrong)
+    limit = np.quantile(panel.combine(usual.scores)[0], 1 - false_alarms)
+
+    def alarming(one: Examined) -> Examined:
+        return replace(one, alarms=panel.combine(one.scores)[0] > limit) if len(one.scores) else one
+
+    return fit_naming(usual, {kind: alarming(known[kind]) for kind in panel.anomalies})
 
 
 def _limited(values: Floats) -> Floats:
@@ -193,23 +223,56 @@ def _logits(rows: Floats, weights: Floats, bias: Floats) -> Floats:
     return np.asarray(rows @ weights + bias)
 
 
-def _temperature(rows: Floats, kinds: NDArray[np.int64], turns: NDArray[np.int64]) -> float:
-    """With which the kinds of images that were left out have the smallest Brier score, all kinds weighing the same."""
-    from scipy.optimize import minimize_scalar
-    from scipy.special import softmax
+def _softmax(logits: Floats) -> Floats:
+    chances = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return np.asarray(chances / chances.sum(axis=1, keepdims=True))
 
-    numbers = [one for one in np.unique(turns) if len(np.unique(kinds[turns != one])) == kinds.max() + 1]
-    if not numbers:
-        return 1.0
-    logits = np.concatenate(
-        [_logits(rows[turns == one], *_logistic(rows[turns != one], kinds[turns != one])) for one in numbers]
-    )
-    truth = np.concatenate([kinds[turns == one] for one in numbers])
-    share, wanted = 1 / np.bincount(truth, minlength=logits.shape[1])[truth], np.eye(logits.shape[1])[truth]
 
-    def score(log_temperature: float) -> float:
-        errors = np.square(softmax(logits / np.exp(log_temperature), axis=1) - wanted).sum(axis=1)
-        return float(share @ errors)
+def _unmet(rows: Floats, kinds: NDArray[np.int64], turns: NDArray[np.int64]) -> tuple[NDArray[np.int64], Floats]:
+    """Which images (u,) can be left out, and what is then said of them, (u, t)."""
+    t = int(kinds.max()) + 1
+    left_out = [turns == number for number in np.unique(turns)]
+    left_out = [out for out in left_out if len(np.unique(kinds[~out])) == t]
+    logits = [_logits(rows[out], *_logistic(rows[~out], kinds[~out])) for out in left_out]
+    places = [np.flatnonzero(out) for out in left_out]
+    return np.concatenate([*places, np.empty(0, dtype=np.int64)]), np.concatenate([*logits, np.empty((0, t))])
 
-    best = minimize_scalar(score, bounds=(np.log(COLDEST), np.log(HOTTEST)), method="bounded")
-    return float(np.exp(best.x))
+
+def _shares(one: Examined) -> Floats:
+    """How much each image of a kind weighs, (n,): all sorts the same, and only images that raise an alarm."""
+    counted = np.ones(len(one.scores), dtype=bool) if one.alarms is None else one.alarms
+    codes = np.zeros(len(counted), dtype=int) if one.sorts is None else np.unique(one.sorts, return_inverse=True)[1]
+    shares = np.where(counted, 1 / np.maximum(np.bincount(codes[counted], minlength=len(counted) + 1), 1)[codes], 0.0)
+    return shares / max(shares.sum(), 1e-300)
+
+
+def _recalibrated(logits: Floats, kinds: NDArray[np.int64], shares: Floats) -> tuple[float, Floats]:
+    """The temperature, and what is added to the bias (t,), with the smallest cross-entropy of images left out."""
+    from scipy.optimize import minimize
+    from scipy.special import log_softmax
+
+    t, total = logits.shape[1], shares.sum()
+    if not total:
+        return 1.0, np.zeros(t)
+
+    def loss(values: Floats) -> float:
+        spoken = log_softmax(logits / np.exp(values[0]) + values[1:], axis=1)[np.arange(len(kinds)), kinds]
+        return float(-(shares @ spoken) / total + TIED * np.square(values[1:]).sum())
+
+    bounds = [(np.log(COLDEST), np.log(HOTTEST)), *[(-SHIFT, SHIFT)] * t]
+    best = minimize(loss, np.r_[np.log(2.0), np.zeros(t)], method="L-BFGS-B", bounds=bounds).x
+    return float(np.exp(best[0])), best[1:]
+
+
+def _record(chances: Floats, kinds: NDArray[np.int64], shares: Floats) -> Floats:
+    """How often each name is right, (t, len(GRID)), by its probability: never less often for a higher one."""
+    from sklearn.isotonic import IsotonicRegression
+
+    first, given = chances.argmax(axis=1), chances.max(axis=1)
+    record = np.zeros((chances.shape[1], len(GRID)))  # a name that was never given has earned nothing
+    for kind, own in enumerate(record):
+        mine = (first == kind) & (shares > 0)
+        if mine.any():
+            model = IsotonicRegression(out_of_bounds="clip")
+            own[:] = model.fit(given[mine], kinds[mine] == kind, sample_weight=shares[mine]).predict(GRID)
+    return record if len(chances) else np.tile(GRID, (chances.shape[1], 1))

@@ -101,12 +101,13 @@ class Decisions:
             chances: (n, t) by the panel, from the scores alone.
             images: n of them, or None where they are not at hand.
         """
-        rows = np.flatnonzero(alarms)
+        rows, sureness = np.flatnonzero(alarms), None
         if self.naming is not None and images is not None and len(rows):
             chances = chances.copy()
             for part in np.array_split(rows, -(-len(rows) // CHUNK)):
                 chances[part] = self.naming.chances(scores[part], images[part])
-        return chances, decide(alarms, chances, self.panel.anomalies, self.min_probability)
+            sureness = self.naming.sureness(chances)
+        return chances, decide(alarms, chances, self.panel.anomalies, self.min_probability, sureness)
 
     def _judged(
         self, probabilities: Floats, scores: Floats, statistics: Floats, chances: Floats, images: Pixels | None

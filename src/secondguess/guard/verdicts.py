@@ -1,10 +1,10 @@
 """What is wrong with an image: the kind of anomaly, or two kinds where the evidence does not separate them.
 
 An image without an alarm is `nominal`. For one with an alarm the panel gives the probability of each kind of anomaly.
-The likeliest kind is the verdict if it is at least as probable as `min_probability`; otherwise the two likeliest are.
-Probabilities come from `naming`, which looks at scores and pixels and whose temperature is fitted on sorts of stress
-images that were left out; where the pixels are not at hand, from the panel. They are computed as if all kinds were
-equally frequent, since their true frequencies are unknown.
+The likeliest kind is the verdict if it is at least as sure as `min_probability`; otherwise the two likeliest are.
+Probabilities and sureness come from `naming`, which looks at scores and pixels and is calibrated on sorts of stress
+images that were left out; where the pixels are not at hand, from the panel, whose probabilities count as they are. They
+are computed as if all kinds were equally frequent, since their true frequencies are unknown.
 """
 
 from __future__ import annotations
@@ -65,7 +65,11 @@ class Verdict:
 
 
 def decide(
-    alarms: NDArray[np.bool_], probabilities: NDArray[np.float64], anomalies: Sequence[Kind], min_probability: float
+    alarms: NDArray[np.bool_],
+    probabilities: NDArray[np.float64],
+    anomalies: Sequence[Kind],
+    min_probability: float,
+    sureness: NDArray[np.float64] | None = None,
 ) -> NDArray[np.int8]:
     """The verdicts (n, 2) as positions in `KINDS`; the second is -1 where one kind is enough.
 
@@ -74,6 +78,7 @@ def decide(
         probabilities: (n, t) of each kind of anomaly, rows sum to one.
         anomalies: the t kinds, one or more.
         min_probability: from which one kind is enough.
+        sureness: (n,) of the likeliest kind; by default its probability.
     """
     verdicts = np.empty((len(alarms), 2), dtype=np.int8)
     verdicts[:] = KINDS.index("nominal"), NOBODY
@@ -83,7 +88,8 @@ def decide(
         order = np.argsort(-probabilities[rows], axis=1, kind="stable")
         verdicts[rows, 0] = codes[order[:, 0]]
         if len(codes) > 1:
-            unsure = probabilities[rows, order[:, 0]] < min_probability
+            sure = probabilities[rows, order[:, 0]] if sureness is None else sureness[rows]
+            unsure = sure < min_probability
             verdicts[rows[unsure], 1] = codes[order[unsure, 1]]
     return verdicts
 
