@@ -225,9 +225,18 @@ def photographs() -> Iterator[Claim]:
         *(100 * one["likeliest"] / one["alarms"] for one in called),
     )
     yield says(
-        "On CIFAR-10 less than .70 of the single verdicts are right,",
-        provided=all(verdicts[name]["now"]["all"]["right"] < 0.7 for name in list(PHOTOS)[:2]),
+        "more than .70 of the single verdicts are right with all four.",
+        provided=all(verdicts[name]["now"]["all"]["right"] > 0.7 for name in PHOTOS),
     )
+    spoilt = [verdicts[name]["now"]["corrupted"] for name in list(PHOTOS)[:2]]
+    yield says(
+        "On CIFAR-10 a corruption that was not met is hardly ever named alone ({:.2f} and {:.2f} of the alarms), and then "
+        "wrongly,",
+        *(one["single"] for one in spoilt),
+        provided=all(one["right"] < 0.1 for one in spoilt),
+    )
+    drawn = verdicts["mnist_simple_cnn"]["now"]["corrupted"]
+    yield says("it costs there on corrupted images, of whose single verdicts {:.2f} are right.", drawn["right"])
     yield says(
         "it misses more mistakes with all four models.",
         provided=all(models[name]["before"]["missed"] > models[name]["now"]["missed"] for name in PHOTOS),
