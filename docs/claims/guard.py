@@ -230,8 +230,8 @@ def photographs() -> Iterator[Claim]:
     )
     spoilt = [verdicts[name]["now"]["corrupted"] for name in list(PHOTOS)[:2]]
     yield says(
-        "On CIFAR-10 a corruption that was not met is hardly ever named alone ({:.2f} and {:.2f} of the alarms), and then "
-        "wrongly,",
+        "On CIFAR-10 a corruption that was not met is hardly ever named alone ({:.2f} and {:.2f} of the alarms), and "
+        "then wrongly:",
         *(one["single"] for one in spoilt),
         provided=all(one["right"] < 0.1 for one in spoilt),
     )
