@@ -221,7 +221,7 @@ def photographs() -> Iterator[Claim]:
     )
     called = [verdicts[name]["now"]["sorts"]["invalid, other data set"] for name in list(PHOTOS)[:2]]
     yield says(
-        "another data set as invalid images is named so in {:.0f} and {:.0f} % of its alarms",
+        "Another data set as invalid images is named so in {:.0f} and {:.0f} % of its alarms",
         *(100 * one["likeliest"] / one["alarms"] for one in called),
     )
     yield says(
