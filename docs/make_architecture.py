@@ -39,6 +39,7 @@ ROOMS = {
     "audits/": (("audit",), "sections, gates, the result"),
     "comparison/": ((), "two audits or two models on the same images: pairing, measures, flips, the page"),
     "welcome/": ((), "the first minute: the greeting, `doctor`, the finished report of `demo`"),
+    "integrations/": ((), "beside transformers, Lightning, MLflow, W&B and FiftyOne; each file needs its library"),
     "web/": ((), "what every local page needs: access by token, the server"),
     "service/": ((), "the guard behind a port, its records"),
     "labelling/": ((), "the labelling page, over its store; `find_errors`"),

@@ -33,7 +33,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("accuracy", "search"),
     ("audits",),
     ("comparison",),
-    ("web", "welcome"),
+    ("web", "welcome", "integrations"),
     ("service", "labelling"),
     ("watch",),
     ("cli",),  # starts all of them, and nobody but the module that runs it imports it

@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Result", "aligned", "flat", "html_table"]
+__all__ = ["Result", "aligned", "flat", "html_table", "numbers_in"]
 
 
 class Result(ABC):
@@ -33,6 +33,10 @@ class Result(ABC):
         """The numbers as flat rows, such as `pandas.DataFrame(result.rows())` and `polars.DataFrame(...)` take."""
         return [flat(self.to_dict())]
 
+    def metrics(self) -> dict[str, float]:
+        """The numbers by name, as trackers of experiments take them."""
+        return numbers_in(self.to_dict())
+
     def __str__(self) -> str:
         return self.summary()
 
@@ -56,6 +60,11 @@ def flat(values: Mapping[str, Any]) -> dict[str, Any]:
         elif not isinstance(value, (list, tuple)):
             row[name] = value
     return row
+
+
+def numbers_in(values: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of a row by name; truth values are none."""
+    return {name: float(value) for name, value in flat(values).items() if type(value) in (int, float)}
 
 
 def html_table(rows: Iterable[Sequence[object]], header: Sequence[object] = ()) -> str:

@@ -24,8 +24,9 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import secondguess as sg
+import torchvision_here
 from secondguess import Classifier, ImageSet, Needs, Observation, Supervisor, Trace, UserError
-from secondguess.supervisors import checks, make
+from secondguess.supervisors import checks, make, make_all, names
 from secondguess.supervisors.checks import example_observation
 from secondguess.supervisors.knn import KNN
 from secondguess.supervisors.logits import Energy, MaxLogit
@@ -96,7 +97,7 @@ def ood() -> Iterator[ModuleType]:
     if importlib.util.find_spec("pytorch_ood") is None:
         pytest.skip("pytorch-ood is not installed: pip install --no-deps pytorch-ood")
     before = set(sys.modules)
-    stand_in = _Empty() if importlib.util.find_spec("torchvision") is None else None
+    stand_in = None if torchvision_here.prepare() else _Empty()
     with pytest.MonkeyPatch.context() as patch:
         if stand_in:
             patch.setattr(sys, "meta_path", [*sys.meta_path, stand_in])
@@ -230,6 +231,31 @@ def test_their_detectors_keep_our_contract(name: str, ood: ModuleType) -> None:
     supervisor = FromPytorchOOD(kind(None, k=5) if name == "KNN" else kind(None))
     for check in KEPT:
         assert_kept(check, supervisor)
+
+
+def test_a_detector_is_found_by_name(ood: ModuleType, both: tuple[Observation, Observation], tmp_path: Path) -> None:
+    energy, knn = make_all(["pytorch-ood:energy_based", 'pytorch_ood:KNN:options={"k": 10}:layers=penultimate'])
+    assert (energy.name, knn.name) == ("ood_energy_based", "ood_knn")
+    np.testing.assert_allclose(energy.score(both[1]), Energy().score(both[1]), rtol=1e-5)
+    np.testing.assert_allclose(knn.fit(both[0]).score(both[1]), KNN(k=10).fit(both[0]).score(both[1]), rtol=2e-3)
+    assert knn.clone().options == {"k": 10} and "pytorch_ood" not in names()
+    energy.save(tmp_path / "energy.safetensors")
+    again = Supervisor.load(tmp_path / "energy.safetensors")
+    assert again.name == "ood_energy_based"
+    np.testing.assert_array_equal(again.score(both[1]), energy.score(both[1]))
+    for name, message in {
+        "pytorch_ood": "Say which detector of pytorch-ood",
+        "pytorch_ood:KNM": "There is no detector of pytorch-ood 'KNM'; did you mean 'KNN'",
+        "pytorch_ood:ViM": "'ViM' of pytorch-ood cannot be made by name: .*hand FromPytorchOOD",
+    }.items():
+        with pytest.raises(UserError, match=message):
+            make(name)
+
+
+def test_without_their_library_a_name_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pytorch_ood.detector", None)
+    with pytest.raises(UserError, match=r'pip install "secondguess\[ood\]"'):
+        make("pytorch_ood:KNN")
 
 
 def test_a_mistake_of_theirs_is_a_sentence_of_ours(ood: ModuleType, both: tuple[Observation, Observation]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -14,7 +14,7 @@ from secondguess.errors import UserError
 from secondguess.metrics import Interval
 from secondguess.report import Chart, Gallery, Part, Table, Text
 
-__all__ = ["Findings", "NotApplicable", "Number", "SectionResult"]
+__all__ = ["Findings", "NotApplicable", "Number", "SectionResult", "of_numbers"]
 
 Status = Literal["done", "failed", "skipped"]
 
@@ -60,6 +60,16 @@ class Number:
             "seed": self.seed,
             "data": self.data,
         }
+
+
+def of_numbers(numbers: Mapping[str, Number]) -> dict[str, float]:
+    """Values by name, and below it the ends of their intervals."""
+    found: dict[str, float] = {}
+    for name, number in numbers.items():
+        found[name] = number.value
+        if number.interval is not None:
+            found |= {f"{name}.low": number.interval.low, f"{name}.high": number.interval.high}
+    return found
 
 
 @dataclass

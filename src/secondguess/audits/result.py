@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from secondguess.audits.findings import Number, SectionResult
+from secondguess.audits.findings import Number, SectionResult, of_numbers
 from secondguess.audits.gates import GateOutcome
 from secondguess.audits.plotting import What, plot_predictions
 from secondguess.audits.predictions import FILE, Predictions
@@ -143,6 +143,10 @@ class AuditResult(Result):
     def rows(self) -> list[dict[str, Any]]:
         """Every number by its name, with interval, sample size, seed and the fingerprint of its data."""
         return [{"number": name, **number.to_dict()} for name, number in self.numbers.items()]
+
+    def metrics(self) -> dict[str, float]:
+        """Every number by its name, and the ends of its interval."""
+        return of_numbers(self.numbers)
 
     def plot(self, what: What = "risk", ax: Axes | None = None) -> Axes:
         """Draw how the model fares on the labelled test images.

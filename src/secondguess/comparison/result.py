@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from secondguess.audits.findings import Number
+from secondguess.audits.findings import Number, of_numbers
 from secondguess.audits.gates import GateOutcome
 from secondguess.audits.predictions import NOMINAL
 from secondguess.audits.verdict import Verdict
@@ -140,6 +140,10 @@ class Comparison(Result):
     def rows(self) -> list[dict[str, Any]]:
         """Every measure before and after, with its change."""
         return [{"measure": one.name, **flat(one.to_dict())} for one in self.measures]
+
+    def metrics(self) -> dict[str, float]:
+        """Every number that a gate can be about, and the ends of its interval."""
+        return of_numbers(self.numbers)
 
     def plot(self, family: Family = "class", ax: Axes | None = None) -> Axes:
         """Draw the change of every measure of a family with its interval; worse ones in red, better ones in blue.

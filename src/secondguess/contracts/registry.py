@@ -51,6 +51,8 @@ class Registry(Generic[E, T]):
             modules, nothing is imported before it is requested by name.
         classes: whether the entries are classes.
         bare: whether an entry point must be one that can be made without arguments.
+        unlisted: "module:Class" of the room by name, for entries that are found by name but stand in no list: they need
+            another library, and a detail that says what of it is meant.
         known: the entries that are loaded, by name, in the order in which they came.
         complete: whether the modules and the entry points have been loaded.
     """
@@ -63,6 +65,7 @@ class Registry(Generic[E, T]):
     modules: tuple[str, ...] | Mapping[str, str]
     classes: bool = True
     bare: bool = False
+    unlisted: Mapping[str, str] = field(default_factory=dict)
     known: dict[str, E] = field(default_factory=dict)
     complete: bool = False
 
@@ -141,12 +144,15 @@ class Registry(Generic[E, T]):
         known = self.names()
         if detail and (whole := snake_case(f"{head}_{detail}")) in known:
             return self._load(whole), ""
-        if (name := snake_case(head)) not in known:
+        if (name := snake_case(head)) not in known and name not in self.unlisted:
             raise unknown(self.noun, text, known)
         return self._load(name), detail.strip()
 
     def _load(self, name: str) -> E:
         """The entry of a name that is known, imported if it has not been yet."""
+        if name in self.unlisted:
+            module, _, kind = self.unlisted[name].partition(":")
+            return cast("E", getattr(importlib.import_module(f"{self.package}.{module}"), kind))
         if name not in self.known and isinstance(self.modules, Mapping) and name in self.modules:
             importlib.import_module(f"{self.package}.{self.modules[name]}")
         elif name not in self.known:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from secondguess.errors import UserError
 from secondguess.guard.guard import Guard
 from secondguess.guard.judgements import Judgements
+from secondguess.model.libraries import described_by_itself
 
 if TYPE_CHECKING:
     from secondguess.model.classifier import Classifier
@@ -53,4 +54,5 @@ def _is_guarded(model: Any, classifier: Classifier) -> bool:
 
     if isinstance(model, Classifier):
         return model is classifier or (model.fingerprint is not None and model.fingerprint == classifier.fingerprint)
+    model, _ = described_by_itself(model)
     return model is getattr(classifier.backend, "module", model)

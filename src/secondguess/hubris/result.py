@@ -10,7 +10,7 @@ from secondguess.errors import UserError
 from secondguess.files import make_folder, write_json, write_text
 from secondguess.hubris.scores import Scores
 from secondguess.hubris.table import HubrisTable, ModelRow
-from secondguess.results import Result, flat, html_table
+from secondguess.results import Result, flat, html_table, numbers_in
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -74,6 +74,12 @@ class OverconfidenceResult(Result):
         if isinstance(self.found, Scores):
             return [flat(self.found.to_dict())]
         return [flat(row.to_dict()) for row in self.found.rows]
+
+    def metrics(self) -> dict[str, float]:
+        """The numbers of bare predictions, or of each model below its name."""
+        if isinstance(self.found, Scores):
+            return super().metrics()
+        return {f"{row['model']}.{name}": value for row in self.rows() for name, value in numbers_in(row).items()}
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the absolute hubris of every model with its controls; the dotted line is as high as it goes.

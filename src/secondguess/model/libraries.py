@@ -4,8 +4,10 @@
 |------------------------------------------|-------------------|----------------|-----------------|
 | a `transformers` pipeline                | `config.id2label` | processor      | processor       |
 | a `transformers` model                   | `config.id2label` | config         | not known       |
-| a `timm` model                           | `label_names`     | `input_size`   | `mean`, `std`   |
+| a `timm` model                           | `label_names` (1) | `input_size`   | `mean`, `std`   |
 | weights of `torchvision`, as an argument | `categories`      | `crop_size`    | `mean`, `std`   |
+
+(1) Cards of models trained on ImageNet have no names of their own; timm's `ImageNetInfo` has them.
 
 No library is imported: what is looked for are the attributes that their documentation names. What the user says goes
 before what a model says.
@@ -13,6 +15,8 @@ before what a model says.
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -35,7 +39,7 @@ def described_by_itself(model: Any) -> tuple[Any, dict[str, Any]]:
         return model, _of_config(config)
     card = getattr(model, "pretrained_cfg", None) or getattr(model, "default_cfg", None)
     if isinstance(card, Mapping) and "input_size" in card:
-        return model, _of_timm(card, getattr(model, "num_classes", None))
+        return model, _of_timm(model, card)
     return model, {}
 
 
@@ -51,7 +55,7 @@ def of_weights(weights: Any) -> dict[str, Any]:
     size = transforms.crop_size
     side = int(size[0] if isinstance(size, Sequence) else size)
     return {
-        "classes": tuple(weights.meta["categories"]),
+        "classes": _distinct(weights.meta["categories"]),
         "size": (side, side),
         "channels": 3,
         "mean": tuple(transforms.mean),
@@ -63,7 +67,7 @@ def of_weights(weights: Any) -> dict[str, Any]:
 def _of_config(config: Any) -> dict[str, Any]:
     names = [str(config.id2label[number]) for number in sorted(config.id2label)]
     made_up = all(name == f"LABEL_{number}" for number, name in enumerate(names))
-    found: dict[str, Any] = {} if made_up else {"classes": tuple(names)}
+    found: dict[str, Any] = {} if made_up else {"classes": _distinct(names)}
     side = getattr(config, "image_size", None)
     if side is not None:
         found["size"] = (side, side) if isinstance(side, int) else tuple(side)
@@ -86,11 +90,25 @@ def _of_processor(processor: Any) -> dict[str, Any]:
     return found | ({"resize": "crop"} if cropped else {})
 
 
-def _of_timm(card: Mapping[str, Any], num_classes: int | None) -> dict[str, Any]:
+def _of_timm(model: Any, card: Mapping[str, Any]) -> dict[str, Any]:
     channels, height, width = card["input_size"]
     found: dict[str, Any] = {"size": (int(height), int(width)), "channels": int(channels), "resize": "crop"}
     found |= {name: tuple(card[name]) for name in ("mean", "std") if card.get(name)}
-    names = card.get("label_names")
+    num_classes = getattr(model, "num_classes", None)
+    names = card.get("label_names") or (_of_imagenet(card) if card.get("num_classes") == num_classes else [])
     if names and num_classes in (None, len(names)):  # a head that was replaced has other classes
-        found["classes"] = tuple(map(str, names))
+        found["classes"] = _distinct([str(name) for name in names])
     return found
+
+
+def _distinct(names: Sequence[str]) -> tuple[str, ...]:
+    """The names, those that several classes share with the number of the class: ImageNet has two that are a crane."""
+    counts = Counter(names)
+    return tuple(f"{name} ({number})" if counts[name] > 1 else name for number, name in enumerate(names))
+
+
+def _of_imagenet(card: Mapping[str, Any]) -> list[str]:
+    """The names of the classes of ImageNet, where a card of timm's is about one of its subsets."""
+    data: Any = sys.modules.get("timm.data")  # whoever has a timm model has imported it
+    subset = data and data.infer_imagenet_subset(dict(card))
+    return data.ImageNetInfo(subset).label_descriptions() if subset else []

@@ -1,9 +1,11 @@
 """To and from the detectors of pytorch-ood, by the shape of their interface alone.
 
-`FromPytorchOOD(detector)` makes a supervisor of a detector that scores logits or features;
+`FromPytorchOOD(detector)` makes a supervisor of a detector that scores logits or features; by name it is
+`pytorch_ood:KNN`, with its own options as in `pytorch_ood:KNN:options={"k": 5}`, wherever a supervisor can be named.
 `to_pytorch_ood(supervisor, classifier)` makes a detector of a supervisor, for their benchmarks. Both sides agree that a
-larger score is more suspicious. Nothing here imports pytorch-ood, whose import brings torchvision: a detector is any
-object with the methods below, as pytorch-ood 0.4 defines them and older versions did for the most part.
+larger score is more suspicious. pytorch-ood, whose import brings torchvision, is imported only for a detector by name:
+otherwise a detector is any object with the methods below, as pytorch-ood 0.4 defines them and older versions did for
+the most part.
 
 | their base class  | methods                            | here            |
 |-------------------|------------------------------------|-----------------|
@@ -17,13 +19,14 @@ from __future__ import annotations
 import copy
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess.errors import UserError
+from secondguess.contracts.registry import unknown
+from secondguess.errors import UserError, require
 from secondguess.model.needs import Needs
 from secondguess.model.observation import Observation
 from secondguess.supervisors._traces import Layers, chosen_traces, side_by_side
@@ -43,15 +46,17 @@ class FromPytorchOOD(Supervisor):
     """Suspicious = a detector of pytorch-ood gives a large score.
 
     The detector is copied, not touched; fitting hands the copy the logits or traces of the training images with their
-    labels (predictions if there are none; images of unknown label are left out). It can be audited like any supervisor,
-    but not saved: a detector is an arbitrary object, and those can only be pickled.
+    labels (predictions if there are none; images of unknown label are left out). It can be audited like any supervisor.
+    Saved can be one that was made by name and learns nothing, such as `EnergyBased`: what others learn is in an
+    arbitrary object, and those can only be pickled.
 
     Args:
-        detector: made without a model, such as `pytorch_ood.detector.KNN(None)`.
+        detector: made without a model, such as `pytorch_ood.detector.KNN(None)`, or the name of its class.
         reads: `"logits"` or `"features"`; found out from its methods if `"auto"`. Versions before 0.4 had
             `predict_features` for both, so say which for one that takes logits.
         layers: the layers whose traces are the features; see `TraceSupervisor`.
         name: in reports; `ood_` and the class of the detector if left out.
+        options: arguments for a detector that is given by name.
     """
 
     name: str = "pytorch_ood"
@@ -63,11 +68,13 @@ class FromPytorchOOD(Supervisor):
         reads: Literal["auto", "logits", "features"] = "auto",
         layers: Layers = "penultimate",
         name: str | None = None,
+        options: Mapping[str, Any] | None = None,
     ) -> None:
         if reads not in ("auto", "logits", "features"):
             raise UserError(f"A detector reads 'logits' or 'features', or 'auto' finds out, not {reads!r}.")
-        kind = type(detector).__name__
-        if not (hasattr(detector, "predict_logits") or hasattr(detector, "predict_features")):
+        self._made = _by_name(detector, options or {}) if isinstance(detector, str) else detector
+        kind = type(self._made).__name__
+        if not (hasattr(self._made, "predict_logits") or hasattr(self._made, "predict_features")):
             raise UserError(
                 f"A {kind} has neither predict_logits nor predict_features, so it cannot score what was observed; "
                 "take a detector of logits or of features."
@@ -75,10 +82,18 @@ class FromPytorchOOD(Supervisor):
         self.detector = detector
         self.reads = reads
         self.layers = layers
+        self.options = options
         # Several detectors may stand in one audit, so name and requires_fit belong to the instance.
         self.name = name or "ood_" + re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", kind).lower()
-        self.requires_fit = bool(getattr(detector, "requires_fit", True))  # type: ignore[misc]
+        self.requires_fit = bool(getattr(self._made, "requires_fit", True))  # type: ignore[misc]
         chosen_traces(layers)
+
+    @classmethod
+    def by_name(cls, detail: str) -> dict[str, Any]:
+        """The parameters that `pytorch_ood:DETAIL` stands for."""
+        if not detail:
+            raise UserError("Say which detector of pytorch-ood, as in pytorch_ood:EnergyBased or pytorch_ood:KNN.")
+        return {"detector": detail}
 
     @property
     def needs(self) -> Needs:
@@ -89,7 +104,7 @@ class FromPytorchOOD(Supervisor):
 
     @property
     def _reads_logits(self) -> bool:
-        return self.reads == "logits" or (self.reads == "auto" and hasattr(self.detector, "predict_logits"))
+        return self.reads == "logits" or (self.reads == "auto" and hasattr(self._made, "predict_logits"))
 
     def _method(self, detector: Any, verb: str) -> Any:
         """`fit_logits` and the like; `fit_features` where a detector of logits has no other."""
@@ -112,7 +127,7 @@ class FromPytorchOOD(Supervisor):
             return
         classes = observation.predictions if labels is None else np.asarray(labels)
         known = np.flatnonzero(classes >= 0)
-        detector = copy.deepcopy(self.detector)
+        detector = copy.deepcopy(self._made)
         values = torch.tensor(self._input(observation)[known])
         try:
             self._method(detector, "fit")(values, torch.tensor(classes[known]))
@@ -126,7 +141,7 @@ class FromPytorchOOD(Supervisor):
     def _score(self, observation: Observation) -> NDArray[np.float64]:
         import torch
 
-        predict = self._method(getattr(self, "detector_", self.detector), "predict")
+        predict = self._method(getattr(self, "detector_", self._made), "predict")
         values = self._input(observation)
         with torch.no_grad():
             parts = [
@@ -134,6 +149,25 @@ class FromPytorchOOD(Supervisor):
                 for start in range(0, len(values), BATCH)
             ]
         return torch.cat(parts).numpy()
+
+
+def _by_name(name: str, options: Mapping[str, Any]) -> Any:
+    """A detector of pytorch-ood by the name of its class, whatever the case of its letters."""
+    try:
+        theirs = vars(require("pytorch_ood.detector", "ood"))
+    except RuntimeError as error:  # a torchvision of another build
+        raise UserError(f"pytorch-ood cannot be imported: {error}; install the torchvision of your torch.") from error
+    kinds = {key: one for key, one in theirs.items() if isinstance(one, type) and hasattr(one, "predict")}
+    found = next((one for key, one in kinds.items() if key.lower() == name.replace("_", "").lower()), None)
+    if found is None:
+        raise unknown("detector of pytorch-ood", name, kinds)
+    try:
+        return found(None, **options)
+    except Exception as error:
+        raise UserError(
+            f"The detector {name!r} of pytorch-ood cannot be made by name: {error}; make it yourself and hand "
+            "FromPytorchOOD(detector) in."
+        ) from error
 
 
 class SupervisorDetector:

@@ -2,7 +2,8 @@
 
 They appear in the audit, in `secondguess supervisors` and in gates, under their `name`. A class may name the `family`
 to which it belongs, under whose heading it is then listed, and that it is `expensive`, such as one that trains twenty
-models: it is then left out of `"standard"`, which is what an audit takes by default.
+models: it is then left out of `"standard"`, which is what an audit takes by default. Detectors of pytorch-ood are found
+by name as well, `pytorch_ood:EnergyBased`; see `pytorch_ood`.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ REGISTRY: Registry[type[Supervisor], Supervisor] = Registry(
     group="secondguess.supervisors",
     modules=OURS,
     bare=True,  # "all" makes every supervisor without arguments
+    unlisted={"pytorch_ood": "pytorch_ood:FromPytorchOOD"},  # pytorch_ood:EnergyBased
 )
 register, names, get = REGISTRY.register, REGISTRY.names, REGISTRY.get
 make, make_all = REGISTRY.make, REGISTRY.make_all
