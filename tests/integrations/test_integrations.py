@@ -333,6 +333,12 @@ def test_samples_of_fiftyone_itself_get_verdicts(guard: sg.Guard, pictures: list
     data.delete()
 
 
+def test_a_callback_without_lightning_says_what_to_install(guard: sg.Guard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "lightning.pytorch", None)
+    with pytest.raises(UserError, match=r'pip install "secondguess\[lightning\]"'):
+        integrations.GuardCallback(guard)
+
+
 def test_names_are_found_late() -> None:
     with pytest.raises(AttributeError, match="no attribute 'nope'"):
         _ = integrations.nope

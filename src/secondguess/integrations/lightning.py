@@ -10,14 +10,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess.errors import UserError, require
+from secondguess.errors import MissingExtra, UserError, require
 from secondguess.guard import Guard, Guarded, Judgements
 
 __all__ = ["GuardCallback"]
 
 # Lightning has two names, and a trainer wants callbacks of its own.
 _PACKAGE = "pytorch_lightning" if "pytorch_lightning" in sys.modules else "lightning.pytorch"
-Callback: Any = require(_PACKAGE, "lightning").Callback
+Callback: Any
+try:
+    Callback = require(_PACKAGE, "lightning").Callback
+except MissingExtra:  # the class can be read about, and says what is missing when it is made
+    Callback = object
 
 
 class GuardCallback(Callback):  # type: ignore[misc]
@@ -39,6 +43,7 @@ class GuardCallback(Callback):  # type: ignore[misc]
     """
 
     def __init__(self, guard: Guard | str | Path) -> None:
+        require(_PACKAGE, "lightning")
         super().__init__()
         self.guard = guard
         self.judgements: list[Judgements] = []
