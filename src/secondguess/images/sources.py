@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -112,13 +113,19 @@ class Source(ABC):
         start = hashlib.blake2b(repr(self.shape).encode(), digest_size=DIGEST)
         each = bytearray()
         step = self.block_rows()
-        for first in range(0, len(self), step):
-            block = self[first : first + step].astype("<f4", copy=False)
-            whole.update(block.tobytes())
-            for image in block:
-                one = start.copy()
-                one.update(image.tobytes())
-                each += one.digest()
+        with ThreadPoolExecutor(1, "secondguess-digest") as beside:  # a digest is computed without the global lock
+            waiting: Future[None] | None = None
+            for first in range(0, len(self), step):
+                block = np.ascontiguousarray(self[first : first + step], dtype="<f4")
+                if waiting is not None:
+                    waiting.result()
+                waiting = beside.submit(whole.update, block)
+                for image in block:
+                    one = start.copy()
+                    one.update(image)
+                    each += one.digest()
+            if waiting is not None:
+                waiting.result()
         return whole.hexdigest(), np.frombuffer(bytes(each), dtype=np.uint8).reshape(-1, DIGEST)
 
 

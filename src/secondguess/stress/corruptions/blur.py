@@ -10,7 +10,7 @@ import numpy as np
 from scipy import ndimage
 
 from secondguess.stress.corruptions.registry import Work, corruption
-from secondguess.stress.corruptions.resample import zoom
+from secondguess.stress.corruptions.resample import pick, zoom
 
 __all__ = ["defocus_blur", "gaussian_blur", "glass_blur", "motion_blur", "smear", "zoom_blur"]
 
@@ -85,9 +85,7 @@ def smear(images: Work, angle: Work, radius: int, sigma: float) -> Work:
     A one-sided Gaussian of 2 radius + 1 taps: out(y, x) is the weighted sum of in(y + ceil(i sin - 1/2),
     x + ceil(i cos - 1/2)), i = 0, 1, ..., where positions outside are replaced by the nearest pixel.
     """
-    n, channels, height, width = images.shape
-    image, channel = np.ogrid[0:n, 0:channels]
-    image, channel = image[..., None, None], channel[..., None, None]
+    height, width = images.shape[2:]
     taps = np.arange(2 * radius + 1)
     weights = np.exp(-(taps**2) / (2 * sigma**2))
     result = np.zeros_like(images)
@@ -95,7 +93,7 @@ def smear(images: Work, angle: Work, radius: int, sigma: float) -> Work:
         dy, dx = (np.ceil(tap * part(angle)[:, None] - 0.5).astype(np.intp) for part in (np.sin, np.cos))
         rows = (np.arange(height) + dy).clip(0, height - 1)
         columns = (np.arange(width) + dx).clip(0, width - 1)
-        result += weight * images[image, channel, rows[:, None, :, None], columns[:, None, None, :]]
+        result += weight * pick(images, rows[:, :, None] * width + columns[:, None, :])
     return np.rint(result * 255) / 255
 
 

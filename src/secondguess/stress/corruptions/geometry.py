@@ -84,7 +84,9 @@ def elastic_transform(images: Work, rng: np.random.Generator, reach: float, smoo
 
     noise = drawn[:, 6:].reshape(n, 2, height, width)
     sigma = smoothness * side
-    shift = reach * side * ndimage.gaussian_filter(noise, (0, 0, sigma, sigma), mode="reflect", truncate=3)
+    # As products with matrices: a Gaussian nearly as wide as the image has several times more taps than it has pixels.
+    smooth = {size: ndimage.gaussian_filter1d(np.eye(size), sigma, axis=0, truncate=3) for size in (height, width)}
+    shift = reach * side * (smooth[height] @ noise @ smooth[width].T)
     x, y = column + shift[:, 0], row + shift[:, 1]
     inside = (x >= 0) & (x <= width - 1) & (y >= 0) & (y <= height - 1)
     return sample(bent, x, y) * inside[:, None]

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from secondguess.stress.corruptions.registry import Work
 
-__all__ = ["grid", "sample", "warp", "zoom", "zoom_matrix"]
+__all__ = ["grid", "pick", "sample", "warp", "zoom", "zoom_matrix"]
 
 
 def grid(images: Work) -> tuple[Work, Work]:
@@ -23,9 +23,7 @@ def sample(images: Work, x: Work, y: Work) -> Work:
 
     Bilinear; outside, everything is black, so that the outermost pixels fade out over one pixel.
     """
-    n, channels, height, width = images.shape
-    image, channel = np.ogrid[0:n, 0:channels]
-    image, channel = image[..., None, None], channel[..., None, None]
+    height, width = images.shape[2:]
     x0, y0 = np.floor(x), np.floor(y)
     result = np.zeros_like(images)
     for yi in (y0, y0 + 1):
@@ -33,8 +31,18 @@ def sample(images: Work, x: Work, y: Work) -> Work:
             inside = (xi >= 0) & (xi < width) & (yi >= 0) & (yi < height)
             weight = np.where(inside, (1 - np.abs(x - xi)) * (1 - np.abs(y - yi)), 0.0)
             row, column = (yi.clip(0, height - 1).astype(np.intp), xi.clip(0, width - 1).astype(np.intp))
-            result += weight[:, None] * images[image, channel, row[:, None], column[:, None]]
+            result += weight[:, None] * pick(images, row * width + column)
     return result
+
+
+def pick(images: Work, places: NDArray[np.intp]) -> Work:
+    """The pixels of images (n, C, H, W) at places row W + column, (n, H, W) or (1, H, W)."""
+    n, channels, height, width = images.shape
+    first = np.arange(n)[:, None, None] * (channels * height * width)
+    found = np.empty_like(images)
+    for channel in range(channels):  # flat positions: an index for every axis takes several times as long
+        np.take(images, places + first + channel * height * width, out=found[:, channel], mode="clip")
+    return found
 
 
 def warp(images: Work, linear: NDArray[np.float64]) -> Work:
