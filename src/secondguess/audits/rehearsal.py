@@ -38,6 +38,7 @@ __all__ = ["RISKS", "Kept", "Rehearsal", "Tried", "rehearse"]
 
 SURE = 0.7  # as in a guard: the probability from which one kind is enough for a verdict
 MOST = 2000  # images of a sort that the panel learns from; more would take long and teach little
+MOST_TRIED = 20_000  # images of a stress set that it is tried on: their shares are known to half a point then
 FEWEST = 10  # images of a stress set to learn from, and to be tested on
 RISKS = (0.01, 0.02, 0.05)  # that are asked for
 
@@ -260,7 +261,7 @@ def _sets(context: Context) -> list[Tried]:
         order = np.random.default_rng([context.seed, 1]).permutation(len(rows))
         learn, test = _halves(rows[order], None if sorts is None else sorts[rows[order]])
         if min(len(learn), len(test)) >= FEWEST:
-            found.append(Tried(stress, learn[:MOST], test, sorts))
+            found.append(Tried(stress, learn[:MOST], test[:MOST_TRIED], sorts))
     return found
 
 

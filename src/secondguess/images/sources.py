@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -99,34 +100,62 @@ class Source(ABC):
         Hashing what a classifier is given, rather than how it is stored, makes the digest of a set the same
         in every file format that stores it without loss.
         """
-        return self._digested[0]
+        return self._digested[0] if self.slow else self._digest
 
     @property
     def digests(self) -> NDArray[np.uint8]:
         """The same of each image alone, (n, 16): by these it is found again in another set."""
-        return self._digested[1]
+        return self._digested[1] if self.slow else self._digest_of_each
 
     @cached_property
     def _digested(self) -> tuple[str, NDArray[np.uint8]]:
-        """Both in one pass: reading everything once is enough, as a source does not change."""
-        whole = hashlib.blake2b(repr((len(self), *self.shape)).encode(), digest_size=DIGEST)
-        start = hashlib.blake2b(repr(self.shape).encode(), digest_size=DIGEST)
-        each = bytearray()
-        step = self.block_rows()
-        with ThreadPoolExecutor(1, "secondguess-digest") as beside:  # a digest is computed without the global lock
+        """Both in one pass, of a source that takes long to read."""
+        whole, each = self._whole(), bytearray()
+        for block in self._contents():
+            whole.update(block)
+            each += self._of_each(block)
+        return whole.hexdigest(), _matrix(bytes(each))
+
+    @cached_property
+    def _digest(self) -> str:
+        """The digest of the whole alone; the next images are read while these are digested, without the global lock."""
+        whole = self._whole()
+        with ThreadPoolExecutor(1, "secondguess-digest") as beside:
             waiting: Future[None] | None = None
-            for first in range(0, len(self), step):
-                block = np.ascontiguousarray(self[first : first + step], dtype="<f4")
+            for block in self._contents():
                 if waiting is not None:
                     waiting.result()
                 waiting = beside.submit(whole.update, block)
-                for image in block:
-                    one = start.copy()
-                    one.update(image)
-                    each += one.digest()
             if waiting is not None:
                 waiting.result()
-        return whole.hexdigest(), np.frombuffer(bytes(each), dtype=np.uint8).reshape(-1, DIGEST)
+        return whole.hexdigest()
+
+    @cached_property
+    def _digest_of_each(self) -> NDArray[np.uint8]:
+        with ThreadPoolExecutor(2, "secondguess-digest") as both:
+            return _matrix(b"".join(both.map(self._of_each, self._contents())))
+
+    def _contents(self) -> Iterator[Floats]:
+        """What is digested, block by block."""
+        step = self.block_rows()
+        for first in range(0, len(self), step):
+            yield np.ascontiguousarray(self[first : first + step], dtype="<f4")
+
+    def _whole(self) -> Any:
+        return hashlib.blake2b(repr((len(self), *self.shape)).encode(), digest_size=DIGEST)
+
+    def _of_each(self, block: Floats) -> bytes:
+        """The digests of some images, one after the other."""
+        start, found = hashlib.blake2b(repr(self.shape).encode(), digest_size=DIGEST), bytearray()
+        for image in block:
+            one = start.copy()
+            one.update(image)
+            found += one.digest()
+        return bytes(found)
+
+
+def _matrix(digests: bytes) -> NDArray[np.uint8]:
+    return np.frombuffer(digests, dtype=np.uint8).reshape(-1, DIGEST)
 
 
 def unit(values: NDArray[Any], largest: int) -> Floats:

@@ -34,7 +34,7 @@ Ints = NDArray[np.int64]
 # Images in double precision at a time, and values if the images are large, shared by the threads: every corruption has
 # random numbers of its own, so that several can be applied at once. The result takes one byte per value, and
 # goes to a file where it is large: made lazily, images would not come from one stream of random numbers.
-BLOCK, BLOCK_VALUES = 1024, 1 << 22
+BLOCK, BLOCK_VALUES = 256, 1 << 22  # small images: few at a time stay in the cache of a processor
 MOST_THREADS = 4
 
 
@@ -149,7 +149,7 @@ def spoil_shard(*, images: Sent, name: str, severity: int | None, seed: int) -> 
     """What a worker does: its images with one corruption, (n, C, H, W) bytes."""
     source = images.value
     made = np.empty((len(source), *source.shape), np.uint8)
-    block = max(1, min(BLOCK, BLOCK_VALUES // math.prod(source.shape)))
+    block = max(1, min(BLOCK // 2, BLOCK_VALUES // math.prod(source.shape)))
     for rows, some in _spoilt(source.__getitem__, np.arange(len(source)), name, severity, seed, block):
         made[rows] = some
     return {"images": made}
