@@ -37,6 +37,8 @@ from secondguess.supervisors import Supervisor
 
 __all__ = ["Context", "Scored", "explain", "learns"]
 
+STRESSED = 100_000  # test images of which a stress set is made at most: a share is known to a third of a point by then
+
 
 def explain(error: Exception) -> str:
     """What went wrong, in one line: the sentence of a `UserError`, or what helps to report a defect."""
@@ -153,7 +155,8 @@ class Context:
                     size = self.plan.reduced(part)
                     if one.dial:
                         one = self.stress[place] = one.turned(size)
-                    rows = np.arange(len(self.test)) if one.dial else self._some(size)
+                    most = STRESSED if size is None else min(size, STRESSED)
+                    rows = np.arange(len(self.test)) if one.dial else self._some(most)
                     given = self.given(self.test.take(rows) if len(rows) < len(self.test) else self.test)
                     images = one.make(**vars(given))
                     made[one.name] = (images, self.observe(images, f"{one.name} images"))

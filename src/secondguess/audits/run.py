@@ -97,7 +97,8 @@ def audit(
         sections: names of sections, or ready-made ones, in the order of the report; `"all"` are all of them.
         minutes: that the audit may take, the training of a model and the opening of files not counted: it is planned
             before it begins, from timing the model on a few images, and what does not fit is made smaller or left out.
-            None does everything at full size, however long that takes. What is given ready-made, or with its size as in
+            None does everything at full size, however long that takes; stress sets are made of at most 100,000 test
+            images in any case. What is given ready-made, or with its size as in
             `"autoencoder:epochs=10"`, has that size.
         plan: an `audit.json`, or its content, whose sizes are taken instead; so that the same numbers come out on any
             machine.

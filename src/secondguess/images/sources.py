@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.errors import UserError
+from secondguess.images.parallel import in_parallel
 
 __all__ = [
     "ArraySource",
@@ -132,8 +133,7 @@ class Source(ABC):
 
     @cached_property
     def _digest_of_each(self) -> NDArray[np.uint8]:
-        with ThreadPoolExecutor(2, "secondguess-digest") as both:
-            return _matrix(b"".join(both.map(self._of_each, self._contents())))
+        return _matrix(b"".join(in_parallel(self._of_each, ((block,) for block in self._contents()))))
 
     def _contents(self) -> Iterator[Floats]:
         """What is digested, block by block."""

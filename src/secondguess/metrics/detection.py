@@ -278,7 +278,8 @@ def _from_cells(
 ) -> tuple[float, Floats]:
     """Return the statistic, and its values on resamples whose scores are known to the cell."""
     sets = [np.sort(checks.scores(nominal, "nominal")), np.sort(checks.scores(other, "other"))]
-    value = statistic(*_counts_up_to(sets, np.unique(np.concatenate(sets))))[0]
+    merged = np.sort(np.concatenate(sets), kind="stable")  # which finds that they are two rising runs
+    value = statistic(*_counts_up_to(sets, merged[np.append(merged[1:] != merged[:-1], True)]))[0]
     ends = np.unique(np.concatenate([values[_places(len(values), threshold)] for values in sets]))
     cells = _counts_up_to(sets, ends)
     drawn = [rng.multinomial(n.sum(), n[0] / n.sum(), resamples) for n, rng in zip(cells, rngs, strict=True)]

@@ -41,22 +41,21 @@ def run(
     Args:
         images: of 32 x 32 pixels that are audited; 0 for no audit.
         observed: of them that each pass observes.
-        engines: on which; on the last of them the audit.
+        engines: on which.
         repeats: passes of each, of which the fastest counts.
         minutes: that the audit may take; None for everything at full size.
         progress: where to report.
 
     Returns:
         `observing`: for each engine the seconds, and the speed against none. `audit`: seconds, milliseconds an image,
-        the memory by which the process and its workers grew, in MiB, and the seconds of each section.
+        the memory by which the process grew, in MiB, and the seconds of each section.
     """
     report = progress or Silent()
     with tempfile.TemporaryDirectory(prefix="secondguess-scale-") as folder:
         train, test = _images(TRAINING, 1, Path(folder)), _images(max(images, observed), 2, Path(folder))
         module = _network(train)
         seen = _observing(test.head(observed), engines, repeats, report)
-        engine = engines[-1] if engines else "local"
-        audited = _audit(module, train, test, engine, minutes, report) if images else None
+        audited = _audit(module, train, test, minutes, report) if images else None
     return {"cores": os.cpu_count(), "images": images, "observed": observed, "observing": seen, "audit": audited}
 
 
@@ -128,14 +127,12 @@ def _observing(images: Any, engines: Sequence[str], repeats: int, progress: Prog
     ]
 
 
-def _audit(
-    module: Any, train: Any, test: Any, engine: str, minutes: float | None, progress: Progress
-) -> dict[str, Any]:
+def _audit(module: Any, train: Any, test: Any, minutes: float | None, progress: Progress) -> dict[str, Any]:
     import secondguess as sg
 
-    classifier = sg.Classifier(module, device="cpu", name="tiny", engine=engine)
+    classifier = sg.Classifier(module, device="cpu", name="tiny")
     began = time.perf_counter()
-    with peak_memory(mapped=False, children=True) as grown:
+    with peak_memory(mapped=False) as grown:
         result = sg.audit(
             classifier,
             test=test,
@@ -147,7 +144,6 @@ def _audit(
         )
     seconds = time.perf_counter() - began
     return {
-        "engine": engine,
         "seconds": seconds,
         "milliseconds": 1e3 * seconds / len(test),
         "mebibytes": grown[0],
