@@ -21,7 +21,10 @@ from secondguess.audits.sections.calibration import Calibration
 
 Softmax = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 Read = Callable[[Path], dict[str, Any]]
-OWN_TESTS = ("overconfidence", "human_doubt", "risk", "confident_errors", "label_free", "deploy")
+OWN_TESTS = (
+    "boundary", "overconfidence", "human_doubt", "risk", "confident_errors", "priorities", "surprise_coverage",
+    "label_free", "deploy",
+)  # fmt: skip
 QUICK = [name for name in sections.names() if name not in OWN_TESTS]
 SOFTMAX = ("max_softmax", "pcs", "entropy", "deep_gini")
 FILES = ("report.html", "audit.json", "predictions.npz", "junit.xml")

@@ -16,9 +16,10 @@ from secondguess.audits.sections import registry
 from secondguess.metrics import Interval
 
 OURS = [
-    "overview", "accuracy", "calibration", "gallery", "ambiguity", "overconfidence", "human_doubt", "supervisors",
-    "risk", "confident_errors", "label_free", "deploy",
+    "overview", "accuracy", "calibration", "gallery", "ambiguity", "boundary", "overconfidence", "human_doubt",
+    "supervisors", "risk", "confident_errors", "priorities", "surprise_coverage", "label_free", "deploy",
 ]  # fmt: skip
+PARAMS = {"surprise_coverage": {"buckets": 100, "upper": None}}
 
 
 class Brightness(Section):
@@ -64,7 +65,7 @@ def test_our_own_stand_in_the_order_of_the_report() -> None:
     assert sections.names() == OURS
     for section in sections.make_all("all"):
         assert not section.template or (Path(sections.__file__).parent / section.template).is_file()
-        assert section.params() == {} and type(section).__doc__
+        assert section.params() == PARAMS.get(section.name, {}) and type(section).__doc__
 
 
 def test_a_registered_section_takes_part_where_it_says(

@@ -175,7 +175,8 @@ def test_an_onnx_file_and_image_folders_need_no_python(run, tmp_path, photos):
     assert card["numbers"]["accuracy.test"]["value"] > 0.9
     statuses = {section["name"]: section["status"] for section in card["sections"]}
     assert statuses.pop("deploy") == "skipped"  # 32 images set no threshold
-    assert statuses.pop("risk") == "skipped"  # no answer to them is wrong, or none is right
+    assert statuses.pop("risk") == statuses.pop("priorities") == "skipped"  # no answer is wrong, or none is right
+    assert statuses.pop("boundary") == "skipped"  # there are no ambiguous images
     assert set(statuses.values()) == {"done"}
 
 
@@ -220,10 +221,13 @@ def test_ctrl_c_leaves_a_report_and_the_command_to_go_on(run, tmp_path, monkeypa
         "calibration": "done",
         "gallery": "done",
         "ambiguity": "done",
+        "boundary": "skipped",
         "overconfidence": "done",
         "supervisors": "skipped",
         "risk": "skipped",
         "confident_errors": "skipped",
+        "priorities": "skipped",
+        "surprise_coverage": "skipped",
         "label_free": "skipped",
         "deploy": "skipped",
     }

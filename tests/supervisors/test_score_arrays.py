@@ -157,6 +157,12 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert main(["score", str(file), "--supervisor", "dsa", "--supervisor", "knn", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["images"] == 120 and set(shown["scores"]) == {"dsa", "knn"}
+    words = ["score", str(file), "--supervisor", "dsa", "--coverage", str(tmp_path / "dsa.json")]
+    assert main([*words, "--buckets", "10", "--upper", "2"]) == 0
+    assert "of 10 buckets from 0 to 2 covered" in capsys.readouterr().out
+    assert main([*words, "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)["coverage"]
+    assert again["before"] == again["together"] == again["coverage"] > 0
     votes = saved(tmp_path / "votes.npz", predictions=[0, 1], predictions_b=[0, 0], predictions_c=[0, 0])
     assert main(["score", str(votes), "--oracle", "cross-reference", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["wrong"] == [0, 1]
@@ -170,6 +176,9 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         (["--supervisor", "dsb"], "dsb"),
         (["--supervisor", "entropy", "--validation", "v.npz"], "--validation is for oracles"),
         (["--supervisor", "dsa", "--train", "nowhere.npz"], "There is no file nowhere.npz"),
+        (["--supervisor", "entropy", "--upper", "2"], "name its file with --coverage"),
+        (["--supervisor", "entropy", "--supervisor", "pcs", "--coverage", "c.json"], "and 2 were named; name one"),
+        (["--oracle", "cross-reference", "--coverage", "c.json"], "an oracle gives verdicts, no scores"),
     ],
 )
 def test_what_is_wrong_with_a_command_is_said(

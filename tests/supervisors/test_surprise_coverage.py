@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import json
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -122,6 +122,34 @@ def test_the_range_is_fixed_from_nominal_scores() -> None:
     assert (middle.lower, middle.upper) == (10, 90)
     small, large = (SurpriseCoverage(0, 4).add(scores).coverage for scores in (SOME[:50], SOME))
     assert small < large  # sadl's moving lower bound made such a comparison meaningless
+
+
+@pytest.mark.parametrize("compat", [None, "sadl", "dnn-tip"])
+def test_what_a_part_of_the_scores_would_cover_is_the_mean_over_all_parts(compat: Any) -> None:
+    scores = np.array([-1.0, 0.1, 0.2, 0.3, 1.5, 1.6, 2.9, 3.5])
+    whole = SurpriseCoverage(0, 3, 3, compat=compat).add(scores)
+    for size in range(len(scores) + 1):
+        parts = [
+            SurpriseCoverage(0, 3, 3, compat=compat).add(np.array(part)).coverage for part in combinations(scores, size)
+        ]
+        assert whole.expected(size) == pytest.approx(np.mean(parts))
+    with pytest.raises(UserError, match="8 scores were counted, so 9 of them"):
+        whole.expected(9)
+
+
+def test_sets_are_collected_in_a_file_whose_range_is_that_of_the_first(tmp_path: Path) -> None:
+    path = tmp_path / "dsa.json"
+    first = SurpriseCoverage.collect(path, np.array([0.5, 1.0, 4.0]), buckets=4)
+    assert (first.own.lower, first.own.upper, first.before) == (0, 4, None)
+    assert first.summary().startswith("50.0% of 4 buckets from 0 to 4 covered; 0.0% of the scores lie above; the range")
+    second = SurpriseCoverage.collect(path, np.array([1.5, 5.0]))
+    assert (second.own.coverage, second.before.coverage, second.together.coverage) == (0.25, 0.5, 0.75)
+    assert second.summary().endswith("50.0% of the scores lie above; with those before 50.0% became 75.0%")
+    assert second.to_dict()["above"] == 1 and SurpriseCoverage.load(path).total == 5
+    lsa = SurpriseCoverage.collect(tmp_path / "lsa.json", np.array([-30.0, -20.0]), upper=10)
+    assert (lsa.own.lower, lsa.own.upper, lsa.own.buckets, lsa.own.underflow) == (-30, 10, 1000, 1)
+    with pytest.raises(UserError, match="has its range and its buckets already"):
+        SurpriseCoverage.collect(path, np.array([1.0]), upper=3)
 
 
 @pytest.mark.parametrize("compat", [None, "sadl", "dnn-tip"])

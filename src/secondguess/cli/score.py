@@ -13,6 +13,7 @@ from secondguess.errors import UserError
 
 if TYPE_CHECKING:
     from secondguess.results import Result
+    from secondguess.supervisors.arrays import Scores
 
 __all__ = ["score"]
 
@@ -40,6 +41,17 @@ def score(
             "--validation", help="For an oracle: of validation images. [default: those called validation_...]"
         ),
     ] = None,
+    coverage: Annotated[
+        Path | None,
+        typer.Option("--coverage", help="A file that collects the surprise coverage of set after set of images."),
+    ] = None,
+    buckets: Annotated[
+        int | None, typer.Option("--buckets", help="Of a new coverage: parts of its range. [default: 1000]")
+    ] = None,
+    upper: Annotated[
+        float | None,
+        typer.Option("--upper", help="Of a new coverage: where its range ends. [default: at the largest score]"),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder for a table (.csv) and the same as JSON.")
     ] = None,
@@ -56,14 +68,21 @@ def score(
 
     `secondguess score probabilities.npz --supervisor entropy --supervisor max-softmax --json`
 
+    `secondguess score traces.npz --supervisor dsa --train train.npz --coverage dsa.json`
+
     `secondguess score predictions.npz --oracle cross-reference --out out/verdicts`
 
     `secondguess score traces.npz --supervisor knn --train train.npz --engine local:8 --out out/scores`
     """
-    if oracle is None:
-        result = _scored(arrays, supervisor, train, validation, engine, out, common)
+    if coverage is None and (buckets is not None or upper is not None):
+        raise UserError("--buckets and --upper are those of a surprise coverage; name its file with --coverage, too.")
+    if oracle is not None:
+        if coverage is not None:
+            raise UserError("--coverage is for supervisors; an oracle gives verdicts, no scores.")
+        result: Result = _judged(arrays, supervisor, oracle, train, validation, engine)
     else:
-        result = _judged(arrays, supervisor, oracle, train, validation, engine)
+        scores = _scored(arrays, supervisor, train, validation, engine, out, common)
+        result = scores if coverage is None else scores.collect(coverage, buckets=buckets, upper=upper)
     if out is not None:
         result.save(out)
     common.show(result)
@@ -77,7 +96,7 @@ def _scored(
     engine: str,
     out: Path | None,
     common: Common,
-) -> Result:
+) -> Scores:
     from secondguess.supervisors import score_arrays
 
     if supervisors is None:

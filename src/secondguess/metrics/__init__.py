@@ -27,6 +27,7 @@ from secondguess.metrics.ambiguity import (
     total_variation,
     total_variation_interval,
 )
+from secondguess.metrics.boundary import Frontier, PairBoundary, frontier, pair_boundaries
 from secondguess.metrics.calibration import (
     Reliability,
     brier,
@@ -94,6 +95,14 @@ from secondguess.metrics.hubris import (
     vote_shares,
 )
 from secondguess.metrics.interval import Interval, bootstrap, wilson
+from secondguess.metrics.prioritisation import (
+    apfd,
+    apfd_interval,
+    avoidable_faults,
+    best_apfd,
+    fault_chances,
+    share_of_first,
+)
 from secondguess.metrics.rank_correlation import spearman, spearman_interval
 from secondguess.metrics.realism import (
     Manifolds,
@@ -115,11 +124,13 @@ from secondguess.metrics.selective import (
 __all__ = [
     "MISTAKES",
     "Change",
+    "Frontier",
     "Giqa",
     "Hubris",
     "HubrisComparison",
     "Interval",
     "Manifolds",
+    "PairBoundary",
     "PerClass",
     "Reliability",
     "RiskCoverage",
@@ -129,7 +140,9 @@ __all__ = [
     "accuracy_interval",
     "acd",
     "acd_interval",
+    "apfd",
     "apfd_curve",
+    "apfd_interval",
     "attainable_accuracy",
     "aupr",
     "aupr_interval",
@@ -138,6 +151,8 @@ __all__ = [
     "auroc",
     "auroc_change",
     "auroc_interval",
+    "avoidable_faults",
+    "best_apfd",
     "bootstrap",
     "bootstrap_change",
     "brier",
@@ -165,7 +180,9 @@ __all__ = [
     "expected_errors_interval",
     "false_alarm_rate",
     "false_alarm_rate_interval",
+    "fault_chances",
     "frechet_distance",
+    "frontier",
     "has_pairs",
     "holm",
     "hubris",
@@ -188,6 +205,7 @@ __all__ = [
     "nll",
     "nll_interval",
     "nll_rows",
+    "pair_boundaries",
     "per_class",
     "pooled_curve",
     "published_giqa",
@@ -201,6 +219,7 @@ __all__ = [
     "sdr",
     "sdr_curve",
     "share_change",
+    "share_of_first",
     "smoothed",
     "soft_ece",
     "soft_ece_interval",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from secondguess.results import Result
 from secondguess.supervisors.base import Supervisor
 from secondguess.supervisors.registry import make_all
 from secondguess.supervisors.shards import fit_in_shards, rows_of, score_in_shards
+from secondguess.supervisors.surprise.coverage import Collected, SurpriseCoverage
 
 __all__ = ["Scores", "score_arrays"]
 
@@ -36,11 +37,13 @@ class Scores(Result):
         scores: (n,) by the supervisor's name; larger = more suspicious.
         predictions: (n,) the predicted classes.
         labels: (n,) the true classes, -1 where unknown; None where no label is known.
+        coverage: which part of the range of scores they cover, where that was asked for.
     """
 
     scores: Mapping[str, NDArray[np.float64]]
     predictions: NDArray[np.int64]
     labels: NDArray[np.int64] | None = None
+    coverage: Collected | None = None
 
     def __len__(self) -> int:
         """The number of predictions n."""
@@ -54,6 +57,16 @@ class Scores(Result):
         wrong, scores = self.predictions[known] != self.labels[known], self.scores[name][known]
         return auroc(scores[~wrong], scores[wrong]) if wrong.any() and not wrong.all() else None
 
+    def collect(self, path: str | Path, *, buckets: int | None = None, upper: float | None = None) -> Scores:
+        """The same with what these scores cover, counted in a file beside those of other sets of images.
+
+        `SurpriseCoverage.collect` says what the file holds; the scores must be those of one supervisor.
+        """
+        if len(self.scores) != 1:
+            raise UserError(f"A coverage is that of one supervisor, and {len(self.scores)} were named; name one.")
+        (values,) = self.scores.values()
+        return replace(self, coverage=SurpriseCoverage.collect(path, values, buckets=buckets, upper=upper))
+
     def summary(self) -> str:
         """One line for each supervisor: the quartiles of its scores, and how well they tell wrong predictions."""
         lines = [f"{len(self):,} predictions; larger scores are more suspicious"]
@@ -65,6 +78,8 @@ class Scores(Result):
             lines.append(f"  {name:<{wide}}  median {middle:.4g}, middle half {low:.4g} to {high:.4g}{told}")
         if len(self.scores) > 8:
             lines.append(f"  and {len(self.scores) - 8} more")
+        if self.coverage is not None:
+            lines.append(f"surprise coverage: {self.coverage.summary()}")
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
@@ -75,6 +90,7 @@ class Scores(Result):
             "predictions": self.predictions.tolist(),
             "labels": None if self.labels is None else self.labels.tolist(),
             "auroc": {name: self.auroc(name) for name in self.scores},
+            **({} if self.coverage is None else {"coverage": self.coverage.to_dict()}),
         }
 
     def rows(self) -> list[dict[str, Any]]:

@@ -5,6 +5,10 @@ hit by at least one score (Kim, Feldt and Yoo, ICSE 2019: lower = 0, n = 1000). 
 set is scored, or the coverages of two sets cannot be compared: `from_nominal` takes it from nominal scores. Scores
 outside are counted apart and cover nothing.
 
+A larger set covers more, whatever it holds. Sets of different size are compared by what as many of their images would
+cover on average: of N scores of which c_i hit bucket i, m drawn without replacement hit it with probability
+1 - C(N - c_i, m) / C(N, m) (`expected`, the rarefaction of Hurlbert, Ecology 1971).
+
 Two implementations differ from the definition; `compat` reproduces them:
 
 * `"sadl"`: n edges from lower to upper, hence n - 1 buckets within, closed on the left; everything from upper on is one
@@ -15,6 +19,7 @@ Two implementations differ from the definition; `compat` reproduces them:
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -26,7 +31,7 @@ from secondguess.contracts.sealed import read_json, write_json_sealed
 from secondguess.errors import UserError
 from secondguess.supervisors.surprise._classes import one_of
 
-__all__ = ["SurpriseCoverage"]
+__all__ = ["Collected", "SurpriseCoverage"]
 
 Scores = NDArray[np.floating[Any]]
 
@@ -119,6 +124,24 @@ class SurpriseCoverage:
             hit += (self.underflow > 0) + (self.overflow > 0)
         return hit / self.buckets
 
+    @property
+    def total(self) -> int:
+        """How many scores were counted, those outside the range included."""
+        return int(self.counts.sum()) + self.underflow + self.overflow
+
+    def expected(self, scores: int) -> float:
+        """The coverage that so many of the scores counted here would have on average, drawn without replacement."""
+        if not 0 <= scores <= self.total:
+            raise UserError(f"{self.total} scores were counted, so {scores} of them cannot be drawn.")
+        from scipy.special import gammaln
+
+        counts = np.array([*self.counts, *([self.underflow, self.overflow] if self.compat == "sadl" else [])])
+        others = np.maximum(self.total - counts, scores)  # with fewer than `scores` others a bucket is always hit
+        ways = gammaln(others + 1) - gammaln(others - scores + 1)
+        all_ways = gammaln(self.total + 1) - gammaln(self.total - scores + 1)
+        missed = np.where(self.total - counts >= scores, np.exp(ways - all_ways), 0.0)
+        return float((1 - missed).sum() / self.buckets)
+
     def bucket_of(self, scores: Scores) -> NDArray[np.int64]:
         """The bucket (n,) of each score, as an index of `counts`; -1 below the range, `len(counts)` above it."""
         values = _checked(scores)
@@ -168,8 +191,74 @@ class SurpriseCoverage:
             raise UserError(f"{path} is not a saved surprise coverage ({error}).") from error
         return made
 
+    @classmethod
+    def collect(
+        cls, path: str | Path, scores: Scores, *, buckets: int | None = None, upper: float | None = None
+    ) -> Collected:
+        """Count scores (n,) of one more set, beside those that a file holds; the file then holds all of them.
+
+        Args:
+            path: of the file. Where there is none, a new one is begun, and its range taken from these scores: from 0,
+                or from the least score where that is negative, to the largest.
+            scores: of the images of the set.
+            buckets: of a new file; 1000 if left out.
+            upper: where the range of a new file ends, instead of at the largest score.
+        """
+        path, before = Path(path), None
+        if path.exists():
+            if buckets is not None or upper is not None:
+                raise UserError(f"{path} has its range and its buckets already; leave buckets and upper out.")
+            before = cls.load(path)
+            own = cls(before.lower, before.upper, before.buckets, compat=before.compat)
+        else:
+            values = _checked(scores)
+            lower = min(0.0, float(values.min(initial=0.0, where=np.isfinite(values))))
+            parts = 1000 if buckets is None else buckets
+            own = cls.from_nominal(values, parts, lower=lower) if upper is None else cls(lower, upper, parts)
+        own.add(scores)
+        found = Collected(own, own if before is None else before | own, before)
+        found.together.save(path)
+        return found
+
     def _grid(self) -> dict[str, Any]:
         return {"lower": self.lower, "upper": self.upper, "buckets": self.buckets, "compat": self.compat}
+
+
+@dataclass(frozen=True)
+class Collected:
+    """What a set of images covers, and what it adds to those before it.
+
+    Attributes:
+        own: the coverage of the set.
+        together: that of all sets so far.
+        before: that of the sets before it; None where it is the first.
+    """
+
+    own: SurpriseCoverage
+    together: SurpriseCoverage
+    before: SurpriseCoverage | None
+
+    def summary(self) -> str:
+        """One line."""
+        own, size = self.own, max(1, self.own.total)
+        words = (
+            f"{own.coverage:.1%} of {own.buckets:,} buckets from {own.lower:.4g} to {own.upper:.4g} covered; "
+            f"{own.overflow / size:.1%} of the scores lie above"
+        )
+        if self.before is None:
+            return f"{words}; the range is that of these scores"
+        return f"{words}; with those before {self.before.coverage:.1%} became {self.together.coverage:.1%}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The range, the shares covered, and how many scores lie outside."""
+        return self.own._grid() | {
+            "scores": self.own.total,
+            "coverage": self.own.coverage,
+            "below": self.own.underflow,
+            "above": self.own.overflow,
+            "before": self.before and self.before.coverage,
+            "together": self.together.coverage,
+        }
 
 
 def _finite(value: Any) -> bool:
