@@ -114,10 +114,11 @@ def test_junit_lists_sections_and_gates(audited: AuditResult) -> None:
         str(len(sections.names()) + 2),
         "1",
         "1",
-        "0",
+        "2",  # the boundary and the surprise coverage
     ]
     found = {(case.get("classname"), case.get("name")): [child.tag for child in case] for case in root}
     assert found["audit.section", "overview"] == []
+    assert found["audit.section", "boundary"] == ["skipped"]
     assert found["audit.gate", "accuracy.test >= 0.9"] == []
     assert found["audit.gate", "calibration.ece <= 1e-06"] == ["failure"]
     assert found["audit.gate", "supervisor.entropie.invalid.auroc > 0.5"] == ["error"]
