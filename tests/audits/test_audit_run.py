@@ -484,7 +484,7 @@ def test_the_result_in_words_and_in_a_notebook(audited: AuditResult, hostile: Au
     assert shown.count("<table>") == 4 and audited.verdict.headline in shown and "audited on 360 images" in shown
     assert f"{len(audited.numbers):,} numbers" in shown and "supervisor.entropy.invalid.auroc" in shown
     assert "<script>" not in hostile._repr_html_() and "&lt;i&gt;model&lt;/i&gt;" in hostile._repr_html_()
-    assert "11 of 11 sections" in repr(audited)
+    assert "12 of 14 sections" in repr(audited)
 
 
 def test_the_images_may_be_given_in_every_way(
