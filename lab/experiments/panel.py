@@ -128,7 +128,7 @@ def one_run(number, model, data, kept, fresh, arguments):
     }
     naming = fit_naming(Examined(scores["learn"], looks_of(sets["learn"].images)), known)
     chances = {
-        name: naming.chances_of(Examined(values, looks_of(sets[name].images)).values) for name, values in scores.items()
+        name: naming.chances(Examined(values, looks_of(sets[name].images)).values) for name, values in scores.items()
     }
     clock("learnt")
     row = {"run": number, "corruptions": corruptions, "sizes": {name: len(one) for name, one in sets.items()}}

@@ -171,7 +171,7 @@ class Fold:
         if self.naming is None:
             chances = self.panel.combine(part.scores[:, self.columns])[1]
             return chances, chances.max(axis=1)
-        chances = self.naming.chances_of(part.examined(self.columns).values)
+        chances = self.naming.chances(part.examined(self.columns).values)
         return chances, self.naming.sureness(chances)
 
 

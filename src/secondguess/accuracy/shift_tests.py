@@ -18,6 +18,7 @@ among many images every difference is significant.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -34,7 +35,8 @@ __all__ = ["Change", "ShiftReport", "ShiftTests", "measures", "total_variation",
 Floats = NDArray[np.float64]
 Way = Literal["none", "classes", "appearance", "both"]
 SMALL, SMALL_BESIDE_SETS, FAR = 0.01, 0.05, 0.1
-MOST, BLOCK = 2000, 250  # images whose pixels are measured, and how many at a time
+MOST = 2000  # images whose pixels are measured
+BLOCK = 1 << 20  # numbers that are read at a time
 FEWEST_SETS = 10
 WORDS = {
     "brightness": ("darker", "brighter"),
@@ -192,7 +194,8 @@ def measures(seen: Observation) -> dict[str, Floats]:
     found = {"confidence": seen.confidences}
     if seen.pixels is None:
         return found
-    parts = [_measured(seen.pixels[start : start + BLOCK]) for start in range(0, len(seen), BLOCK)]
+    step = max(1, BLOCK // math.prod(seen.pixels.shape))
+    parts = [_measured(seen.pixels[start : start + step]) for start in range(0, len(seen), step)]
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]} | found
 
 

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from secondguess.guard.panel import LARGEST, Panel, spread_of, turns_of
 from secondguess.guard.protect import Answers
 from secondguess.guard.verdicts import MISTAKEN, OF_STRESS, Kind
-from secondguess.supervisors.pixel_features import FEATURES, features_of, pixel_features
+from secondguess.supervisors.pixel_features import FEATURES, features_of
 
 if TYPE_CHECKING:
     from secondguess.images import ImageSource
@@ -50,9 +50,9 @@ COLDEST, HOTTEST, SHIFT = 0.5, 10.0, 3.0  # the range of temperatures, and of wh
 GRID = np.linspace(0, 1, 101)  # the probabilities at which the record of names is kept
 
 
-def looks_of(images: ImageSource) -> Floats:
-    """How images look to a naming, (n, len(LOOKS))."""
-    return features_of(images)[:, PLACES]
+def looks_of(images: ImageSource | NDArray[np.floating], rows: NDArray[np.int64] | None = None) -> Floats:
+    """How images, or those at `rows`, look to a naming, (n, len(LOOKS)); a few are read at a time."""
+    return features_of(images, rows)[:, PLACES]
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,17 +110,12 @@ class Naming:
     record: Floats
     temperature: float
 
-    def chances(self, scores: Floats, images: NDArray[np.floating]) -> Floats:
+    def chances(self, values: Floats) -> Floats:
         """The probabilities (n, t) of each kind, given that there is an anomaly.
 
         Args:
-            scores: (n, m) of the supervisors, never NaN.
-            images: (n, C, H, W) in [0, 1].
+            values: (n, m + q), the scores of the supervisors, never NaN, and `looks_of` the images side by side.
         """
-        return self.chances_of(np.hstack([scores, pixel_features(images)[:, PLACES]]))
-
-    def chances_of(self, values: Floats) -> Floats:
-        """The same from scores and looks side by side, (n, m + q)."""
         return _softmax(
             _logits(_features(values, self.centre, self.spread), self.weights, self.bias) / self.temperature
         )

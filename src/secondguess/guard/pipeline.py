@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,26 +15,20 @@ from numpy.typing import NDArray
 from secondguess.guard.actions import Actions
 from secondguess.guard.cascade import Cascade
 from secondguess.guard.judgements import Judgements
-from secondguess.guard.naming import Naming
+from secondguess.guard.naming import Naming, looks_of
 from secondguess.guard.panel import Panel, Rule
 from secondguess.guard.protect import Protect
 from secondguess.guard.risk import RiskControl
 from secondguess.guard.thresholds import Calibration
 from secondguess.guard.verdicts import decide
+from secondguess.images import ImageSource
 from secondguess.model.observation import Observation
 from secondguess.supervisors import SupervisorSet
 
 __all__ = ["DecisionPipeline", "Decisions", "Settings"]
 
 Floats = NDArray[np.float64]
-CHUNK = 256  # images that are looked at together
-
-
-class Pixels(Protocol):
-    """Images of which some can be had: an array (n, C, H, W) in [0, 1], or an image source."""
-
-    def __getitem__(self, rows: NDArray[np.int64], /) -> NDArray[np.float32]:
-        """Some of them."""
+Pixels = ImageSource | NDArray[np.float32]  # (n, C, H, W) in [0, 1]
 
 
 @dataclass(frozen=True)
@@ -104,8 +97,7 @@ class Decisions:
         rows, sureness = np.flatnonzero(alarms), None
         if self.naming is not None and images is not None and len(rows):
             chances = chances.copy()
-            for part in np.array_split(rows, -(-len(rows) // CHUNK)):
-                chances[part] = self.naming.chances(scores[part], images[part])
+            chances[rows] = self.naming.chances(np.hstack([scores[rows], looks_of(images, rows)]))
             sureness = self.naming.sureness(chances)
         return chances, decide(alarms, chances, self.panel.anomalies, self.min_probability, sureness)
 

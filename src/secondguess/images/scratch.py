@@ -11,11 +11,11 @@ from numpy.typing import DTypeLike, NDArray
 
 __all__ = ["IN_MEMORY", "scratch"]
 
-IN_MEMORY = 256 << 20  # bytes
+IN_MEMORY = 128 << 20  # bytes
 
 
 def scratch(shape: tuple[int, ...], dtype: DTypeLike, folder: Path | None = None) -> NDArray[Any]:
-    """An uninitialised array: in memory up to 256 MiB, else mapped from a file that vanishes with it.
+    """An uninitialised array: in memory up to 128 MiB, else mapped from a file that vanishes with it.
 
     Pages of the file that nobody looks at go back to the system, so that a set of any size takes little memory.
 

@@ -34,7 +34,7 @@ Made = TypeVar("Made")
 
 MIN_CONFIDENCE = 0.65  # of the papers on unknown unknowns, for two classes
 COMPONENTS = 5  # of the paper, for all three of its data sets
-LEARNT_FROM, LEARNT_BYTES = 4000, 1 << 28  # images that features are learnt from, and their pixels
+LEARNT_FROM, LEARNT_BYTES = 4000, 1 << 27  # images that features are learnt from, and their pixels
 AT_ONCE, AT_ONCE_BYTES = 500, 1 << 26  # images read at a time, and their pixels
 
 
@@ -261,7 +261,7 @@ def pixel_features(images: ImageSource, components: int = COMPONENTS, seed: int 
     Args:
         images: n images.
         components: how many; fewer where there are fewer images or pixels.
-        seed: which images it is learnt from, if there are more than 4,000 or than 256 MiB of them.
+        seed: which images it is learnt from, if there are more than 4,000 or than 128 MiB of them.
 
     Returns:
         (n, components).
@@ -274,9 +274,9 @@ def pixel_features(images: ImageSource, components: int = COMPONENTS, seed: int 
     at_once = min(AT_ONCE, max(1, AT_ONCE_BYTES // image_bytes))
     chosen = np.sort(np.random.default_rng(seed).permutation(n)[:most])
     learnt_from = np.concatenate([_flat(images, part) for part in _parts(chosen, at_once)])
-    scaler = StandardScaler().fit(learnt_from)
+    scaler = StandardScaler(copy=False).fit(learnt_from)  # in place: these may be the largest arrays of an audit
     components = min(components, *learnt_from.shape)
-    pca = PCA(components, random_state=seed).fit(scaler.transform(learnt_from))
+    pca = PCA(components, copy=False, random_state=seed).fit(scaler.transform(learnt_from))
     parts = _parts(np.arange(n), at_once)
     return np.concatenate([pca.transform(scaler.transform(_flat(images, part))) for part in parts]).astype(np.float64)
 

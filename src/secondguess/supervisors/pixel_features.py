@@ -91,10 +91,10 @@ def pixel_features(images: NDArray[np.floating]) -> Floats:
     return np.asarray(features(np.asarray(images, dtype=np.float64), Arrays))
 
 
-def features_of(images: ImageSource, rows: NDArray[np.int64] | None = None) -> Floats:
+def features_of(images: ImageSource | NDArray[np.floating], rows: NDArray[np.int64] | None = None) -> Floats:
     """The features of many images, or of some of them, of which a few are read at a time."""
     rows = np.arange(len(images)) if rows is None else rows
-    parts = np.array_split(rows, -(-len(rows) * math.prod(images.shape) // NUMBERS))
+    parts = np.array_split(rows, -(-len(rows) * math.prod(images.shape[-3:]) // NUMBERS))
     return np.concatenate([pixel_features(images[part]) for part in parts])
 
 
