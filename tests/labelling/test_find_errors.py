@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import threading
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ import pytest
 import secondguess as sg
 from secondguess.errors import UserError
 from secondguess.images import ImageSet, load
+from secondguess.progress import Lines
 from secondguess.results import Result
-from secondguess.search import make
+from secondguess.search import find, make
 from secondguess.search.low_confidence import LowConfidenceSearch
 from secondguess.search.pool import Pool
 
@@ -57,6 +59,26 @@ def test_a_search_begins_without_distances_and_goes_on_with_them(model: Any, ima
     whole = sg.find_errors(model, images, min_confidence=0, budget=150)
     assert whole.pool.distances is not None
     np.testing.assert_array_equal(before.distances.mae, whole.pool.distances.mae)
+
+
+def test_a_page_opens_with_as_many_images_as_the_model_sees_at_once(
+    model: Any, images: ImageSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from secondguess.planning import Pace
+
+    monkeypatch.setattr(find, "FEWEST", 20)
+    monkeypatch.setattr(Pace, "observing", lambda self, needs=None: find.OPENING / 25)
+    settings: Any = {"min_confidence": 0, "attack": None, "behind": True, "folder": tmp_path}
+    said = StringIO()
+    with sg.find_errors(model, images, **settings, progress=Lines(said)) as found:
+        assert len(found.pool.images) == 25
+        kept = [int(name) for name in found.pool.images.ids or ()]
+        np.testing.assert_array_equal(found.pool.images.materialise(), images.materialise()[kept])
+    assert "25 of the 60 images are searched" in said.getvalue() and "--max-images 60" in said.getvalue()
+    monkeypatch.setattr(Pace, "observing", lambda self, needs=None: 1e-9)
+    with sg.find_errors(model, images, **settings) as again:
+        assert again.pool.images.ids == found.pool.images.ids, "a session keeps its images"
+    assert len(sg.find_errors(model, images, **settings | {"folder": None}, max_images=60).pool.images) == 60
 
 
 def test_a_search_that_cannot_wait_measures_first(model: Any, images: ImageSet) -> None:

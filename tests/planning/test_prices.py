@@ -44,6 +44,18 @@ def test_essential_and_required_pieces_are_never_left_out() -> None:
     assert choose_sizes(prices, 110.0) == {"a": 1, "test": 50, "section": 50}, "required ones are shortened as others"
 
 
+def test_the_cheapest_pieces_stay_whatever_the_others_take() -> None:
+    prices = {
+        "test": Price(1.0, full=50, least=50, essential=True),
+        "autoencoder": Price(10.0, full=30, least=3, unit="epochs"),
+        "corrupted": Price(0.01, full=1000, least=100),
+        "invalid": Price(0.02, full=1000, least=100),
+    }
+    assert choose_sizes(prices, 40.0, spare=3.5) == {"test": 50, "autoencoder": 0, "corrupted": 100, "invalid": 100}
+    assert choose_sizes(prices, 40.0, spare=1.5) == {"test": 50, "autoencoder": 0, "corrupted": 100, "invalid": 0}
+    assert choose_sizes(prices, 400.0, spare=1.5) == choose_sizes(prices, 400.0), "where all fits, nothing changes"
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_any_prices_fit_and_more_time_never_leaves_out_more(seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -24,6 +24,7 @@ from typing import Any
 from secondguess import __version__
 from secondguess.audits.context import Context, learns
 from secondguess.audits.sections import Section
+from secondguess.audits.sections.supervisors import Supervisors, seconds_to_compare
 from secondguess.contracts.sealed import digest_of
 from secondguess.planning import Pace, Part, Plan, Price
 from secondguess.stress.pricing import price_of_set
@@ -95,7 +96,10 @@ def _parts(context: Context, sections: Sequence[Section], minutes: float | None)
         needs = context.needs(learners)
         price = Price(pace.observing(needs), full=len(train), least=FEWEST_TRAIN, **images)
         yield Part("train", "observe the training images", price)
-        yield from parts_of_fits(learners, needs, train, pace)
+        compared = any(section.name == Supervisors.name for section in sections)
+        comparing = seconds_to_compare(context, pace) if compared else 0.0
+        for part in parts_of_fits(learners, needs, train, pace):
+            yield replace(part, price=replace(part.price, fixed=part.price.fixed + comparing))
     if wanted.samples:
         least = min(one.least for one in context.supervisors if one.needs.samples)
         passes = test * (1 + len(context.stress)) * pace.sampling()

@@ -53,6 +53,13 @@ class SearchOptions:
         float,
         _search("Time for measuring distances, while the page is open; sets the number of questions.", min=0.1),
     ] = 10.0
+    max_images: Annotated[
+        int | None,
+        _search(
+            "Images to search, drawn at random. [default: as many as the model looks at in 15 seconds]",
+            min=1,
+        ),
+    ] = None
     supervisors: Annotated[
         str | None,
         _search("Whose scores the adaptive search learns from, separated by commas; see `secondguess supervisors`."),
@@ -68,6 +75,7 @@ class SearchOptions:
             "budget": self.budget,
             "minutes": self.minutes,
             "behind": True,
+            "max_images": self.max_images,
             "supervisors": None if self.supervisors is None else listed(self.supervisors),
         }
 
@@ -113,9 +121,10 @@ def label(
 ) -> None:
     """Label images on a local page, led by a search for confident mistakes.
 
-    The page opens as soon as the model has seen the images; how far each of them is from another answer is measured
-    behind it, and the search goes by that once it is known. The page is for this machine only. Every answer is on disk,
-    in the folder `--out`, before the next image appears; the same command goes on where it was. Ctrl-C ends it.
+    The page opens as soon as the model has seen the images, or a random part of many; how far each of them is from
+    another answer is measured behind it, and the search goes by that once it is known. The page is for this machine
+    only. Every answer is on disk, in the folder `--out`, before the next image appears; the same command goes on where
+    it was. Ctrl-C ends it.
 
     **Examples**
 

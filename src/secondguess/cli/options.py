@@ -132,7 +132,7 @@ class ReadingOptions:
     output_kind: Annotated[
         str | None, _model("--output-kind", help="What the model returns: auto, logits or probabilities.")
     ] = None
-    batch_size: Annotated[int, _model("--batch-size", min=1, help="Images per forward pass.")] = 256
+    batch_size: Annotated[int, _model("--batch-size", min=1, help="Images per forward pass, at most.")] = 256
     device: Annotated[str, _model("--device", help="auto, cpu, cuda, cuda:N or mps.")] = "auto"
 
     def changes(self) -> dict[str, Any]:

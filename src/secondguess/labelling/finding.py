@@ -13,7 +13,7 @@ from secondguess.labelling.error_search import ErrorSearch
 from secondguess.labelling.store import Store
 from secondguess.model.agreement import relabelled, with_names_of
 from secondguess.model.classifier import Classifier
-from secondguess.progress import Progress, Stoppable, shown
+from secondguess.progress import Progress, Stoppable, announce, shown
 from secondguess.search import find
 from secondguess.search.distance import checked_attack
 from secondguess.search.pool import MIN_CONFIDENCE
@@ -41,6 +41,7 @@ def find_errors(
     budget: int | None = None,
     minutes: float | None = None,
     behind: bool = False,
+    max_images: int | None = None,
     folder: str | Path | None = None,
     seed: int = 0,
     progress: Progress | None = None,
@@ -63,6 +64,8 @@ def find_errors(
             attack's own number.
         behind: measure distances while the page is open, where the search can begin without them; see
             `ErrorSearch.measure`.
+        max_images: the largest number of images to search, drawn at random; if left out, all of them, but with `behind`
+            only as many as the model looks at in some 15 seconds.
         folder: where labels, scores and distances are kept; the same call goes on where it was. Without it they are
             kept in memory, and there is no page.
         seed: of everything random.
@@ -81,14 +84,26 @@ def find_errors(
     training = None if training is None else relabelled(training, classifier.class_names, classifier.description.names)
     store = Store(None if folder is None else Path(folder))
     try:
+        known = store.settings
+        if max_images is None and behind:  # a session that goes on has the images that it had
+            max_images = known.get("max_images") if known else find.as_many_as_open(classifier, found)
+        if max_images is not None and max_images < len(found):
+            announce(
+                progress,
+                f"{max_images:,} of the {len(found):,} images are searched, drawn at random, so that the page is there "
+                f"soon; --max-images {len(found)} searches all.",
+            )
+            found = find.sampled(found, max_images, seed)
+        else:
+            max_images = None
         pool = find.make_pool(classifier, found, critical, min_confidence, seed, progress)
         if attack is not None and budget is None and minutes is not None:
             # A session that goes on asks as many questions as before, whatever the machine does now.
-            known = store.settings
             budget = known.get("budget") if known else find.affordable(classifier, pool, attack, minutes)
         about: dict[str, Any] = {"model": classifier.fingerprint, "images": found.content_fingerprint}
         about |= {"search": search if ":" in search else kind.name, "seed": seed, "critical": critical}
         about |= {"min_confidence": min_confidence, "classes": list(pool.observation.class_names)}
+        about |= {} if max_images is None else {"max_images": max_images}
         about |= {} if attack is None else {"attack": attack, "budget": budget}
         about |= _spelt(advice, training) if asked else {}
         store.agree(about)  # before the long work

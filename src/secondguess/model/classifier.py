@@ -7,6 +7,7 @@ probabilities. `observe()` makes one pass over a set of images and returns an `O
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Classifier"]
 
+FEWEST = 8  # images of a pass, however large they are
 ADVICE = {
     "traces": "wrap the torch module or the ONNX file itself instead of a callable",
     "dropout": "use a torch module with torch.nn.Dropout layers",
@@ -60,7 +62,7 @@ class Classifier:
         output: name or number of the output with the class scores, where the model has several.
         layers: layers that traces mean, by the name of the trace, such as `{"penultimate": "avgpool"}`.
         resize: how images of other proportions are to be loaded: `"stretch"`, `"crop"` or `"pad"`.
-        batch_size: images per forward pass.
+        batch_size: images per forward pass, at most; torch takes fewer large ones at once on a processor.
         device: `"auto"`, `"cpu"`, `"cuda"`, `"cuda:N"` or `"mps"`.
         cache: a folder in which observations are kept; a second run with the same model and images is then free.
         name: for reports.
@@ -294,6 +296,11 @@ class Classifier:
                 "were given, so that it is not known which are to be kept."
             )
         return restricted(probabilities, logits, kept)
+
+    def pass_rows(self, shape: tuple[int, ...]) -> int:
+        """How many images (C, H, W) go through the model at once."""
+        values = self.backend.values
+        return self.batch_size if values is None else min(self.batch_size, max(FEWEST, values // math.prod(shape)))
 
     @property
     def kept(self) -> list[int] | None:

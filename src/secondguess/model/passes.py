@@ -100,7 +100,7 @@ class Pass:
                 seen = sinks.keep()
                 shards.forget()
                 return seen
-            for rows, images in read_ahead(source, classifier.batch_size) if plain else ():
+            for rows, images in read_ahead(source, classifier.pass_rows(source.shape)) if plain else ():
                 with naming(self._ids, rows.start if self._ids else self._start + rows.start):
                     values_of = self._observe_batch(images, plain)
                 for item, values in values_of.items():

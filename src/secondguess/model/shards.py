@@ -86,7 +86,7 @@ class Shards:
         keys: Sequence[Any],
     ) -> None:
         self._engine, self._source, self._ids, self._items = classifier.engine, source, ids, tuple(items)
-        self._rows = cut(len(source), source.shape, classifier.batch_size, items)
+        self._rows = cut(len(source), source.shape, classifier.pass_rows(source.shape), items)
         cache = classifier.cache
         self._ledger = Ledger(cache.path / KEPT) if cache is not None and keys else None
         self._resources = {"GPU": 1} if classifier.device.startswith("cuda") else {}

@@ -24,6 +24,7 @@ SHARE = 20  # at most one image in so many is spent on measuring
 FEWEST, MOST = 4, 64  # images that are timed
 SORTED, SORTS, REFERENCE = 100_000, 5, 0.028  # numbers that are sorted to see how fast this machine is; seconds
 RUNS, ENOUGH = 3, 1.0  # runs that are timed, and seconds after which no other one is begun
+MORE, SHORT = 20, 0.05  # runs of work that is over in an instant, and seconds that they take together
 SAMPLED = 8  # dropout samples of an image that are timed
 WARM = 2  # images that go first: some models are compiled at the first call
 
@@ -85,11 +86,11 @@ class Pace:
 def timed(work: Callable[[], object], clock: Clock = time.perf_counter) -> float:
     """Seconds that a piece of work takes; the best of a few runs if it is short, when a hiccup would count for much."""
     best, spent = math.inf, 0.0
-    for _ in range(RUNS):
+    for run in range(1, MORE + 1):
         began = clock()
         work()
         took = clock() - began
         best, spent = min(best, took), spent + took
-        if spent > ENOUGH:
+        if spent > (SHORT if run >= RUNS else ENOUGH):
             break
     return best

@@ -29,6 +29,7 @@ __all__ = ["OutOfTime", "Part", "Plan", "recorded_sizes"]
 
 SLACK = 0.1  # of the budget: a smaller deviation changes nothing
 RESERVE = 0.9  # of the budget is planned; the rest is for what no part accounts for
+CHEAP = 0.05  # of the budget: for the cheapest parts, even where there is no time left
 PRIOR = 0.2  # of the budget: so much work as expected weighs against what was measured
 PATIENCE = 2.0  # times the expected seconds that every part is granted
 FASTEST, SLOWEST = 0.8, 3.0  # factors by which the rest of the work is believed to differ from what was expected
@@ -306,7 +307,7 @@ class Plan:
     def _choose(self, parts: Iterable[Part], seconds: float | None, factor: float) -> None:
         prices = {part.name: part.offer.slower(factor) for part in parts}
         full = {name: price.full for name, price in prices.items()}
-        sizes = full if seconds is None else choose_sizes(prices, seconds)
+        sizes = full if seconds is None else choose_sizes(prices, seconds, CHEAP * (self.seconds or 0.0))
         for part in parts:
             part.size = sizes[part.name]
             part.expected = prices[part.name].seconds(part.size)

@@ -5,7 +5,8 @@
 One scale is common to all pieces: the largest at which the sum fits. A piece whose sizes span a factor of thirty, such
 as thirty epochs, is thus shortened more than one that spans a factor of two. Essential pieces, such as the images that
 everything else is measured on, stay at their full size as long as shortening the others is enough. Where even the least
-sizes do not fit, the most expensive of the pieces that may be left out is, and the others are sized again.
+sizes do not fit, the most expensive of the pieces that may be left out is, and the others are sized again; what is left
+in the end and costs next to nothing stays, since leaving it out would save nothing.
 """
 
 from __future__ import annotations
@@ -73,10 +74,15 @@ class Price:
         return replace(self, each=factor * self.each, fixed=factor * self.fixed)
 
 
-def choose_sizes(prices: Mapping[str, Price], seconds: float) -> dict[str, int]:
+def choose_sizes(prices: Mapping[str, Price], seconds: float, spare: float = 0.0) -> dict[str, int]:
     """The largest sizes, by name, whose prices add up to at most `seconds`; 0 where a piece is left out.
 
     Essential and required pieces are never left out, so that their least sizes may take longer than that.
+
+    Args:
+        prices: by name.
+        seconds: that all pieces may take.
+        spare: seconds for the cheapest of the pieces that may be left out, whatever the others take.
     """
     wanted = dict(prices)
     while True:
@@ -84,7 +90,7 @@ def choose_sizes(prices: Mapping[str, Price], seconds: float) -> dict[str, int]:
             if (sizes := _scaled(wanted, seconds, essential=essential)) is not None:
                 return dict.fromkeys(prices, 0) | sizes
         left = {name: price.seconds(price.least) for name, price in wanted.items() if not price.stays}
-        if not left:
+        if sum(left.values()) <= spare:
             return dict.fromkeys(prices, 0) | {name: price.least for name, price in wanted.items()}
         del wanted[max(left, key=lambda name: left[name])]
 

@@ -31,14 +31,17 @@ __all__ = [
     "add_distances",
     "add_scores",
     "affordable",
+    "as_many_as_open",
     "fitting_images",
     "make_pool",
     "open_images",
     "remarks",
+    "sampled",
     "scoring_supervisors",
 ]
 
 READS_SCORES = "adaptive"  # the search that learns from scores of supervisors
+OPENING, FEWEST = 15.0, 500  # seconds that the model may look at images before a page opens, and images at least
 KEY = "about"  # in the file of scores, beside the names of supervisors
 
 
@@ -198,6 +201,21 @@ def affordable(classifier: Classifier, pool: Pool, attack: str, minutes: float) 
         return None
     fits = int(60 * minutes / (max(1, pool.size) * Pace(classifier, pool.images).observing()))
     return None if fits >= chosen.usual_budget else max(chosen.least_queries, fits)
+
+
+def as_many_as_open(classifier: Classifier, images: ImageSet) -> int:
+    """How many of the images the model can look at before a page opens."""
+    from secondguess.planning import Pace
+
+    if len(images) <= FEWEST:
+        return len(images)
+    return min(len(images), max(FEWEST, int(OPENING / Pace(classifier, images).observing())))
+
+
+def sampled(images: ImageSet, count: int, seed: int) -> ImageSet:
+    """So many of the images, drawn at random, each with the id or the position that it has among all."""
+    ids = images.ids or tuple(map(str, range(len(images))))
+    return replace(images, ids=ids).head(count, seed=seed) if count < len(images) else images
 
 
 def remarks(pool: Pool) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess.audits.context import Context
+from secondguess.audits.context import Context, learns
 from secondguess.audits.findings import Findings
 from secondguess.audits.sections.registry import Section, register
 from secondguess.audits.verdict import FAIR, GOOD
@@ -49,10 +49,9 @@ class Supervisors(Section):
     template = "supervisors.html"
 
     def price(self, context: Context, pace: Pace) -> Price:
-        """The intervals of all cells, one of which is timed."""
-        scores = np.random.default_rng(0).random((2, len(context.test)))
-        cell = timed(lambda: _cell(context, *scores), pace.clock)
-        return Price(fixed=len(context.supervisors) * (1 + len(context.stress) + KINDS) * cell)
+        """The rows of supervisors that need not learn; that of one that does is part of its own price."""
+        ready = [one for one in context.supervisors if not learns(one)]
+        return Price(fixed=len(ready) * seconds_to_compare(context, pace))
 
     def run(self, context: Context) -> Findings:
         """The table of supervisors against stress sets, the best for each, and histograms of their scores."""
@@ -61,7 +60,8 @@ class Supervisors(Section):
         names, rows = _names(context), []
         with context.progress.task("Comparing supervisors", len(names)) as advance:
             for name in names:
-                rows.append(_row(context, findings, name, answers))
+                with context.plan.doing(f"supervisor.{name}"):
+                    rows.append(_row(context, findings, name, answers))
                 advance(len(rows), len(names))
         columns = list(rows[0]["cells"])
         best = {column: max(rows, key=lambda row: row["cells"][column]["auroc"].value) for column in columns}
@@ -85,6 +85,12 @@ class Supervisors(Section):
         findings.view["answer"] = _answer(findings.view["cells"], findings.view["images"])
         findings.summary = _summary(context, findings.view, best, columns)
         return findings
+
+
+def seconds_to_compare(context: Context, pace: Pace) -> float:
+    """What the row of a supervisor takes: the intervals of its cells, one of which is timed."""
+    scores = np.random.default_rng(0).random((2, len(context.test)))
+    return (1 + len(context.stress) + KINDS) * timed(lambda: _cell(context, *scores), pace.clock)
 
 
 def _summary(

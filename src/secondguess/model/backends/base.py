@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import torch
 
 __all__ = [
+    "TORCH_VALUES",
     "Backend",
     "Layer",
     "ModelFailed",
@@ -34,6 +35,7 @@ __all__ = [
 ]
 
 Array = NDArray[np.float32]
+TORCH_VALUES = 1 << 18  # of the images in a pass on a processor: 85 colour images of 32 pixels, 21 of 64
 
 
 @dataclass(frozen=True)
@@ -64,11 +66,14 @@ class Backend(ABC):
         kind: what it wraps, in words, for messages.
         input_shape: (C, H, W) if the model states it, else None.
         outputs: the names of what the model returns; empty where it does not name them.
+        values: of the images in a pass, at most; None where a large pass is as quick as any. On a processor the system
+            hands out and clears the memory for large activations anew each time, which can double the time.
     """
 
     kind: ClassVar[str]
     input_shape: tuple[int, int, int] | None = None
     outputs: tuple[str, ...] = ()
+    values: int | None = None
 
     @property
     @abstractmethod

@@ -13,7 +13,16 @@ from torch import fx
 
 from secondguess.devices import pick_device
 from secondguess.errors import UserError
-from secondguess.model.backends.base import Array, Backend, Layer, chosen_output, digest, first_line, without_padding
+from secondguess.model.backends.base import (
+    TORCH_VALUES,
+    Array,
+    Backend,
+    Layer,
+    chosen_output,
+    digest,
+    first_line,
+    without_padding,
+)
 from secondguess.model.backends.differentiable import frozen
 from secondguess.model.backends.pt2_check import checked_archive, opening_safely
 from secondguess.model.backends.torch_module import to_numpy
@@ -31,6 +40,7 @@ class ExportedBackend(Backend):
     def __init__(self, path: str | Path, *, device: str = "auto", output: int | str | None = None) -> None:
         self.path, self.output = Path(path), output
         self.device = pick_device(device)
+        self.values = TORCH_VALUES if self.device.type == "cpu" else None
         archive = checked_archive(self.path)
         self._identity = digest(archive.getbuffer())
         try:

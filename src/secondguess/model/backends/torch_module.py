@@ -14,6 +14,7 @@ from torch import nn
 from secondguess.devices import pick_device
 from secondguess.errors import UserError
 from secondguess.model.backends.base import (
+    TORCH_VALUES,
     Array,
     Backend,
     Layer,
@@ -45,6 +46,7 @@ class TorchBackend(Backend):
     def __init__(self, module: nn.Module, *, device: str = "auto", output: int | str | None = None) -> None:
         self.output = output
         self.device = pick_device(device)
+        self.values = TORCH_VALUES if self.device.type == "cpu" else None
         self.module = module.to(self.device)
         self._passes = DropoutPasses(self.module, self.run, self.device)
 

@@ -48,7 +48,8 @@ PAPER_GRID = (0, 0.0002, 0.0005, 0.0008, 0.001, 0.0015, 0.002, 0.003, 0.01, 0.1,
 # A fixed size rather than the classifier's batch size, on which the last bits of a gradient may depend.
 CHUNK = 256
 WAYS = {"fgsm": 1, "bim": 10, "pgd": 40, "deepfool": 5}  # passes for one size
-PASSES = 110  # forwards and back for an image, the mean of the four attacks: most images are fooled by a small change
+PASSES = 85  # forwards and back for an image, the mean of the four attacks: most images are fooled by a small change
+TRANSFERRED = 110  # steps of the training of a surrogate that an attack on it takes for an image, about
 BY_NAME = 300  # images of a set requested by name: an attack costs hundreds of forward passes per image
 CHUNK_VALUES = 2**22  # pixels and channels of all images in a chunk: 27 colour images of 224x224
 
@@ -120,7 +121,7 @@ class Adversarial(StressSet):
         learnt_from = len(self.surrogate_images or given.train or given.nominal)
         step = pace_of_surrogate(pace, given.nominal.shape)
         training = self.surrogate_epochs * learnt_from * step / full
-        return Price(PASSES * step + training, learnt_from * pace.observing(), full, self.least, "images")
+        return Price(TRANSFERRED * step + training, learnt_from * pace.observing(), full, self.least, "images")
 
     def turned(self, size: int | None) -> Self:
         """Fewer images, and a surrogate that is trained for a shorter time in proportion, but not below a quarter."""

@@ -56,7 +56,7 @@ __all__ = ["AmbiGuess"]
 
 STEPS_PER_EPOCH = 12  # 12,000 images of a pair of MNIST in batches of 1,000
 SMALLEST, LARGEST = 8, 64  # pixels per side
-TIMED = 32  # images in a step that is timed
+TOGETHER = 8  # autoencoders whose common step is timed
 DRAWING = 3.0  # seconds to draw images from trained autoencoders, about
 LARGEST_STACK = 256
 STACK_BYTES = 8 << 30  # of activations on a GPU
@@ -132,22 +132,29 @@ class AmbiGuess(AmbiguousGenerator):
         _check_shape(given.train)
         present = np.bincount(given.train.labels[given.train.labels >= 0])
         images = 2 * float(np.mean(present[present > 0]))  # of a pair
-        each = self.autoencoders * self.epochs * images * self._pace(given, pace)
+        each = self.autoencoders * self.epochs * images * self._pace(given, pace, math.ceil(images))
         fixed = pace.slowness * (DRAWING + (seconds_to_choose(given.train) if self.pairs == "confused" else 0.0))
         if self.pairs != "confused":
             pairs = choose_pairs(given.train, self.pairs, seed=given.seed)
             return Price(0.0, fixed + len(pairs) * each, unit="pairs")
         return Price(each, fixed, how_many(int((present > 0).sum())), self.least, "pairs")
 
-    def _pace(self, given: Given, pace: Pace) -> float:
-        """Seconds for an image in a step of the training of one autoencoder."""
+    def _pace(self, given: Given, pace: Pace, images: int) -> float:
+        """Seconds for an image in a step of the training of one autoencoder, of a pair of so many images."""
         device = pick_device(given.device if self.device == "auto" else self.device)
-        fleet = RaaeFleet([Member((0, 1), 0, 0)], given.nominal.shape, 2, device)
-        images = torch.zeros(TIMED, *given.nominal.shape, device=device)
-        rows, which = [np.arange(TIMED)], [np.arange(TIMED) % 2]
-        step = partial(fleet.fit, images, rows, which, epochs=1, batch_size=TIMED)
+        batch = self._batch(images)
+        # As many train together as will on a processor; on a GPU a few say enough.
+        count = min(TOGETHER, _largest_stack(batch, given.nominal.shape, torch.device("cpu")))
+        fleet = RaaeFleet([Member((0, 1), number, number) for number in range(count)], given.nominal.shape, 2, device)
+        some = torch.zeros(batch, *given.nominal.shape, device=device)
+        rows, which = [np.arange(batch)] * count, [np.arange(batch) % 2] * count
+        step = partial(fleet.fit, some, rows, which, epochs=1, batch_size=batch)
         step()
-        return timed(step, pace.clock) / TIMED
+        return timed(step, pace.clock) / (batch * count)
+
+    def _batch(self, images: int) -> int:
+        """Images in a step, where the largest pair has so many."""
+        return self.batch_size or min(1000, max(2, math.ceil(images / STEPS_PER_EPOCH)))
 
     def generate(
         self,
@@ -235,7 +242,7 @@ class AmbiGuess(AmbiguousGenerator):
         seed: int,
     ) -> list[Stack]:
         """Members that take the same number of steps per epoch, in stacks that fit into memory; their batch size."""
-        batch = self.batch_size or min(1000, max(2, math.ceil(max(sizes.values()) / STEPS_PER_EPOCH)))
+        batch = self._batch(max(sizes.values()))
         groups: dict[int, list[Member]] = defaultdict(list)
         for pair in pairs:
             for number in range(self.autoencoders):
