@@ -184,7 +184,11 @@ class AccuracyMonitor:
         operation = self._observe(images, progress or Silent())
         found = operation.require_images("An estimate")
         everybody = [self.leading, *self.estimators]
-        estimates = {one.name: one.estimate(operation).with_trust(self.trust[one.name]) for one in everybody}
+        estimates = {}
+        with (progress or Silent()).task("Estimating the accuracy", len(everybody)) as advance:
+            for one in everybody:
+                estimates[one.name] = one.estimate(operation).with_trust(self.trust[one.name])
+                advance(len(estimates), len(everybody))
         covered = 0.0 if self.oracle.rules is None else self.oracle.rules.coverage(found)
         labels = operation.labels
         known = labels is not None and bool((labels >= 0).all())

@@ -12,8 +12,9 @@ asked about. The published code measured it on others.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -270,13 +271,18 @@ class _World:
     budget: int
     seed: int
 
-    def run(self, repetition: int) -> dict[str, Outcomes]:
-        """One repetition of all methods, on one part of the pool."""
+    def run(self, repetition: int, heard: Callable[[int], None] | None = None) -> dict[str, Outcomes]:
+        """One repetition of all methods, on one part of the pool; `heard` is called with the methods done."""
         rng = np.random.default_rng([self.seed, repetition])
         chosen = np.sort(rng.choice(self.pool.rows, self.subset, replace=False))
         part = self.pool.only(chosen)
         seed = int(rng.integers(2**31))
-        return {method: self._search(part, name, params, seed) for method, (name, params) in self.methods.items()}
+        found: dict[str, Outcomes] = {}
+        for method, (name, params) in self.methods.items():
+            found[method] = self._search(part, name, params, seed)
+            if heard is not None:
+                heard(len(found))
+        return found
 
     def _search(self, part: Pool, name: str, params: Mapping[str, Any], seed: int) -> Outcomes:
         began = time.perf_counter()
@@ -306,11 +312,18 @@ def _all_runs(world: _World, replications: int, jobs: int, progress: Progress) -
     from joblib import Parallel, delayed
 
     runs: list[dict[str, Outcomes]] = []
-    with progress.task("Trying searches", replications) as advance:
+    each = len(world.methods)
+    with progress.task("Trying searches", replications * each) as advance:
+
+        def heard(repetition: int, done: int) -> None:
+            advance(repetition * each + done, replications * each)
+
+        if jobs == 1:  # in this process every method can be heard
+            return [world.run(repetition, partial(heard, repetition)) for repetition in range(replications)]
         parallel = Parallel(n_jobs=jobs, return_as="generator")
         for run in parallel(delayed(world.run)(repetition) for repetition in range(replications)):
             runs.append(run)
-            advance(len(runs), replications)
+            advance(len(runs) * each, replications * each)
     return runs
 
 

@@ -18,6 +18,7 @@ from secondguess.engine import Sent, Task
 from secondguess.errors import UserError
 from secondguess.images.scratch import scratch
 from secondguess.images.sources import ViewSource
+from secondguess.progress import Advance
 from secondguess.stress.base import Given, StressSet, changed
 from secondguess.stress.corruptions import COLOUR, FASHION_MNIST_C, MNIST_C, check_severity, corrupt, find, noise
 from secondguess.stress.registry import register
@@ -97,21 +98,28 @@ class Corrupted(StressSet):
         nominal, names = given.nominal, list(rows_of)
         threads = min(MOST_THREADS, os.cpu_count() or 1, len(names))
         block = max(1, min(BLOCK, BLOCK_VALUES // math.prod(nominal.shape)) // threads)
-        reading, ended = Lock(), Event()
+        reading, ended, done = Lock(), Event(), 0
 
         def read(rows: Ints) -> NDArray[np.float32]:
             with reading:  # not every source can be read by several threads
                 return nominal.images[rows]
 
-        def spoil(name: str) -> None:
+        def spoil(name: str, advance: Advance) -> None:
+            nonlocal done
             for rows, made in _spoilt(read, rows_of[name], name, self.severity, given.seed, block):
                 images[rows] = made
                 if ended.is_set():
                     return
+                with reading:
+                    done += len(rows)
+                    advance(done, len(nominal))
 
-        with ThreadPoolExecutor(threads, "secondguess-corrupt") as pool:
+        with (
+            given.progress.task("Corrupting images", len(nominal)) as advance,
+            ThreadPoolExecutor(threads, "secondguess-corrupt") as pool,
+        ):
             try:
-                for future in [pool.submit(spoil, name) for name in names]:
+                for future in [pool.submit(spoil, name, advance) for name in names]:
                     future.result()
             finally:
                 ended.set()

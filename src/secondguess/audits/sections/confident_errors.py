@@ -21,6 +21,7 @@ from secondguess.audits.findings import Findings, Number
 from secondguess.audits.sections.registry import Section, register
 from secondguess.model.observation import Observation
 from secondguess.planning import Pace, Price
+from secondguess.progress import Titled
 from secondguess.report import data_uri
 from secondguess.search import Distances, Pool, SearchStudy, measure_distances, simulate
 from secondguess.search.explain import Explanation, explain_pair
@@ -85,7 +86,8 @@ class ConfidentErrors(Section):
         subset = max(len(rows) // 2, FEWEST)
         options: dict[str, Any] = {"budget": BUDGET, "seed": context.seed}
         study = simulate(pool, labels, replications=REPETITIONS, subset=subset, progress=context.progress, **options)
-        whole = simulate(pool, labels, replications=1, subset=len(rows), **options)
+        shown = Titled(context.progress, "With all images")
+        whole = simulate(pool, labels, replications=1, subset=len(rows), progress=shown, **options)
         table = [_row(study, method) for method in study.outcomes]
         table.sort(key=lambda row: -float(row["matched_lift"]["pooled"]))
         by_finds = sorted(table, key=lambda row: -float(row["errors"][BUDGET]["mean"]))

@@ -79,7 +79,11 @@ class LabelFree(Section):
             advance(1, 1)
         leading, *others = _fitted(context, oracle, training, validation)
         truths = {name: wilson(int(one.correct.sum()), len(one)) for name, one in sets.items()}
-        rows = [_row(estimator, sets, truths) for estimator in (leading, *others)]
+        rows: list[dict[str, Any]] = []
+        with context.progress.task("Estimating the accuracy", 1 + len(others)) as advance:
+            for estimator in (leading, *others):
+                rows.append(_row(estimator, sets, truths))
+                advance(len(rows), 1 + len(others))
         judged = {name: verdict_confusion(oracle.judge(one).wrong, one.correct) for name, one in sets.items()}
         baseline = next(row for row in rows if row["name"] == "validation_accuracy")
         answers = {
