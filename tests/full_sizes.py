@@ -17,7 +17,7 @@ def unhurried() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             "secondguess.planning.plan.choose_sizes",
-            lambda prices, seconds: {name: price.full for name, price in prices.items()},
+            lambda prices, *_: {name: price.full for name, price in prices.items()},
         )
         yield
 

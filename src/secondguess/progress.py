@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from html import escape
 from typing import Any, Protocol, TextIO
@@ -30,6 +30,7 @@ __all__ = [
     "Stopped",
     "Titled",
     "announce",
+    "at_work",
     "for_terminal",
     "shown",
 ]
@@ -79,6 +80,33 @@ class Callback:
     def task(self, label: str, total: int) -> Iterator[Advance]:
         """Yield the function."""
         yield self.function
+
+
+@contextmanager
+def at_work(progress: Progress, label: str, every: float = 1.0) -> Iterator[None]:
+    """The block is one step, such as a call of another library, that cannot say how far it is: only that it goes on.
+
+    Args:
+        progress: where to report.
+        label: of the task.
+        every: seconds between two reports, which come from a thread.
+    """
+    ended = threading.Event()
+    with progress.task(label, 1) as advance:
+
+        def beat() -> None:
+            while not ended.wait(every):
+                with suppress(Exception):  # whoever wants the work to end is heard when the block has ended
+                    advance(0, 1)
+
+        beating = threading.Thread(target=beat, daemon=True)
+        beating.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            beating.join()
+        advance(1, 1)
 
 
 class Stopped(Exception):

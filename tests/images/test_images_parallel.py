@@ -177,6 +177,7 @@ def test_an_audit_of_5000_images_of_224_pixels(tmp_path: Path) -> None:
             folder=tmp_path,
             supervisors=["max_softmax", "entropy", "max_logit"],
             stress=["ambiguous_blend", "corrupted:contrast", "invalid:textures"],
+            minutes=None,
         )
         held = tracemalloc.get_traced_memory()[1]
     finally:

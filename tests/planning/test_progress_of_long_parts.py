@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from torch import nn
 import secondguess as sg
 from secondguess.accuracy.planned import plan_estimate
 from secondguess.images import Dataset, load
-from secondguess.progress import Advance
+from secondguess.progress import Advance, at_work
 from secondguess.stress.adversarial.surrogate import train_surrogate
 from secondguess.supervisors import make
 
@@ -91,3 +92,12 @@ def test_an_audit(classifier: sg.Classifier, digits: Dataset) -> None:
     assert not found.failed
     for label in ("Comparing supervisors", "Comparing kinds of images"):
         assert steps.largest(label) <= SHARE
+
+
+def test_work_that_cannot_say_how_far_it_is_says_that_it_goes_on() -> None:
+    steps = Steps()
+    with at_work(steps, "waiting", every=0.001):
+        while len(steps.reports["waiting"]) < 3:
+            time.sleep(0.001)
+    *before, last = steps.reports["waiting"]
+    assert set(before) == {(0, 1)} and last == (1, 1)

@@ -38,7 +38,7 @@ from secondguess.model.degenerate import find_degenerate
 from secondguess.model.needs import Needs
 from secondguess.model.observation import Observation
 from secondguess.planning import Plan
-from secondguess.progress import Progress, Silent, Titled
+from secondguess.progress import Progress, Silent, Titled, at_work
 
 __all__ = ["MAX_TRAIN", "AccuracyMonitor"]
 
@@ -295,10 +295,9 @@ class AccuracyMonitor:
 
 def _learn_rules(oracle: Icos, training: Observation, validation: Observation, progress: Progress) -> list[str]:
     """Fit the oracle; return what it has to say about that."""
-    with progress.task("Learning rules", 1) as advance, warnings.catch_warnings(record=True) as heard:
+    with at_work(progress, "Learning rules"), warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always", UserWarning)
         oracle.fit(training, validation)
-        advance(1, 1)
     return [str(one.message) for one in heard]
 
 

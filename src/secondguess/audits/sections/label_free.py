@@ -41,6 +41,7 @@ from secondguess.metrics.verdict_confusion import VerdictConfusion, verdict_conf
 from secondguess.model.needs import Needs
 from secondguess.model.observation import Observation
 from secondguess.planning import Pace, Price
+from secondguess.progress import at_work
 from secondguess.report import data_uri
 
 PART = "section.label_free"  # of the plan
@@ -73,10 +74,9 @@ class LabelFree(Section):
         """Estimates and errors on each set, what each kind of invariant contributes, images with the violated rule."""
         training = _training(context)
         validation, sets = _split(context)
-        with context.progress.task("Learning rules", 1) as advance, warnings.catch_warnings(record=True) as heard:
+        with at_work(context.progress, "Learning rules"), warnings.catch_warnings(record=True) as heard:
             warnings.simplefilter("always", UserWarning)
             oracle = Icos(context.rules, seed=context.seed).fit(training, validation)
-            advance(1, 1)
         leading, *others = _fitted(context, oracle, training, validation)
         truths = {name: wilson(int(one.correct.sum()), len(one)) for name, one in sets.items()}
         rows: list[dict[str, Any]] = []
