@@ -44,6 +44,10 @@ def test_the_image_installs_extras_that_exist_and_is_no_root():
     copied = [word for line in re.findall(r"^COPY (.+)$", text, re.MULTILINE) for word in line.split()[:-1]]
     assert all((ROOT / name).exists() for name in copied)
     steps = re.findall(r"^([A-Z]+) ", text, re.MULTILINE)
+    assert re.match(r"(#.*\n)*FROM [a-z/]+:[\w.-]+\n", text)  # a version, not whatever is latest
+    known = r"FROM|WORKDIR|COPY|RUN|USER|ENV|EXPOSE|HEALTHCHECK|STOPSIGNAL|ENTRYPOINT|CMD"
+    assert all(re.fullmatch(known, step) for step in steps)
+    assert [line for line in text.splitlines() if line and not re.match(r"#|[A-Z]+ ", line)] == []
     assert steps.index("USER") < steps.index("ENTRYPOINT")
     assert re.search(r"^USER (?!root)", text, re.MULTILINE)
     assert "/readyz" in re.search(r"^HEALTHCHECK .*$", text, re.MULTILINE)[0]
