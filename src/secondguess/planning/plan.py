@@ -103,6 +103,7 @@ class Plan:
         clock: what tells the time.
         path: a file that holds the sizes, for `kept`; None to write none.
         key: what the sizes depend on.
+        spent: seconds of the time that were needed to draw it up.
     """
 
     parts: list[Part]
@@ -110,6 +111,7 @@ class Plan:
     clock: Callable[[], float] = time.monotonic
     path: Path | None = None
     key: str = ""
+    spent: float = 0.0
 
     def __post_init__(self) -> None:
         if self.minutes is not None and not self.minutes > 0:
@@ -162,21 +164,22 @@ class Plan:
             progress: where to report.
         """
         timed: list[Part] = []
+        began = time.monotonic()
         with progress.task("Timing the model", count) as advance:
             for part in parts:
                 part.given = (sizes or {}).get(part.name, part.price.full if part.name in fixed else None)
                 timed.append(part)
                 advance(min(len(timed), count), count)
             advance(count, count)
-        plan = cls(timed, minutes, path=path, key=key)
+        plan = cls(timed, minutes, path=path, key=key, spent=time.monotonic() - began)
         if plan.is_notable:
             announce(progress, f"What will be done, and how long it takes here:\n{plan.table()}")
         return plan
 
     @property
     def seconds(self) -> float | None:
-        """That the job may take."""
-        return None if self.minutes is None else 60 * self.minutes
+        """That the job may take, from the plan on."""
+        return None if self.minutes is None else max(0.0, 60 * self.minutes - self.spent)
 
     @property
     def elapsed(self) -> float:
