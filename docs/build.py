@@ -19,7 +19,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SITE = ROOT / "site"
 GENERATED = ("generated", "gallery")  # below docs/: written by the build
-LINK = re.compile(r"\]\((?!https?://|#)([^)#\s]+)")
+LINK = re.compile(r"\]\((?!https?://)([^)#\s]*)(?:#([^)\s]*))?\)|^\[[^\]]+\]: (?!https?://)([^#\s]+)()", re.MULTILINE)
+HEADING = re.compile(r"^#{1,3} (.+)$", re.MULTILINE)  # those that get an anchor
+IMG = re.compile(r"<img(?![^>]*\salt=\"[^\"])[^>]*>")
 PICTURE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)")
 FENCE = re.compile(r"^( *)(`{3,}|~{3,}|:{3,})([^`\n]*)$", re.MULTILINE)
 ENTRY = re.compile(r"^(?:[^:<\n]*<)?(/?[\w/.-]+)>?$")
@@ -45,18 +47,37 @@ def troubles() -> list[str]:
     for page in pages():
         name, text = page.relative_to(ROOT), page.read_text("utf-8")
         found += [f"{name}: {target} has no description" for alt, target in PICTURE.findall(text) if not alt.strip()]
-        found += [f"{name}: {what}" for what in unexecuted(text)]
+        found += [f"{name}: {tag} has no description" for tag in IMG.findall(text)]
+        typed = page.parent.name == "tutorials"
+        found += [f"{name}: {what}" for what in unexecuted(text, typed=typed)]
     return found
 
 
 def broken_links() -> list[str]:
-    """Relative links in Markdown files that lead nowhere."""
-    return [
-        f"{page.relative_to(ROOT)}: {target} is not there"
-        for page in pages()
-        for target in LINK.findall(page.read_text("utf-8"))
-        if not _written_later(page.parent / target) and not (page.parent / target).exists()
-    ]
+    """Relative links in Markdown files that lead nowhere, or to a heading that is not there."""
+    found = []
+    for page in pages():
+        for inline, anchor, reference, _ in LINK.findall(_prose(page.read_text("utf-8"))):
+            name = inline or reference
+            target = page.parent / name if name else page
+            if _written_later(target):
+                continue
+            if not target.exists():
+                found.append(f"{page.relative_to(ROOT)}: {name} is not there")
+            elif anchor and target.suffix == ".md" and anchor not in anchors(target.read_text("utf-8")):
+                found.append(f"{page.relative_to(ROOT)}: {name}#{anchor} is no heading")
+    return found
+
+
+def anchors(text: str) -> set[str]:
+    """The names of the headings of a page, as links name them on GitHub and on the site."""
+    bare = (re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading) for heading in HEADING.findall(_prose(text)))
+    return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in bare}
+
+
+def _prose(text: str) -> str:
+    """A page without its blocks of code, in which `#` begins a comment and brackets mean something else."""
+    return re.sub(r"^( *)```[^`{\n]*\n.*?^\1```$", "", text, flags=re.DOTALL | re.MULTILINE)
 
 
 def unlisted_pages() -> list[str]:
@@ -78,25 +99,32 @@ def unlisted_pages() -> list[str]:
     return found + [f"{page.relative_to(ROOT)} is in no table of contents" for page in inner if page not in reached]
 
 
-def unexecuted(text: str) -> list[str]:
-    """Blocks of code that no test would see: of an unknown language, or Python that is indented."""
-    found, inside = [], ""
+def unexecuted(text: str, *, typed: bool = True) -> list[str]:
+    """Blocks of code that no test would see: without a language, of an unknown one, or Python that is indented.
+
+    Args:
+        text: of the page.
+        typed: whether a test types its blocks of `sh`, as those of a tutorial.
+    """
+    found, inside, directives = [], "", []
     for indentation, fence, info in FENCE.findall(text):
         if inside:
             inside = "" if fence == inside and not info.strip() else inside
             continue
         language = info.strip()
         if language.startswith("{"):  # a directive, whose own content is looked at
+            directives.append(fence)
             continue
-        if fence[0] == ":":
+        if not language and fence in directives:  # its end
+            directives.remove(fence)
             continue
-        if not language and fence[0] == "`":
-            continue  # the end of a directive
         inside = fence
         if language not in LANGUAGES:
             found.append(f"a block of {language!r}, which no test runs: use one of {', '.join(sorted(LANGUAGES))}")
         elif language == "python" and (indentation or fence != "```"):
             found.append("a block of Python is indented, so no test would run it")
+        elif language == "sh" and not typed:
+            found.append("a block of 'sh', which is typed in tutorials only: indent it by four spaces")
     return found
 
 

@@ -104,6 +104,7 @@ def test_pages_are_linked_listed_described_and_run():
     ("text", "complaint"),
     [
         ("```pycon\n>>> 1\n```\n", "a block of 'pycon'"),
+        ("```\nls\n```\n", "a block of ''"),
         ("* here:\n\n  ```python\n  print(1)\n  ```\n", "is indented"),
         ("````python\nprint(1)\n````\n", "is indented"),
     ],
@@ -119,15 +120,24 @@ def test_code_that_a_test_runs_and_directives_are_in_order():
 
 def test_a_picture_without_words_a_lost_page_and_a_dead_entry_are_found(tmp_path, monkeypatch):
     (tmp_path / "docs").mkdir()
-    (tmp_path / "docs/index.md").write_text("![](a.png)\n\n```{toctree}\n:hidden:\n\nhere\nText <there>\n```\n")
+    (tmp_path / "docs/index.md").write_text(
+        '![](a.png)\n<img src="b.png">\n[x](here.md#page) [y](here.md#nope) [z](#gone)\n'
+        "[r]: dead.md\n\n```{toctree}\n:hidden:\n\nhere\nText <there>\n```\n"
+        "```sh\nls\n```\n"
+    )
     for name in ("here", "lost"):
         (tmp_path / f"docs/{name}.md").write_text("# Page\n")
     monkeypatch.setattr(build, "ROOT", tmp_path)
     said = "\n".join(build.troubles())
     assert all(
-        part in said for part in ("a.png is not there", "a.png has no description", "names there", "lost.md is in no")
+        part in said
+        for part in (
+            *("a.png is not there", "a.png has no description", "names there", "lost.md is in no"),
+            *('<img src="b.png"> has no description', "here.md#nope is no heading", "#gone is no heading"),
+            *("dead.md is not there", "a block of 'sh', which is typed in tutorials only"),
+        )
     )
-    assert "here.md" not in said
+    assert "here.md is" not in said and "here.md#page" not in said
 
 
 @pytest.mark.parametrize("name", ["make_supervisors", "make_measured", "make_reproduction"])

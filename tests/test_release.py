@@ -59,4 +59,12 @@ def test_a_release_gets_full_addresses_and_refuses_a_tag_of_another_version(tmp_
     assert f"(https://raw.githubusercontent.com/us/guess/{tag}/docs/images/report.png)" in readme
     assert f"(https://github.com/us/guess/blob/{tag}/docs/guard.md)" in readme
     assert re.findall(r"\]\((?!https:)[^)]*\)", readme) == []
-    assert "OWNER" not in "".join(re.findall(r"https://\S+", (tmp_path / "pyproject.toml").read_text("utf-8")))
+    for package in (tmp_path, tmp_path / "lab"):
+        urls = tomllib.loads((package / "pyproject.toml").read_text("utf-8"))["project"]["urls"]
+        assert urls["Homepage"] == "https://github.com/us/guess"
+        assert urls["Changelog"] == f"https://github.com/us/guess/blob/{tag}/CHANGELOG.md"
+
+
+def test_the_sources_do_not_know_where_they_are_hosted():
+    written = subprocess.run(["git", "grep", "-lI", "github.com/OWNER"], cwd=ROOT, capture_output=True, text=True)
+    assert set(written.stdout.split()) <= {"tests/test_release.py"}
