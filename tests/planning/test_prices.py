@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from secondguess.planning import Price, choose_sizes
+from secondguess import Classifier, ImageSet, Needs
+from secondguess.planning import Pace, Price, choose_sizes
+from secondguess.planning.pace import EFFICIENCY
 
 
 def total(prices: dict[str, Price], sizes: dict[str, int]) -> float:
@@ -81,3 +83,15 @@ def test_a_line_through_two_timings() -> None:
 
 def test_the_least_is_at_most_full() -> None:
     assert Price(1.0, full=3, least=200).size(0) == 3
+
+
+def test_a_pass_is_shared_by_the_workers_of_an_engine(monkeypatch):
+    from torch import nn
+
+    images = ImageSet.from_arrays(np.zeros((40, 4, 4), dtype=np.uint8))
+    network = nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
+    monkeypatch.setattr(Pace, "observing", lambda self, needs=None: 0.01)
+    monkeypatch.setattr("torch.get_num_threads", lambda: 2)
+    for engine, speed in ((None, 1.0), ("local:1", 1.0), ("local:2", 1.0), ("local:8", 4 * EFFICIENCY)):
+        pace = Pace(Classifier(network, device="cpu", engine=engine), images)
+        assert pace.passing(Needs()) == pytest.approx(0.01 / speed)

@@ -56,7 +56,7 @@ def plan_estimate(
 
 
 def _parts(pace: Pace, training: int, validation: int, images: int, models: int) -> Iterator[Part]:
-    observing = models * pace.observing()
+    observing = models * pace.passing()
     yield Part("images", "observe the images", _all(images, observing))
     yield Part("validation", "observe the validation images", _all(validation, observing))
     rules = price_of_rules(pace, training, essential=True)
@@ -71,7 +71,7 @@ def _all(count: int, each: float) -> Price:
 
 def price_of_rules(pace: Pace, count: int, *, essential: bool = False) -> Price:
     """The observation of training images, and the rules that are learnt from them."""
-    each = pace.observing() + RULES * pace.slowness * math.prod(pace.images.shape)
+    each = pace.passing() + RULES * pace.slowness * math.prod(pace.images.shape)
     return Price(each, full=count, least=FEWEST_TRAIN, unit="images", essential=essential)
 
 
@@ -80,7 +80,7 @@ def price_of_copies(pace: Pace, validation: int, models: int = 1) -> Price:
     shifts, some = learnt_shifts(pace.images.shape[0]), pace.images.head(TRIED).materialise()
     making = timed(lambda: [one.apply(some, 0) for one in shifts], pace.clock) / len(some)
     full = min(validation, most_copies(pace.images.shape))
-    return Price(making + len(shifts) * models * pace.observing(), 0.0, full, FEWEST_COPIES, "copies", required=True)
+    return Price(making + len(shifts) * models * pace.passing(), 0.0, full, FEWEST_COPIES, "copies", required=True)
 
 
 def price_of_estimators(pace: Pace, *, trials: bool) -> Price:

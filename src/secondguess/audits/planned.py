@@ -88,13 +88,13 @@ def _key(
 def _parts(context: Context, sections: Sequence[Section], minutes: float | None) -> Iterator[Part]:
     pace = Pace(context.classifier, context.test)
     wanted, test, train = context.needs(context.supervisors), len(context.test), context.train
-    observing = pace.observing(wanted)
+    observing = pace.passing(wanted)
     images: Any = {"unit": "images", "essential": True}
     yield Part("test", "observe the test images", Price(observing, full=test, least=FEWEST_TEST, **images))
     learners = [one for one in context.supervisors if learns(one)]
     if train is not None and learners:
         needs = context.needs(learners)
-        price = Price(pace.observing(needs), full=len(train), least=FEWEST_TRAIN, **images)
+        price = Price(pace.passing(needs), full=len(train), least=FEWEST_TRAIN, **images)
         yield Part("train", "observe the training images", price)
         compared = any(section.name == Supervisors.name for section in sections)
         comparing = seconds_to_compare(context, pace) if compared else 0.0

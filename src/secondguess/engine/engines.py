@@ -20,11 +20,15 @@ __all__ = ["AHEAD", "FEWEST", "Engine", "InProcess", "Processes", "lost", "open_
 Ended = tuple[int, Outcome | Failure | WorkerLost]
 
 AHEAD, FEWEST = 4, 16  # calls that a cluster is given ahead, for each of its threads and at least
+AHEAD_HERE = 2  # calls of each process of this machine, so that the next one waits there when one has ended
 KINDS = "local, local:N for N processes, dask://host:port, ray, or ray://host:port"
 
 
 class Engine(Protocol):
     """Something that performs calls."""
+
+    def workers(self) -> int:
+        """How many calls it performs at once, right now."""
 
     def run(self, calls: Sequence[Call], *, retries: int) -> Iterator[Ended]:
         """Yield (place of a call in `calls`, what became of it) as they end."""
@@ -59,6 +63,10 @@ def open_engine(name: str) -> Engine:
 class InProcess:
     """One task after another in this process, whose resources are assumed to suffice."""
 
+    def workers(self) -> int:
+        """One."""
+        return 1
+
     def run(self, calls: Sequence[Call], *, retries: int) -> Iterator[Ended]:
         """Yield what became of each call, in their order."""
         for place, call in enumerate(calls):
@@ -76,6 +84,10 @@ class Processes:
 
     def __init__(self, count: int) -> None:
         self.count = count
+
+    def workers(self) -> int:
+        """The processes."""
+        return self.count
 
     def run(self, calls: Sequence[Call], *, retries: int) -> Iterator[Ended]:
         """Yield what became of each call, as they end."""
@@ -106,7 +118,8 @@ class Processes:
         # loky replaces a process whose memory has grown, as that of tasks does which remember their data, and speaks
         # of a leak; nothing is lost by it.
         warnings.filterwarnings("ignore", "A worker stopped while some jobs were given", UserWarning)
-        pool = Parallel(n_jobs=self.count, return_as="generator_unordered", pre_dispatch=self.count, batch_size=1)
+        ahead = AHEAD_HERE * self.count
+        pool = Parallel(n_jobs=self.count, return_as="generator_unordered", pre_dispatch=ahead, batch_size=1)
         try:
             # A process may be lost while the calls are still being handed out, before there is anything to iterate.
             with closing(pool(delayed(_numbered)(place, call) for place, call in list(waiting.items()))) as ending:

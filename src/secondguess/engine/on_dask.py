@@ -26,6 +26,14 @@ class OnDask:
         self.address = address
         self._dask = require("distributed", "distributed")
 
+    def workers(self) -> int:
+        """The threads of all workers."""
+        client = self._connect()
+        try:
+            return max(1, sum(client.nthreads().values()))
+        finally:
+            client.close()
+
     def run(self, calls: Sequence[Call], *, retries: int) -> Iterator[Ended]:
         """Yield what became of each call, as they end."""
         client = self._connect()

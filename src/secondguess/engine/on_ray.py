@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
@@ -23,6 +24,19 @@ class OnRay:
     def __init__(self, address: str | None) -> None:
         self.address = address
         self._ray = require("ray", "ray")
+
+    def workers(self) -> int:
+        """The processors of the cluster; those of this machine where Ray is yet to be started."""
+        if self.address is None and not self._ray.is_initialized():
+            return os.cpu_count() or 1
+        ours = not self._ray.is_initialized()
+        if ours:
+            self._connect()
+        try:
+            return max(1, int(self._ray.cluster_resources().get("CPU", 1)))
+        finally:
+            if ours:
+                self._ray.shutdown()
 
     def run(self, calls: Sequence[Call], *, retries: int) -> Iterator[Ended]:
         """Yield what became of each call, as they end."""

@@ -74,7 +74,7 @@ def _parts(
     classifier: Classifier, supervisors: SupervisorSet, parts: Parts, stress: StressMaker | None
 ) -> Iterator[Part]:
     pace = Pace(classifier, parts.learn)
-    observing = pace.observing(supervisors.needs)
+    observing = pace.passing(supervisors.needs)
     images: Any = {"unit": "images", "essential": True}
     nominal = len(parts.learn) + len(parts.calibrate)
     yield Part("nominal", "observe the nominal images", Price(observing, full=nominal, least=nominal, **images))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from secondguess.engine import open_engine
 from secondguess.model.needs import Needs
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ SORTED, SORTS, REFERENCE = 100_000, 5, 0.028  # numbers that are sorted to see h
 RUNS, ENOUGH = 3, 1.0  # runs that are timed, and seconds after which no other one is begun
 MORE, SHORT = 20, 0.05  # runs of work that is over in an instant, and seconds that they take together
 SAMPLED = 8  # dropout samples of an image that are timed
+EFFICIENCY = 0.85  # of a worker: two do 1.7 times as much as one (docs/evidence/scaling.md)
 WARM = 2  # images that go first: some models are compiled at the first call
 
 
@@ -50,11 +52,15 @@ class Pace:
         plain = Needs(traces=(needs or Needs()).traces)
         return self._once(plain, lambda some: self.classifier.observe(some, plain))
 
+    def passing(self, needs: Needs | None = None) -> float:
+        """The same in a pass over many images, which the workers of an engine share."""
+        return self.observing(needs) / self.workers
+
     def sampling(self) -> float:
         """Seconds per image for one sample with dropout, for which only the last layers may have to be run again."""
         needs = Needs(samples=SAMPLED)
         seconds = self._once("sampling", lambda some: self.classifier.observe(some, needs))
-        return max(0.0, seconds - self.observing()) / SAMPLED
+        return max(0.0, seconds - self.observing()) / SAMPLED / self.workers
 
     def gradient(self) -> float:
         """Seconds per image for one pass forwards and back to the pixels."""
@@ -68,6 +74,20 @@ class Pace:
                 torch.autograd.grad(model(pixels).max(dim=1).values.sum(), pixels)
 
         return self._once("gradient", back)
+
+    @cached_property
+    def workers(self) -> float:
+        """How many times faster a pass over many images is with the engine than in this process; 1 without one.
+
+        Processes of this machine share the cores that a model in this process has for itself.
+        """
+        name = self.classifier.engine
+        if name is None:
+            return 1.0
+        import torch
+
+        here = torch.get_num_threads() if name.startswith("local") and self.classifier.device == "cpu" else 1
+        return max(1.0, EFFICIENCY * open_engine(name).workers() / here)
 
     @cached_property
     def slowness(self) -> float:
