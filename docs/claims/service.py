@@ -29,6 +29,7 @@ def claims() -> Iterator[Claim]:
         provided=busy["errors"] == 0 and busy["met"] and busy["requests"] == held["requests"],
     )
     yield from soaked()
+    yield from killed()
 
 
 def soaked() -> Iterator[Claim]:
@@ -50,4 +51,15 @@ def soaked() -> Iterator[Claim]:
         and not found["surprises"]
         and not found["unsound_files"]
         and not found["tracebacks"],
+    )
+
+
+def killed() -> Iterator[Claim]:
+    """`bench kill`."""
+    jobs = record("reliability/kill.json")["jobs"]
+    yield says(
+        "each killed {} times or more, left the same files with the same numbers as when left alone",
+        min(one["kills"] for one in jobs.values()),
+        provided=set(jobs) == {"audit", "guard fit", "generate", "study run", "label"}
+        and not any(one["different"] or one["debris"] for one in jobs.values()),
     )
