@@ -31,6 +31,7 @@ __all__ = [
     "Titled",
     "announce",
     "at_work",
+    "beating",
     "for_terminal",
     "shown",
 ]
@@ -83,29 +84,36 @@ class Callback:
 
 
 @contextmanager
+def beating(report: Callable[[], None], every: float = 1.0) -> Iterator[None]:
+    """Call a function again and again, from a thread, while the block works."""
+    ended = threading.Event()
+
+    def beat() -> None:
+        while not ended.wait(every):
+            with suppress(Exception):  # whoever wants the work to end is heard when it reports by itself
+                report()
+
+    thread = threading.Thread(target=beat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+@contextmanager
 def at_work(progress: Progress, label: str, every: float = 1.0) -> Iterator[None]:
     """The block is one step, such as a call of another library, that cannot say how far it is: only that it goes on.
 
     Args:
         progress: where to report.
         label: of the task.
-        every: seconds between two reports, which come from a thread.
+        every: seconds between two reports.
     """
-    ended = threading.Event()
     with progress.task(label, 1) as advance:
-
-        def beat() -> None:
-            while not ended.wait(every):
-                with suppress(Exception):  # whoever wants the work to end is heard when the block has ended
-                    advance(0, 1)
-
-        beating = threading.Thread(target=beat, daemon=True)
-        beating.start()
-        try:
+        with beating(lambda: advance(0, 1), every):
             yield
-        finally:
-            ended.set()
-            beating.join()
         advance(1, 1)
 
 

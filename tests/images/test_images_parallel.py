@@ -166,6 +166,7 @@ def test_nothing_holds_all_pixels(work: str, tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_an_audit_of_5000_images_of_224_pixels(tmp_path: Path) -> None:
     """The bound of docs/evidence/scaling.md: 1 GiB, where the pixels would take 3 GB as floats and 750 MB as bytes."""
     tracemalloc.start()

@@ -23,7 +23,7 @@ from typing import Any
 from secondguess.contracts.sealed import read_json, write_json_sealed
 from secondguess.errors import UserError
 from secondguess.planning.price import Price, choose_sizes
-from secondguess.progress import Advance, Progress, announce
+from secondguess.progress import Advance, Progress, announce, beating
 
 __all__ = ["OutOfTime", "Part", "Plan", "recorded_sizes"]
 
@@ -166,10 +166,11 @@ class Plan:
         timed: list[Part] = []
         began = time.monotonic()
         with progress.task("Timing the model", count) as advance:
-            for part in parts:
-                part.given = (sizes or {}).get(part.name, part.price.full if part.name in fixed else None)
-                timed.append(part)
-                advance(min(len(timed), count), count)
+            with beating(lambda: advance(min(len(timed), count), count)):  # timing one part may take seconds
+                for part in parts:
+                    part.given = (sizes or {}).get(part.name, part.price.full if part.name in fixed else None)
+                    timed.append(part)
+                    advance(min(len(timed), count), count)
             advance(count, count)
         plan = cls(timed, minutes, path=path, key=key, spent=time.monotonic() - began)
         if plan.is_notable:
