@@ -221,6 +221,7 @@ def test_coverage_counts_the_published_cells():
     lines = compare(recorded(study, RESULTS).table, study.published)
     both = [line for line in lines if line.ours and line.paper]
     assert (found.published, found.beside) == (len(study.published.cells), len(both))
+    assert found.ours == len(recorded(study, RESULTS).table.cells)
     assert found.beside + len(found.missing) == found.published
     trusted = [line for line in both if not line.paper.unreliable]
     differences = [abs(line.difference) for line in trusted if line.paper.relation == "="]
@@ -233,3 +234,5 @@ def test_coverage_counts_the_published_cells():
     assert both_studies["published"] == found.published + times.published
     assert "all" in coverage_text([found, times]) and "without ours" in coverage_text([found, times])
     json.dumps(found.to_dict())
+    unpublished = coverage_of(get("ambiguity-orders"), RESULTS)
+    assert unpublished.ours > 50 and not unpublished.published

@@ -23,8 +23,12 @@ SMALL = {
     "ambiguity-table1": {"members": 1, "epochs": {"simple_cnn": 1}, "generators": ["ambiguess", "latent mixture"]},
     "ambiguity-table2": {"runs": 1, "epochs": {"simple_cnn": 1}, "attacked": 8, "limit": 40}
     | {"supervisors": ["entropy", "mc_dropout_mi", "mdsa", "ensemble_ms"]},
+    "ambiguity-orders": {"runs": 1, "epochs": 1, "supervisors": ["entropy", "mdsa"], "generator": "ambiguess"},
+    "ambiguity-boundary": {"runs": 1, "epochs": 1, "start": 100, "added": 20, "generator": "ambiguess"},
     "surprise-table1": SURPRISE,
     "surprise-table2": {},
+    "surprise-figure2": {"train": 100},
+    "surprise-beyond": {"models": 1, "epochs": 1, "train": 200, "test": 60, "layers": ["50%", "penultimate"]},
     "surprise-figure3": SURPRISE | {"shares": [0.5]},
     "surprise-figure4": SURPRISE | {"bandwidths": ["scott", 0.1]},
 }

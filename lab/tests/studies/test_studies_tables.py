@@ -98,8 +98,8 @@ def test_the_comparison_has_all_cells_of_both():
 
 
 STUDIES = {
-    "ambiguity": ("table1", "table2"),
-    "surprise": ("table1", "table2", "figure3", "figure4"),
+    "ambiguity": ("table1", "table2", "orders", "boundary"),
+    "surprise": ("table1", "table2", "figure2", "figure3", "figure4", "beyond"),
     "oracles": ("table6", "table7", "table8", "figure6", "figure7", "figure10", "figure11"),
     "hubris": ("table1", "table2", "table3"),
     "search": ("figure3", "figure4", "figure5", "figure6", "figure7"),

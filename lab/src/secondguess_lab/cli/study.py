@@ -193,13 +193,13 @@ def compare(
 
 @app.command("coverage")
 def coverage(results: Results = None, json: Json = False, debug: Debug = False) -> None:
-    """Count the published cells: how many stand beside ours, can be trusted, and differ by at most .05."""
+    """Count cells: ours, and of the published ones how many stand beside ours, can be trusted, and are within .05."""
     from secondguess_lab.studies import get, names
     from secondguess_lab.studies.coverage import coverage_of, coverage_text, covered
     from secondguess_lab.studies.records import results_folder
 
     folder = results_folder(results)
-    found = [coverage_of(study, folder) for study in map(get, names()) if study.published.cells]
+    found = [coverage_of(study, folder) for study in map(get, names())]
     if json:
         print_json({"studies": [one.to_dict() for one in found], "all": covered(found)})
         return

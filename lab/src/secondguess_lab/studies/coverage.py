@@ -16,7 +16,7 @@ from secondguess_lab.studies.tables import grid_text
 __all__ = ["NEAR", "Coverage", "coverage_of", "coverage_text", "covered"]
 
 NEAR = 0.05
-TIMES = ("surprise-table2",)  # seconds on other machines: no difference to speak of
+TIMES = ("surprise-table2", "surprise-figure2")  # seconds on other machines: no difference to speak of
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class Coverage:
     Attributes:
         study: its name.
         paper: its paper.
+        ours: cells that we have, published or not.
         published: cells that the paper printed.
         beside: those that stand beside a number of ours.
         trusted: of these, those that can be trusted: the others contradict their neighbours, or the authors' code.
@@ -39,6 +40,7 @@ class Coverage:
 
     study: str
     paper: str
+    ours: int
     published: int
     beside: int
     trusted: int
@@ -70,6 +72,7 @@ def coverage_of(study: Study, results: Path) -> Coverage:
     return Coverage(
         study.name,
         study.paper,
+        ours=sum(line.ours is not None for line in lines),
         published=len(published),
         beside=len(beside),
         trusted=len(trusted),
@@ -84,7 +87,7 @@ def coverage_of(study: Study, results: Path) -> Coverage:
 
 def covered(found: Sequence[Coverage]) -> dict[str, int]:
     """Sums over studies."""
-    names = ("published", "beside", "trusted", "compared", "near")
+    names = ("ours", "published", "beside", "trusted", "compared", "near")
     return {name: sum(getattr(one, name) for one in found) for name in names}
 
 
@@ -92,7 +95,7 @@ def coverage_text(found: Sequence[Coverage]) -> str:
     """A table for a terminal, with the sums, and what is missing."""
     body = [[one.study, *(str(getattr(one, name)) for name in covered([])), _shown(one.median)] for one in found]
     body.append(["all", *map(str, covered(found).values()), ""])
-    head = ["", "published", "ours beside", "trusted", "compared", f"within {NEAR}", "median difference"]
+    head = ["", "ours", "published", "ours beside", "trusted", "compared", f"within {NEAR}", "median difference"]
     lacking = [f"{one.study}: {len(one.missing)} without ours" for one in found if one.missing]
     return "\n".join([grid_text(head, body, left=1), *([""] if lacking else []), *lacking])
 
