@@ -77,15 +77,15 @@ STUDIES = (
         name="surprise-figure2",
         paper=PAPER,
         table="Figure 2",
-        summary="Seconds for the surprise of the test images on one thread, by share of the training traces.",
+        summary="Seconds of one core for the surprise of the test images, by share of the training traces.",
         stand_ins={"mnist": "mnist5k"},
         scale={"epochs": 15, "train": 0, "shares": [0.1, 0.2, 1 / 3, 0.5, 0.7, 1.0], "repeats": 3},
         quick={"epochs": 1, "train": 500, "shares": [0.1, 1.0], "repeats": 1},
         grid=_grid_figure2,
         tabulate=_figure2,
         note="The paper has curves, of which its text names two points, on a MacBook Pro of 2019, with the network's "
-        "own pass; ours is without it. The repository's record is of a network that has learnt from few images, which "
-        "changes the traces and not their number.",
+        "own pass; ours is without it, and in seconds of one core. The repository's record is of a network that has "
+        "learnt from few images, which changes the traces and not their number.",
     ),
     Study(
         name="surprise-beyond",
