@@ -22,7 +22,9 @@ def claims() -> Iterator[Claim]:
     yield from ambiguity_table1()
     yield from ambiguity_table2()
     yield from orders()
+    yield from orders_of_digits()
     yield from boundaries()
+    yield from boundaries_of_digits()
     yield from surprise()
     yield from oracles()
     yield from hubris()
@@ -218,6 +220,52 @@ def orders() -> Iterator[Claim]:
     )
 
 
+def orders_of_digits() -> Iterator[Claim]:
+    """The same on MNIST."""
+    kept, about = cells("ambiguity/ambiguity-orders.json"), record("ambiguity/ambiguity-orders.json")["settings"]
+    found = {
+        name: (kept[f"mnist, {name}", "APFD, nominal"]["value"], kept[f"mnist, {name}", "ambiguous in the first tenth"])
+        for name in ("entropy", "mdsa")
+    }
+    yield says(
+        "SimpleCNNs that learnt from {:,} images for {} epochs, {:,} test images and 1,000 ambiguous ones of "
+        "AmbiGuess, {:.0f} % of all): entropy has an APFD of {:.2f} for the mistakes and {:.0f} % ambiguous images in "
+        "its first tenth, MDSA {:.2f} and {:.0f} %.",
+        about["train"],
+        about["epochs"],
+        about["test"],
+        100 * 1000 / (1000 + about["test"]),
+        *(part for value, first in found.values() for part in (value, 100 * first["value"])),
+        provided=about["runs"] == 2,
+    )
+
+
+def boundaries_of_digits() -> Iterator[Claim]:
+    """The same on MNIST, and what a network learns from."""
+    kept, about = cells("ambiguity/ambiguity-boundary.json"), record("ambiguity/ambiguity-boundary.json")["settings"]
+    value = {column: cell["value"] for (row, column), cell in kept.items() if row == "mnist"}
+    yield says(
+        "for {} epochs) {:.2f} of the ambiguous images lie at the frontier and {:.2f} of the test images, of which "
+        "{:.2f} are answered wrongly, against {:.3f} of the others; {:.2f} of {:.0f} boundaries run through.",
+        about["epochs"],
+        *(value[f"{kind} at the frontier"] for kind in ("ambiguous", "clear", "wrong")),
+        value["wrong away from it"],
+        value["through"],
+        value["pairs"],
+    )
+    sorts = ("few images", "and clear, wrong, at the frontier", "and any clear", "and ambiguous")
+    right = [kept[f"mnist, {sort}", "accuracy"]["value"] for sort in sorts]
+    yield says(
+        "has learnt from {} digits is right on {:.2f} of the test images; with {} more of that sort on {:.2f}, with "
+        "200 clear ones of any sort on {:.2f}, with 200 ambiguous ones on {:.2f}.",
+        about["start"],
+        right[0],
+        about["added"],
+        *right[1:],
+        provided=right[1] > right[2] > right[3] > right[0] and about["added"] == 200,
+    )
+
+
 def boundaries() -> Iterator[Claim]:
     """Where decision boundaries run."""
     value = {key: cell["value"] for key, cell in cells("photos/boundary.json").items()}
@@ -274,6 +322,8 @@ def surprise() -> Iterator[Claim]:
     )
     yield from sampling()
     yield from retraining()
+    yield from shares()
+    yield from beyond()
     corrupted = [lines[f"corrupted, {name}", "mean"].difference for name in ("DSA", "LSA")]
     yield says(
         "Both are {:.2f} better on corrupted images",
@@ -312,6 +362,65 @@ def retraining() -> Iterator[Claim]:
         *(band[rule, "mean"] for rule in ("1.0", "scott", "10.0")),
         provided=band["1.0", "mean"] == max(value for (_, column), value in band.items() if column == "mean")
         and max(band["scott", "std"], band["silverman", "std"]) < min(spreads),
+    )
+
+
+def shares() -> Iterator[Claim]:
+    """Figure 2: seconds by share of the training traces."""
+    found = {key: cell["value"] for key, cell in cells("surprise/surprise-figure2.json").items()}
+    lsa, dsa = ([found[name, share] for share in ("0.10", "1.00")] for name in ("LSA", "DSA"))
+    yield says(
+        "takes LSA {:.2f} s of one core instead of {:.2f} s (-{:.0f} %), and DSA {:.2f} s instead of {:.2f} s",
+        *lsa,
+        100 * (1 - lsa[0] / lsa[1]),
+        *dsa,
+        provided=dsa[1] / dsa[0] > lsa[1] / lsa[0] > 1,
+    )
+
+
+def beyond() -> Iterator[Claim]:
+    """Other layers, MDSA, noisy labels, rare classes."""
+    kept, about = cells("surprise/surprise-beyond.json"), record("surprise/surprise-beyond.json")["settings"]
+    kinds, last, early = ("DSA", "LSA", "MDSA"), "penultimate", "25%"
+
+    def of(measure: str, layer: str, labels: str = "clean") -> list[float]:
+        return [kept[f"mnist, {labels}, {layer}, {kind}", measure]["value"] for kind in kinds]
+
+    yield says(
+        "{:,} training and {} test images, {} epochs, so that they are right on {:.2f} of the digits only)",
+        about["train"],
+        about["test"],
+        about["epochs"],
+        kept[f"mnist, clean, {last}, DSA", "accuracy"]["value"],
+    )
+    yield says(
+        "corrupted digits are found with {:.2f}, {:.2f} and {:.2f} (DSA, LSA, MDSA) at the last but one layer, and "
+        "with {:.2f}, {:.2f} and {:.2f} at a quarter of the depth; with the network's own mistakes it is the other way "
+        "round ({:.2f}, {:.2f} and {:.2f} against {:.2f}, {:.2f} and {:.2f}).",
+        *of("corrupted", last),
+        *of("corrupted", early),
+        *of("mistakes", last),
+        *of("mistakes", early),
+        provided=min(of("corrupted", early)) > max(of("corrupted", last))
+        and min(of("mistakes", last)) > max(of("mistakes", early)),
+    )
+    attacks = of("adversarial", last)
+    yield says(
+        "behind LSA in attacks at the last but one ({:.2f} against {:.2f}).",
+        attacks[2],
+        attacks[1],
+        provided=all(of("corrupted", layer)[2] > of("corrupted", layer)[0] for layer in (early, "50%")),
+    )
+    changes = [
+        abs(noisy - clean)
+        for layer in (early, "50%", last)
+        for noisy, clean in zip(of("corrupted", layer, "noisy labels"), of("corrupted", layer), strict=True)
+    ]
+    yield says("change the detection of corrupted digits by {:.2f} at most.", max(changes))
+    yield says(
+        "at the last but one layer {:.2f}, {:.2f} and {:.2f} are left of {:.2f}, {:.2f} and {:.2f}.",
+        *of("mistakes", last, "unbalanced classes"),
+        *of("mistakes", last),
     )
 
 
