@@ -246,12 +246,14 @@ def boundaries_of_digits() -> Iterator[Claim]:
     value = {column: cell["value"] for (row, column), cell in kept.items() if row == "mnist"}
     yield says(
         "for {} epochs) {:.2f} of the ambiguous images lie at the frontier and {:.2f} of the test images, of which "
-        "{:.2f} are answered wrongly, against {:.3f} of the others; {:.2f} of {:.0f} boundaries run through.",
+        "{:.2f} are answered wrongly, against {:.3f} of the others; {:.2f} of {:.0f} boundaries run through, and the "
+        "lean has a Spearman correlation of {:.2f} with the errors on clear images.",
         about["epochs"],
         *(value[f"{kind} at the frontier"] for kind in ("ambiguous", "clear", "wrong")),
         value["wrong away from it"],
         value["through"],
         value["pairs"],
+        value["Spearman of lean and errors"],
     )
     sorts = ("few images", "and clear, wrong, at the frontier", "and any clear", "and ambiguous")
     right = [kept[f"mnist, {sort}", "accuracy"]["value"] for sort in sorts]
@@ -262,7 +264,7 @@ def boundaries_of_digits() -> Iterator[Claim]:
         right[0],
         about["added"],
         *right[1:],
-        provided=right[1] > right[2] > right[3] > right[0] and about["added"] == 200,
+        provided=min(right[1:3]) > right[3] > right[0] and right[1] - right[2] < 0.01 and about["added"] == 200,
     )
 
 
