@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from secondguess import Needs, Observation, Supervisor, Trace, check_supervisor
+from secondguess.contracts.merging import Sums
 from secondguess.supervisors import checks, make_all
 from secondguess.supervisors.checks import example_observation
 
@@ -67,6 +68,22 @@ class Remembering(Sound):
     def _fit(self, observation: Observation, labels: NDArray[np.int64] | None) -> None:
         self._sum = getattr(self, "_sum", 0.0) + observation.confidences.sum()
         self.usual_ = self._sum
+
+
+class Last(Sums):
+    def merge(self, other: Last) -> Last:  # type: ignore[override]
+        return other
+
+
+class BadlyMerged(Sound):
+    _fit = Supervisor._fit
+
+    def _statistics(self, observation: Observation, labels: NDArray[np.int64] | None) -> Last:
+        return Last({"usual": float(observation.confidences.mean())})
+
+    def _learn(self, merged: Last) -> bool:
+        self.usual_ = merged.values["usual"]
+        return False
 
 
 class RandomScores(Sound):
@@ -240,6 +257,7 @@ BROKEN = [
     (SingleGraph(), "check_graph", r"returned torch.float32; return float64"),
     (ColumnGraph(), "check_graph", r"returned the shape \(1, 1\) for 1 image; return one score per image, \(1,\)"),
     (Remembering(), "check_refit", "state of an earlier fit was kept"),
+    (BadlyMerged(), "check_parts", "fitted from parts it scores differently"),
     (Unsaveable(), "check_save_and_load", "type object cannot be saved"),
     (UnsaveableArray(), "check_save_and_load", "cannot be saved"),
     (Forgetful(), "check_save_and_load", "the loaded one scores differently"),

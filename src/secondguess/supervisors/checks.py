@@ -262,6 +262,18 @@ def check_refit(kit: _Kit) -> None:
     require(_close(fresh.score(kit.suspicious), used.score(kit.suspicious)), "state of an earlier fit was kept")
 
 
+def check_parts(kit: _Kit) -> None:
+    """One that learns from merged statistics learns from parts what it learns from all images at once."""
+    if not (kit.given.requires_fit and kit.given.merges()):
+        return
+    from secondguess.supervisors.shards import fit_in_shards
+
+    seen, third = kit.nominal.replace(labels=kit.labels), len(kit.nominal) // 3
+    parts = [seen.take(rows) for rows in (slice(0, third), slice(third, third + 1), slice(third + 1, None))]
+    scores = fit_in_shards([kit.given], parts)[0].score(kit.suspicious)
+    require(_close(kit.fitted.score(kit.suspicious), scores), "fitted from parts it scores differently")
+
+
 def check_save_and_load(kit: _Kit) -> None:
     """What is saved and loaded scores the same, from a file without pickles."""
     supervisor = kit.fitted
@@ -316,6 +328,7 @@ CHECKS: tuple[Callable[[_Kit], None], ...] = (
     check_score_few,
     check_graph,
     check_refit,
+    check_parts,
     check_save_and_load,
     check_degenerate,
     check_bad_input,
