@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ __all__ = ["lines", "run"]
 SIDE, CLASSES, TRAINING = 32, 10, 10_000
 ARCHITECTURE = "simple_cnn"  # that the passes ask
 SUPERVISORS, STRESS = ("max_softmax", "vim", "mdsa_global"), ("corrupted",)
+LARGE, CROP = 256, 224  # sides of a photograph, and of what the model takes of it
 BLOCK = 10_000  # images that are made at a time
 
 
@@ -29,6 +30,7 @@ def run(
     *,
     images: int = 100_000,
     observed: int = 20_000,
+    photographs: int = 0,
     engines: Sequence[str] = ("local:1", "local:2"),
     repeats: int = 3,
     minutes: float | None = None,
@@ -41,22 +43,25 @@ def run(
     Args:
         images: of 32 x 32 pixels that are audited; 0 for no audit.
         observed: of them that each pass observes.
+        photographs: JPEG files of 224 pixels, in a folder, that an ONNX file observes in passes of their own.
         engines: on which.
         repeats: passes of each, of which the fastest counts.
         minutes: that the audit may take; None for everything at full size.
         progress: where to report.
 
     Returns:
-        `observing`: for each engine the seconds, and the speed against none. `audit`: seconds, milliseconds an image,
-        the memory by which the process grew, in MiB, and the seconds of each section.
+        `observing`: for each engine the seconds, and the speed against none; `photographs`: the same. `audit`: seconds,
+        milliseconds an image, the memory by which the process grew, in MiB, and the seconds of each section.
     """
     report = progress or Silent()
     with tempfile.TemporaryDirectory(prefix="secondguess-scale-") as folder:
         train, test = _images(TRAINING, 1, Path(folder)), _images(max(images, observed), 2, Path(folder))
         module = _network(train)
         seen = _observing(test.head(observed), engines, repeats, report)
+        photos = _photographs(photographs, Path(folder), engines, repeats, report) if photographs else None
         audited = _audit(module, train, test, minutes, report) if images else None
-    return {"cores": os.cpu_count(), "images": images, "observed": observed, "observing": seen, "audit": audited}
+    found = {"observing": seen, "photographs": photos, "audit": audited}
+    return {"cores": os.cpu_count(), "images": images, "observed": observed, **found}
 
 
 def _images(count: int, seed: int, folder: Path) -> Any:
@@ -108,11 +113,46 @@ def _observing(images: Any, engines: Sequence[str], repeats: int, progress: Prog
 
     module = zoo.make(ARCHITECTURE, num_classes=CLASSES, input_shape=images.shape, seed=0)
     needs = Needs(traces=frozenset({Trace()}))
-    places = ["local", *engines]
-    opened = {engine: Classifier(module, device="cpu", engine=engine) for engine in places}
+    opened = {engine: Classifier(module, device="cpu", engine=engine) for engine in ("local", *engines)}
+    return _passes(opened, images, needs, repeats, progress)
+
+
+def _photographs(
+    count: int, folder: Path, engines: Sequence[str], repeats: int, progress: Progress
+) -> list[dict[str, Any]]:
+    """Passes of an ONNX file over smooth noise in JPEG files."""
+    import torch
+    from PIL import Image
+    from torch import nn
+
+    from secondguess import Classifier, Needs
+    from secondguess.images import load_images
+
+    rng = np.random.default_rng(0)
+    for number in range(count):
+        path = folder / "photographs" / f"{number % 2}" / f"{number}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        coarse = Image.fromarray(rng.integers(0, 256, (28, 28, 3), dtype=np.uint8))
+        coarse.resize((LARGE, LARGE)).save(path, quality=90)
+    layers = [nn.Conv2d(3, 16, 5, stride=2), nn.ReLU(), nn.Conv2d(16, 32, 3, stride=2), nn.ReLU()]
+    network = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 2)).eval()
+    file, axes = folder / "network.onnx", {"images": {0: "n"}, "logits": {0: "n"}}
+    names: Any = {"input_names": ["images"], "output_names": ["logits"], "dynamic_axes": axes, "dynamo": False}
+    torch.onnx.export(network, (torch.zeros(1, 3, CROP, CROP),), str(file), **names)
+    images = load_images(str(folder / "photographs"), size=CROP)
+    opened = {
+        engine: Classifier.open(str(file), device="cpu", batch_size=32, engine=engine) for engine in ("local", *engines)
+    }
+    return _passes(opened, images, Needs(), repeats, progress)
+
+
+def _passes(
+    opened: Mapping[str, Any], images: Any, needs: Any, repeats: int, progress: Progress
+) -> list[dict[str, Any]]:
+    """The fastest pass of each engine."""
     for classifier in opened.values():  # workers start, and open the model
         classifier.observe(images, needs)
-    times: dict[str, list[float]] = {engine: [] for engine in places}
+    times: dict[str, list[float]] = {engine: [] for engine in opened}
     with progress.task("Timing passes", repeats) as advance:
         for repeat in range(repeats):
             for engine, classifier in opened.items():
@@ -157,6 +197,11 @@ def lines(result: dict[str, Any]) -> Iterator[str]:
     yield f"{result['observed']:,} images of {SIDE} x {SIDE} pixels observed, {result['cores']} cores"
     for row in result["observing"]:
         yield f"  {row['engine']:<10} {row['seconds']:7.2f} s   {row['speed']:5.2f} x the speed without an engine"
+    for row in result.get("photographs") or ():
+        yield (
+            f"  {row['engine']:<10} {row['seconds']:7.2f} s   {row['speed']:5.2f} x, {row['images']:,} JPEG files of "
+            f"{CROP} pixels, ONNX"
+        )
     if audited := result["audit"]:
         yield (
             f"{result['images']:,} audited: {audited['seconds']:.0f} s, {audited['milliseconds']:.2f} ms an image, "

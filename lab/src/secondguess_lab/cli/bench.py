@@ -161,13 +161,14 @@ def scale(
     *,
     count: Annotated[int, typer.Option(min=0, help="Images that are audited; 0: no audit.")] = 100_000,
     observed: Annotated[int, typer.Option(min=1, help="Images of each timed pass.")] = 20_000,
+    photographs: Annotated[int, typer.Option(min=0, help="JPEG files that an ONNX file observes; 0: none.")] = 0,
     engines: Annotated[str, typer.Option(help="Engines, separated by commas.")] = "local:1,local:2",
     repeats: Repeats = 3,
     minutes: Annotated[float | None, typer.Option(min=0.1, help="Of the audit. [default: all at full size]")] = None,
     common: Common,
 ) -> None:
     """Time passes over many images on one and on several workers, and a whole audit of them."""
-    chosen = {"images": count, "observed": observed, "engines": listed(engines)}
+    chosen = {"images": count, "observed": observed, "photographs": photographs, "engines": listed(engines)}
     _measure("scale", common, **chosen, repeats=repeats, minutes=minutes)
 
 
