@@ -189,7 +189,8 @@ def test_a_trainer_judges_what_it_tests_and_predicts(images: sg.ImageSet, tmp_pa
 
     module = Module().eval()
     described: Any = {"classes": NAMES, "mean": MEAN, "std": STD, "output_kind": "logits", "size": (SIDE, SIDE)}
-    fitted = guard_of(sg.Classifier.open(module, device="cpu", channels=3, **described), images)
+    described |= {"channels": 3, "device": "cpu"}
+    fitted = guard_of(sg.Classifier.open(module, **described), images)
     mean, std = (torch.tensor(values).reshape(-1, 1, 1) for values in (MEAN, STD))
     fed, labels = (torch.from_numpy(images.materialise()) - mean) / std, torch.from_numpy(images.labels)
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(fed, labels), batch_size=32)
@@ -208,7 +209,10 @@ def test_a_trainer_judges_what_it_tests_and_predicts(images: sg.ImageSet, tmp_pa
     right = (predicted == images.labels)[~alarms].mean()
     assert logged["guard/accuracy_accepted"] == pytest.approx(right, abs=1e-6)
     fitted.save(tmp_path / "guard")
-    trainer.callbacks[:] = [integrations.GuardCallback(tmp_path / "guard")]
+    again = sg.Guard.load(
+        tmp_path / "guard", sg.Classifier.open(module, **described)
+    )  # a trainer's notes do not matter
+    trainer.callbacks[:] = [integrations.GuardCallback(again)]
     assert trainer.predict(module, loader) is not None
 
 

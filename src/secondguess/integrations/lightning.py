@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,13 +35,13 @@ class GuardCallback(Callback):  # type: ignore[misc]
     accuracy without these. The module runs a second time for each batch, so that the guard sees what it needs.
 
     Args:
-        guard: fitted on the module, or the folder that such a guard was saved in.
+        guard: fitted on the module, or read for it by `Guard.load(folder, classifier)`.
 
     Attributes:
         judgements: of the batches since the last test or prediction began.
     """
 
-    def __init__(self, guard: Guard | str | Path) -> None:
+    def __init__(self, guard: Guard) -> None:
         require(_PACKAGE, "lightning")
         super().__init__()
         self.guard = guard

@@ -30,6 +30,7 @@ from secondguess.model.backends.dropout_passes import DropoutPasses, dropouts
 __all__ = ["INPUT", "TorchBackend", "leaves", "to_numpy"]
 
 INTERNALS = frozenset(vars(nn.Module()))
+LIGHTNING = ("lightning", "pytorch_lightning")
 WHOLE = "(model)"  # the name of a module that has no parts
 INPUT = "@input"  # after the name of a layer: what it is fed, rather than what it gives
 
@@ -125,8 +126,9 @@ class TorchBackend(Backend):
         tensors: dict[str, torch.Tensor] = dict(self.module.named_parameters())
         tensors |= dict(self.module.named_buffers())  # those that no checkpoint holds included
         for path, module in self.module.named_modules():
+            machinery = _machinery(module)
             for name, value in sorted(vars(module).items()):
-                if name in INTERNALS:  # the machinery of every module, and whether it is being trained
+                if name in machinery:
                     continue
                 if isinstance(value, torch.Tensor):
                     tensors[f"{path}.{name}"] = value
@@ -227,6 +229,15 @@ def to_numpy(tensor: torch.Tensor) -> Array:
 
 def _bytes(tensor: torch.Tensor) -> bytes:
     return tensor.reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
+
+
+def _machinery(module: nn.Module) -> frozenset[str]:
+    """Attributes that every module has, such as whether it is being trained, and those that a trainer sets."""
+    for kind in type(module).__mro__:
+        if kind.__name__ == "LightningModule" and kind.__module__.partition(".")[0] in LIGHTNING:
+            empty = {name for name in ("_hparams",) if not vars(module).get(name)}  # made when it is first looked at
+            return INTERNALS | vars(kind()).keys() | empty
+    return INTERNALS
 
 
 def _is_plain(value: Any) -> bool:
