@@ -3,7 +3,7 @@
     python photo_times.py RUN.json ... --out results/photos/times.json
 
 Each RUN is what `secondguess bench photos MODELS... --data DATA --json` has printed: models and commands can so be
-measured one at a time, while a machine is idle.
+measured one at a time, while a machine is idle. A later run of the same command replaces an earlier one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/photos/times.json"))
     options = parser.parse_args()
     runs = [json.loads(path.read_text("utf-8")) for path in options.runs]
-    rows = [row for run in runs for row in measured(run)]
+    newest = {(row["data"], row["model"], row["command"]): row for run in runs for row in measured(run)}
+    rows = list(newest.values())
     head = provenance({"runs": len(runs)})
     write(options.out, head | {"rows": rows, "runs": [about(run) for run in runs]})
     for row in rows:

@@ -28,7 +28,7 @@ from secondguess.progress import Advance, Progress, announce, beating
 __all__ = ["OutOfTime", "Part", "Plan", "recorded_sizes"]
 
 SLACK = 0.1  # of the budget: a smaller deviation changes nothing
-RESERVE = 0.9  # of the budget is planned; the rest is for what no part accounts for
+RESERVE = 0.85  # of the budget is planned; the rest is for what no part accounts for
 CHEAP = 0.05  # of the budget: for the cheapest parts, even where there is no time left
 PRIOR = 0.2  # of the budget: so much work as expected weighs against what was measured
 PATIENCE = 2.0  # times the expected seconds that every part is granted
