@@ -13,13 +13,21 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "evidence" / "scaling.md"
 SECONDS_A_MONTH = 30 * 24 * 3600
 OUTPUT = ("max_softmax", "entropy", "energy")
 MATRIX = (*OUTPUT, "vim", "relative_mahalanobis")
+ALL = (*MATRIX, "knn")
 SETS = {  # name: supervisors, training images that they keep
     "`max_softmax`, `entropy`, `energy`": (OUTPUT, 50_000),
     "and `vim`, `relative_mahalanobis`": (MATRIX, 50_000),
-    "and `knn` among 50,000": ((*MATRIX, "knn"), 50_000),
-    "and `knn` among 1,281,167": ((*MATRIX, "knn"), 1_281_167),
+    "and `knn` among 50,000": (ALL, 50_000),
+    "and `knn` among 1,281,167": (ALL, 1_281_167),
 }
-PHOTOGRAPHS = {"batch": 1, "megapixels": 0.1875, "gflop": 7.71, "dimensions": 2048, "classes": 1000}
+PHOTOGRAPHS = {
+    "batch": 1,
+    "megapixels": 0.1875,
+    "gflop": 7.71,
+    "layers": 178,
+    "dimensions": 2048,
+    "classes": 1000,
+}
 NAMES = {
     "decode": "reading a JPEG file",
     "forward": "the model",
@@ -53,6 +61,7 @@ def terms(part, sizes, supervisors):
         "image": 1,
         "megapixel": sizes["megapixels"],
         "gflop": sizes["gflop"],
+        "layer": sizes["layers"],
         "supervisor": len(supervisors),
         "class": sizes["classes"],
         "dimension^2": sizes["dimensions"] ** 2,
@@ -79,6 +88,14 @@ def core_seconds(parts, sizes, supervisors):
     return sum(by_part(parts, sizes, supervisors).values())
 
 
+def request_seconds(record):
+    """What a request takes beside the parts, by the small job; 0 where that has not been measured."""
+    if "small" not in record:
+        return 0.0
+    small = record["small"]
+    return small["core_seconds"] - core_seconds(record["parts"], small["sizes"], ALL)
+
+
 def filled(page, record):
     """The page with the tables of the record between their markers."""
     defaults = {name: default for name, (default, _) in PRICES.items()}
@@ -100,13 +117,14 @@ def terms_table(record):
     """What each part costs, by its terms."""
     lines = ["| part | microseconds of a core | largest error | of a photograph, ms |", "|---|---|---:|---:|"]
     sizes = PHOTOGRAPHS | {"training": 50_000}
-    photograph = by_part(record["parts"], sizes, (*MATRIX, "knn"))
+    photograph = by_part(record["parts"], sizes, ALL)
     for name, part in record["parts"].items():
         said = " + ".join(_term(term, seconds) for term, seconds in part["seconds"].items() if seconds)
         error = f"{100 * part['largest_error']:.0f} %"
         lines.append(f"| {NAMES.get(name, f'`{name}`')} | {said} | {error} | {number(1e3 * photograph[name])} |")
-    request = record["request_seconds"]
-    lines.append(f"| HTTP, the queue, the record | {number(1e6 * request)} a request | | {number(1e3 * request)} |")
+    request = request_seconds(record)
+    if request:
+        lines.append(f"| HTTP, the queue, the record | {number(1e6 * request)} a request | | {number(1e3 * request)} |")
     return "\n".join(lines)
 
 
@@ -120,12 +138,15 @@ def _term(name, seconds):
 def checks_table(record):
     """Predicted beside measured."""
     lines = ["| run | workers | | predicted | measured | measured / predicted |", "|---|---:|---|---:|---:|---:|"]
-    for row in record["checks"]:
-        scale = 1e3 if row["job"] == "service" else 1
-        what = row["what"].replace("seconds of a core", "ms of a core")
-        said = " | ".join(number(scale * row[key]) for key in ("predicted", "measured"))
-        ratio = plain(row["measured"] / row["predicted"])
-        lines.append(f"| {row['job']} | {row['workers']} | {what} | {said} | {ratio} |")
+    for row in [*record["archives"], *record.get("services", [])]:
+        each = core_seconds(record["parts"], row["sizes"], ALL)
+        each += request_seconds(record) if row["job"] == "service" else 0
+        pairs = {"ms of a core": (1e3 * each, 1e3 * row["core_seconds"])}
+        if "images_a_second" in row:
+            pairs["images a second"] = (row["workers"] / each, row["images_a_second"])
+        for what, (predicted, found) in pairs.items():
+            said = f"{number(predicted)} | {number(found)} | {plain(found / predicted)}"
+            lines.append(f"| {row['job']} | {row['workers']} | {what} | {said} |")
     return "\n".join(lines)
 
 
@@ -138,7 +159,7 @@ def bill_table(record, price):
     stored = price["images"] * record["records"]["postgresql"]["bytes"] / 1e9 * price["gigabyte_month"]
     for name, (supervisors, training) in SETS.items():
         sizes = PHOTOGRAPHS | {"training": training}
-        each = core_seconds(record["parts"], sizes, supervisors) + record["request_seconds"]
+        each = core_seconds(record["parts"], sizes, supervisors) + request_seconds(record)
         machines = ceil(mean * price["peak"] * each / price["busy"] / price["cores"])
         spent = machines * price["cores"] * 720 * price["core_hour"]
         cells = [name, number(1e3 * each), number(1 / each), number(mean * each), f"{machines:,}"]
@@ -150,7 +171,7 @@ def bill_table(record, price):
 def memory(record, supervisors, training):
     """Gigabytes that a worker holds: what was measured, and the training traces of `knn`."""
     kept = training * PHOTOGRAPHS["dimensions"] * 4 if "knn" in supervisors else 0
-    return record["worker_mebibytes"] * 2**20 / 1e9 + kept / 1e9
+    return record.get("worker_mebibytes", 0) * 2**20 / 1e9 + kept / 1e9
 
 
 def limits_table(record, price):

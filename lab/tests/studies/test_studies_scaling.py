@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -79,3 +81,49 @@ def test_the_record_says_where_it_comes_from(script, record):
 def test_numbers_have_two_significant_digits(script, value, text):
     assert script.number(value) == text
     assert float(re.sub(",", "", text)) == pytest.approx(value, rel=0.05)
+
+
+@pytest.fixture(scope="module")
+def bill():
+    sys.path.insert(0, str(ROOT / "lab/experiments"))
+    try:
+        yield importlib.import_module("scaling_bill")
+    finally:
+        sys.path.pop(0)
+
+
+@pytest.fixture(scope="module")
+def cost():
+    return json.loads((ROOT / "results/scaling/cost.json").read_text("utf-8"))
+
+
+def test_the_tables_of_cost_are_those_of_the_record(bill, cost):
+    page = bill.PAGE.read_text("utf-8")
+    assert bill.filled(page, cost) == page, "run python lab/experiments/scaling_cost.py --write-docs"
+
+
+def test_the_model_of_cost_is_fitted_to_its_rows_and_held_against_runs(bill, cost):
+    for name, part in cost["parts"].items():
+        errors = []
+        for row in part["rows"]:
+            assert row["terms"].keys() == part["seconds"].keys(), name
+            predicted = sum(part["seconds"][term] * count for term, count in row["terms"].items())
+            errors.append(abs(predicted / row["seconds"] - 1))
+        assert max(errors) == pytest.approx(part["largest_error"])
+        assert len(errors) > len(part["seconds"])
+    runs = {(row["job"], row["workers"]) for row in cost["archives"]}
+    assert runs == {("archive", 1), ("archive", 2)}
+    sizes = bill.PHOTOGRAPHS | {"training": 50_000}
+    each = [bill.core_seconds(cost["parts"], sizes, supervisors) for supervisors in (bill.OUTPUT, bill.MATRIX)]
+    assert 0 < each[0] < each[1]
+
+
+def test_a_bill_follows_its_prices(bill, cost):
+    prices = {name: default for name, (default, _) in bill.PRICES.items()}
+    rows, usual = (
+        [[cell.strip() for cell in line.split("|")[1:-1]] for line in bill.bill_table(cost, some).splitlines()[2:]]
+        for some in (prices | {"core_hour": 10 * prices["core_hour"]}, prices)
+    )
+    for row, other in zip(rows, usual, strict=True):
+        money, less = (float(cells[6].replace(",", "")) for cells in (row, other))
+        assert money == pytest.approx(10 * less, rel=0.06) and row[:6] == other[:6] and row[7] == other[7]
