@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import log
+from math import isqrt, log
 
 from claims import Claim, find, record, rows, says
 
@@ -41,6 +41,13 @@ def audit() -> Iterator[Claim]:
         found["mebibytes"],
     )
     yield says("accuracy without labels take {:.0f} s", sections["label_free"])
+    near = record("scaling/knn_recall.json")
+    recall = [find(near["rows"], probes=probes)["recall"] for probes in (4, 16)]
+    found = (
+        "on {:,} synthetic traces of {} neurons it finds {:.2f} of the neighbours in 4 cells of {}, and {:.3f} in 16"
+    )
+    sizes = near["settings"]["traces"], near["settings"]["width"]
+    yield says(found, *sizes, recall[0], isqrt(sizes[0]), recall[1])
     timed = record("bench/scale_passes.json")
     passes = [find(timed["observing"], engine=engine) for engine in ("local", "local:2")]
     yield says(
