@@ -209,9 +209,7 @@ def test_a_trainer_judges_what_it_tests_and_predicts(images: sg.ImageSet, tmp_pa
     right = (predicted == images.labels)[~alarms].mean()
     assert logged["guard/accuracy_accepted"] == pytest.approx(right, abs=1e-6)
     fitted.save(tmp_path / "guard")
-    again = sg.Guard.load(
-        tmp_path / "guard", sg.Classifier.open(module, **described)
-    )  # a trainer's notes do not matter
+    again = sg.Guard.load(tmp_path / "guard", sg.Classifier.open(module, **described))  # whatever a trainer noted
     trainer.callbacks[:] = [integrations.GuardCallback(again)]
     assert trainer.predict(module, loader) is not None
 
