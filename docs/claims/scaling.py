@@ -13,6 +13,7 @@ PAGE = "docs/evidence/scaling.md"
 def claims() -> Iterator[Claim]:
     """All of them."""
     yield from audit()
+    yield from cost()
     yield from surprise()
     yield from models()
     yield from photographs()
@@ -55,6 +56,15 @@ def audit() -> Iterator[Claim]:
         timed["observed"],
         passes[0]["seconds"],
         passes[1]["speed"],
+    )
+
+
+def cost() -> Iterator[Claim]:
+    """How rough the fits of transactions are."""
+    kept = record("scaling/cost.json")["records"]
+    yield says(
+        "PostgreSQL's is wrong by up to {:.0f} %, that of SQLite's by {:.0f} %",
+        *(100 * kept[name]["largest_error"] for name in ("postgresql", "sqlite")),
     )
 
 
