@@ -128,6 +128,7 @@ def _photographs(
     from secondguess import Classifier, Needs
     from secondguess.images import load_images
 
+    torch.manual_seed(0)
     rng = np.random.default_rng(0)
     for number in range(count):
         path = folder / "photographs" / f"{number % 2}" / f"{number}.jpg"
@@ -141,7 +142,8 @@ def _photographs(
     torch.onnx.export(network, (torch.zeros(1, 3, CROP, CROP),), str(file), **names)
     images = load_images(str(folder / "photographs"), size=CROP)
     opened = {
-        engine: Classifier.open(str(file), device="cpu", batch_size=32, engine=engine) for engine in ("local", *engines)
+        engine: Classifier.open(str(file), output_kind="logits", device="cpu", batch_size=32, engine=engine)
+        for engine in ("local", *engines)
     }
     return _passes(opened, images, Needs(), repeats, progress)
 
