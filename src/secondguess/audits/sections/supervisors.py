@@ -31,6 +31,7 @@ from secondguess.metrics import (
     threshold_at,
 )
 from secondguess.planning import Pace, Price, timed
+from secondguess.progress import beating
 from secondguess.report import figures
 from secondguess.supervisors.registry import family
 
@@ -57,8 +58,12 @@ class Supervisors(Section):
         """The table of supervisors against stress sets, the best for each, and histograms of their scores."""
         findings = Findings()
         answers = _answers(context)
-        names, rows = _names(context), []
-        with context.progress.task("Comparing supervisors", len(names)) as advance:
+        names = _names(context)
+        rows: list[dict[str, Any]] = []
+        with (
+            context.progress.task("Comparing supervisors", len(names)) as advance,
+            beating(lambda: advance(len(rows), len(names))),  # some supervisors score for seconds
+        ):
             for name in names:
                 with context.plan.doing(f"supervisor.{name}"):
                     rows.append(_row(context, findings, name, answers))
