@@ -95,6 +95,7 @@ _OPEN_ROOMS = (
     "guard",
     "hubris",
     "images",
+    "integrations",
     "metrics",
     "model",
     "search",
