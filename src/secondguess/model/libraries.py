@@ -67,7 +67,9 @@ def of_weights(weights: Any) -> dict[str, Any]:
 def _of_config(config: Any) -> dict[str, Any]:
     names = [str(config.id2label[number]) for number in sorted(config.id2label)]
     made_up = all(name == f"LABEL_{number}" for number, name in enumerate(names))
-    found: dict[str, Any] = {} if made_up else {"classes": _distinct(names)}
+    found: dict[str, Any] = {"output_kind": "logits"}  # which is what such models call their output
+    if not made_up:
+        found["classes"] = _distinct(names)
     side = getattr(config, "image_size", None)
     if side is not None:
         found["size"] = (side, side) if isinstance(side, int) else tuple(side)
