@@ -60,10 +60,10 @@ def audit() -> Iterator[Claim]:
 
 
 def cost() -> Iterator[Claim]:
-    """How rough the fits of transactions are."""
+    """How good the fits of transactions are."""
     kept = record("scaling/cost.json")["records"]
     yield says(
-        "PostgreSQL's is wrong by up to {:.0f} %, that of SQLite's by {:.0f} %",
+        "The fit of PostgreSQL's transactions is wrong by up to {:.0f} %, that of SQLite's by {:.0f} %;",
         *(100 * kept[name]["largest_error"] for name in ("postgresql", "sqlite")),
     )
 
