@@ -181,7 +181,7 @@ def photographs() -> Iterator[Claim]:
         ("ResNet-20, torch", small, "cifar10_10k2k", "resnet20/model.toml"),
         ("ResNet-20, ONNX", small, "cifar10_10k2k", "resnet20/onnx.toml"),
         ("the papers' network, torch", cats, "cats_dogs", "cats_dogs_cnn/model.toml"),
-        ("ResNet-20, torch, earlier", cats, "cats_dogs", "resnet20/model.toml"),
+        ("ResNet-20, torch", cats, "cats_dogs", "resnet20/model.toml"),
         ("VGG, torch, earlier", small, "cifar10_10k2k", "vgg/model.toml"),
     )
     names = {"audit": "audit", "guard": "guard fit", "estimate": "estimate"}
