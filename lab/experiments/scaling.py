@@ -103,8 +103,14 @@ def _processor():
 
 def filled(page, record):
     """The page with the tables of the record between their markers."""
-    for name, make in (("about", about), ("growth", growth_table), ("cost", cost_table), ("workers", workers_table)):
-        block = f"<!-- {name} -->\n{make(record)}<!-- /{name} -->\n"
+    tables = {"about": about, "growth": growth_table, "cost": cost_table, "workers": workers_table}
+    return between_markers(page, {name: make(record) for name, make in tables.items()})
+
+
+def between_markers(page, tables):
+    """The page with each table, which ends in a line break, between the markers of its name."""
+    for name, table in tables.items():
+        block = f"<!-- {name} -->\n{table}<!-- /{name} -->\n"
         page, count = re.subn(rf"<!-- {name} -->\n.*?<!-- /{name} -->\n", lambda _, b=block: b, page, flags=re.DOTALL)
         if count != 1:
             sys.exit(f"{PAGE} has {count} places for the table {name!r}; there must be one.")

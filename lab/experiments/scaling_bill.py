@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
-import sys
 from math import ceil
 from pathlib import Path
 
-from scaling import number, plain
+from scaling import between_markers, number, plain
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "evidence" / "scaling.md"
 SECONDS_A_MONTH = 30 * 24 * 3600
@@ -105,12 +103,7 @@ def filled(page, record):
         "bill": bill_table(record, defaults),
         "limits": limits_table(record, defaults),
     }
-    for name, table in tables.items():
-        block = f"<!-- {name} -->\n{table}\n<!-- /{name} -->\n"
-        page, count = re.subn(rf"<!-- {name} -->\n.*?<!-- /{name} -->\n", lambda _, b=block: b, page, flags=re.DOTALL)
-        if count != 1:
-            sys.exit(f"{PAGE} has {count} places for the table {name!r}; there must be one.")
-    return page
+    return between_markers(page, {name: table + "\n" for name, table in tables.items()})
 
 
 def terms_table(record):
