@@ -15,13 +15,14 @@ import torch
 
 from secondguess import Classifier, Dataset, Needs, Observation, Supervisor, Trace, UserError, check_supervisor
 from secondguess.guard import Guard, StressSplit
-from secondguess.guard.onnx_export import export_onnx, score_graph
+from secondguess.guard.onnx_export import export_onnx
 from secondguess.guard.runtime import Runtime
 from secondguess.images import ImageSet
 from secondguess.model.outputs import restricted
 from secondguess.model.tensors import read_output, reduce_trace
 from secondguess.supervisors import SupervisorSet, get, make, names, registry
 from secondguess.supervisors.graph import Graph
+from secondguess.supervisors.scored_module import ScoredModule, ScoreHead
 
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
@@ -50,7 +51,7 @@ def test_the_graph_computes_what_the_supervisors_compute(
     layers = sorted({trace.layer for trace in jury.needs.traces})
     names = {layer: classifier._resolve(Trace(layer), (1, 8, 8)) for layer in layers}
     raw, activations = classifier.backend.forward(images, list(names.values()))
-    graph = score_graph(jury, logits=True, places={trace: layers.index(trace.layer) for trace in jury.needs.traces})
+    graph = ScoreHead(jury, logits=True, places={trace: layers.index(trace.layer) for trace in jury.needs.traces})
     with torch.no_grad():
         tensors = [torch.from_numpy(activations[names[layer]]) for layer in layers]
         probabilities, scores = graph(torch.from_numpy(raw), torch.from_numpy(images), *tensors)
@@ -59,6 +60,19 @@ def test_the_graph_computes_what_the_supervisors_compute(
     for column, label in enumerate(jury.labels):
         spread = max(1.0, float(expected[:, column].std()))
         assert scores[:, column].numpy() == pytest.approx(expected[:, column], rel=1e-4, abs=1e-4 * spread), label
+
+
+def test_a_module_with_its_scores_is_one_module(
+    jury: SupervisorSet, classifier: Classifier, digits: Dataset, strangers: ImageSet
+) -> None:
+    chosen = SupervisorSet([one for one in jury.supervisors if one.name in ("max_softmax", "knn", "vim", "appearance")])
+    images = np.concatenate([digits.test.materialise(), strangers.materialise()])
+    seen = classifier.observe(images, chosen.needs | Needs(images=True))
+    module = ScoredModule(classifier, chosen, (1, 8, 8))
+    with torch.inference_mode():
+        probabilities, scores = module(torch.from_numpy(classifier.normalised(images)))
+    assert probabilities.numpy() == pytest.approx(seen.probabilities, abs=1e-6)
+    assert scores.numpy() == pytest.approx(chosen.score(seen), rel=1e-4, abs=1e-4)
 
 
 @pytest.mark.parametrize("shape", [(5, 7), (5, 6, 7), (5, 3, 9, 10), (5, 200, 4, 4), (5, 3000)])
@@ -194,8 +208,8 @@ def test_an_onnx_file_is_guarded_and_exported_in_two_graphs(
 def test_what_cannot_be_exported_is_said(
     classifier: Classifier, digits: Dataset, stress_split: StressSplit, tmp_path: Path
 ) -> None:
-    guard = Guard(["entropy", "knn"], false_alarms=0.1).fit(classifier, digits.train, digits.test, stress_split)
-    with pytest.raises(UserError, match="'knn' cannot be exported to ONNX; these can: appearance, ash, deep_gini"):
+    guard = Guard(["entropy", "lsa"], false_alarms=0.1).fit(classifier, digits.train, digits.test, stress_split)
+    with pytest.raises(UserError, match="'lsa' cannot be exported to ONNX; these can: appearance, ash, deep_gini"):
         export_onnx(guard, tmp_path / "exported")
     asked = Classifier(classifier.predict, class_names=classifier.class_names)
     guard = Guard(["entropy"], false_alarms=0.1).fit(asked, digits.train, digits.test, stress_split)

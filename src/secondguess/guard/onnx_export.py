@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,16 +27,11 @@ from secondguess.errors import UserError, require
 from secondguess.files import atomic_path, make_folder, write_bytes
 from secondguess.guard.artefact import decision_arrays, store_arrays
 from secondguess.guard.runtime import FORMAT
-from secondguess.model.needs import Trace
-from secondguess.supervisors import Supervisor, SupervisorSet, get, names
 
 if TYPE_CHECKING:
-    import torch
-    from torch import nn
-
     from secondguess.guard.guard import Guard
 
-__all__ = ["export_onnx", "score_graph"]
+__all__ = ["export_onnx"]
 
 OUTPUTS = ["probabilities", "scores"]
 
@@ -55,26 +50,27 @@ def export_onnx(guard: Guard, folder: str | Path) -> Path:
 
     from secondguess.model.backends.onnx_graph import OnnxBackend
     from secondguess.model.backends.torch_module import TorchBackend
+    from secondguess.supervisors.scored_module import ScoredModule, ScoreHead
 
     pipeline, classifier = guard.pipeline, guard.classifier
     located = classifier.locate(guard.needs.traces, guard.shape)
     layers = list(dict.fromkeys(located.values()))
-    logits = "logits" in classifier.gives
-    places = {trace: layers.index(layer) for trace, layer in located.items()}
     pixels = pipeline.supervisors.needs.images
-    scores = score_graph(pipeline.supervisors, logits=logits, places=places, kept=classifier.kept)
     folder = make_folder(folder)
     backend = classifier.backend
     if isinstance(backend, TorchBackend):
         probe = torch.rand(2, *guard.shape, device=backend.device)
-        scales = (classifier.mean, classifier.std) if pixels else None
-        _export(_whole(backend, layers, scores, scales), [probe], folder / "model.onnx", ["images"], OUTPUTS)
+        whole = ScoredModule(classifier, pipeline.supervisors, guard.shape)
+        _export(whole, [probe], folder / "model.onnx", ["images"], OUTPUTS)
     elif isinstance(backend, OnnxBackend):
         _with_layers(backend, layers, folder / "model.onnx")
         noise = np.random.default_rng(0).random((2, *guard.shape), dtype=np.float32)
         raw, activations = backend.forward(classifier.normalised(noise), layers)
         seen = (raw, *([noise] if pixels else []), *(activations[layer] for layer in layers))
         tensors = [torch.from_numpy(np.ascontiguousarray(one)) for one in seen]
+        places = {trace: layers.index(layer) for trace, layer in located.items()}
+        logits = "logits" in classifier.gives
+        scores = ScoreHead(pipeline.supervisors, logits=logits, places=places, kept=classifier.kept)
         given = ["raw", *(["pixels"] if pixels else []), *(f"layer{number}" for number in range(len(layers)))]
         _export(scores, tensors, folder / "scores.onnx", given, OUTPUTS)
     else:
@@ -104,47 +100,6 @@ def export_onnx(guard: Guard, folder: str | Path) -> Path:
     return folder
 
 
-def score_graph(
-    supervisors: SupervisorSet, *, logits: bool, places: Mapping[Trace, int], kept: Sequence[int] | None = None
-) -> nn.Module:
-    """A module from the raw output and the layers of a model to probabilities (n, K) and scores (n, m).
-
-    Where a supervisor needs the images, they come between the two: (n, C, H, W) in [0, 1].
-
-    Args:
-        supervisors: fitted; a `UserError` for one that has no graph.
-        logits: whether the raw output is logits, rather than probabilities.
-        places: the position of each trace's layer among the layers that are handed in.
-        kept: the places of the classes that the softmax is restricted to; all if left out.
-    """
-    import torch
-    from torch import nn
-
-    from secondguess.model.tensors import read_output, reduce_trace
-    from secondguess.supervisors.graph import Tensors
-
-    class Scores(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.parts = nn.ModuleList([_graph_of(one) for one in supervisors.supervisors])
-
-        def forward(self, raw: torch.Tensor, *others: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            images, layers = (others[0], others[1:]) if supervisors.needs.images else (None, others)
-            probabilities, values = read_output(raw, logits=logits, kept=kept)
-            traces = {trace: reduce_trace(trace, layers[place]).double() for trace, place in places.items()}
-            seen = Tensors(probabilities, values if logits else None, traces, images)
-            return probabilities, torch.stack([part(seen) for part in self.parts], dim=1)
-
-    return Scores()
-
-
-def _graph_of(supervisor: Supervisor) -> nn.Module:
-    if not supervisor.has_graph():
-        can = sorted(name for name in names() if get(name).has_graph())
-        raise UserError(f"The supervisor {supervisor.name!r} cannot be exported to ONNX; these can: {', '.join(can)}.")
-    return supervisor.graph()
-
-
 def _with_layers(backend: Any, layers: Sequence[str], path: Path) -> None:
     """Write an ONNX file again, with the layers as further outputs."""
     if backend.fixed_batch is not None:
@@ -153,37 +108,6 @@ def _with_layers(backend: Any, layers: Sequence[str], path: Path) -> None:
             "batch axis first."
         )
     write_bytes(path, backend.with_outputs(tuple(layer for layer in layers if layer != backend.output)))
-
-
-def _whole(backend: Any, layers: Sequence[str], scores: Any, scales: tuple[Any, Any] | None) -> Any:
-    """The module with the scores behind it, from normalised images to probabilities and scores.
-
-    Args:
-        backend: of the module.
-        layers: that the scores need.
-        scores: from the output, perhaps the images, and the layers.
-        scales: mean and deviation of the normalisation, where the scores need the images as they were before it.
-    """
-    import torch
-    from torch import nn
-
-    class Whole(nn.Module):
-        mean: torch.Tensor
-        std: torch.Tensor
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.module, self.scores = backend.module, scores.to(backend.device)
-            for name, numbers in zip(("mean", "std"), scales or (), strict=False):
-                self.register_buffer(name, torch.tensor(numbers.reshape(-1, 1, 1), device=backend.device))
-
-        def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            with backend.recording(layers) as recorded:
-                raw = backend.run(images)
-            pixels = [] if scales is None else [images * self.std + self.mean]
-            return self.scores(raw, *pixels, *(recorded[layer] for layer in layers))
-
-    return Whole().eval()
 
 
 @contextmanager

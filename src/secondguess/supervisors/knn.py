@@ -33,6 +33,9 @@ from secondguess.supervisors.registry import register
 if TYPE_CHECKING:
     import torch
 
+    from secondguess.supervisors.base import ScoreGraph
+    from secondguess.supervisors.graph import Tensors
+
 __all__ = ["KNN", "kth_distances"]
 
 Matrix = NDArray[np.floating[Any]]
@@ -136,6 +139,25 @@ class KNN(IndexedSupervisor):
     def _score(self, observation: Observation) -> NDArray[np.float64]:
         search = self._search(self.index)  # block by block: the distances to all k would take k times the room
         return self._by_row(observation, self.traces_.shape[1], lambda queries: search(directions(queries))[:, -1])
+
+    def _graph(self) -> ScoreGraph:
+        from secondguess.supervisors.graph import TraceGraph
+
+        if self.index != "exact":
+            raise UserError("The supervisor 'knn' can be exported with index='exact' only.")
+        k, count = (min(self.k + spare, len(self.traces_)) for spare in (0, SPARE))
+
+        def kth(x: torch.Tensor, _seen: Tensors, traces: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+            size = x.square().sum(1, keepdim=True).sqrt()
+            units, divisors = x / size.where(size > 0, 1.0), lengths.where(lengths > 0, 1.0)
+            close = units.float() @ traces.T.float() / divisors.float() - 0.5 * (lengths > 0)
+            candidates = close.topk(count, dim=1).indices
+            near = traces[candidates].double() / divisors[candidates][..., None]
+            distances = (units[:, None] - near).square().sum(2).sqrt()
+            return distances.topk(k, dim=1, largest=False).values.amax(1)
+
+        lengths = np.linalg.norm(self.traces_.astype(np.float64), axis=1)
+        return TraceGraph(self.traces, kth, traces=self.traces_, lengths=lengths)
 
     def _search(self, index: str) -> Search:
         """From unit vectors (n, d) to the distances (n, k) of their nearest traces, k cut to their number."""
