@@ -148,15 +148,14 @@ class KNN(IndexedSupervisor):
         k, count = (min(self.k + spare, len(self.traces_)) for spare in (0, SPARE))
 
         def kth(x: torch.Tensor, _seen: Tensors, traces: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-            size = x.square().sum(1, keepdim=True).sqrt()
-            units, divisors = x / size.where(size > 0, 1.0), lengths.where(lengths > 0, 1.0)
-            close = units.float() @ traces.T.float() / divisors.float() - 0.5 * (lengths > 0)
-            candidates = close.topk(count, dim=1).indices
-            near = traces[candidates].double() / divisors[candidates][..., None]
-            distances = (units[:, None] - near).square().sum(2).sqrt()
+            units = _units(x)
+            products = units.float() @ traces.T.float() / lengths.where(lengths > 0, 1.0)
+            candidates = (products - 0.5 * (lengths > 0)).topk(count, dim=1).indices
+            # As the queries are: a trace that is asked about again is at distance 0, not at that of rounding.
+            distances = (units[:, None] - _units(traces[candidates].double())).square().sum(2).sqrt()
             return distances.topk(k, dim=1, largest=False).values.amax(1)
 
-        lengths = np.linalg.norm(self.traces_.astype(np.float64), axis=1)
+        lengths = np.linalg.norm(self.traces_.astype(np.float64), axis=1).astype(np.float32)
         return TraceGraph(self.traces, kth, traces=self.traces_, lengths=lengths)
 
     def _search(self, index: str) -> Search:
@@ -227,6 +226,12 @@ def _top(values: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
     columns = torch.cat([columns, rest], dim=1)
     top, chosen = values.gather(1, columns).topk(count, dim=1)
     return top, columns.gather(1, chosen)
+
+
+def _units(traces: torch.Tensor) -> torch.Tensor:
+    """What `directions` does, along the last axis of a tensor."""
+    lengths = traces.square().sum(-1, keepdim=True).sqrt()
+    return traces / lengths.where(lengths > 0, 1.0)
 
 
 def _distances(
