@@ -12,11 +12,15 @@ import torch
 from torch import nn
 
 import secondguess as sg
+from secondguess.accuracy.planned import price_of_copies
+from secondguess.accuracy.shifted_copies import learnt_shifts
 from secondguess.audits import Findings
 from secondguess.audits.context import Context
 from secondguess.audits.planned import plan_audit
 from secondguess.audits.sections import Section
+from secondguess.audits.sections.supervisors import KINDS
 from secondguess.images import Dataset, ImageSet, load
+from secondguess.model.passes import CANARIES, NOISE
 from secondguess.planning import Pace, Price
 from secondguess.stress import Corrupted
 from secondguess.stress.base import Given, StressSet
@@ -95,6 +99,20 @@ def test_sizes_follow_from_the_time(classifier: sg.Classifier, digits: Dataset, 
     assert all(hurried.size(f"section.{name}") for name in SECTIONS), "sections stay"
 
 
+def test_comparing_is_priced_for_the_images_that_are_compared(
+    classifier: sg.Classifier, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cell takes 40 milliseconds for an image, and a row has one for each set, for mistakes and for some kinds."""
+    monkeypatch.setattr("secondguess.audits.sections.supervisors.timed", lambda work, clock: 0.04 * len(work.args[1]))
+    many = digits.train.take(np.arange(2 * len(digits.train)) % len(digits.train))
+    plan, _ = planned(classifier, digits, tmp_path, 10.0, test=many, stress=[Corrupted()])
+    size, row = plan.size("test"), 0.04 * (2 + KINDS)
+    assert 500 < size < len(many)
+    assert plan.part("section.supervisors").expected == pytest.approx(row * size)
+    assert plan.part("supervisor.patient").expected == pytest.approx(row * size)
+    assert plan.part("stress.corrupted").size <= size
+
+
 def test_a_plan_cuts_the_images(classifier: sg.Classifier, digits: Dataset, tmp_path: Path) -> None:
     votes = np.eye(10)[digits.test.labels]
     plan, context = planned(classifier, digits, tmp_path, 0.1, votes=votes)
@@ -156,3 +174,11 @@ def test_a_section_is_left_out_only_where_it_alone_is_too_much(
     context = Context(classifier, digits.test.head(20), None, [make("entropy")], [], tmp_path)
     part = plan_audit(context, [Endless(seconds)], minutes).parts[-1]
     assert bool(part.size) == stays and ("allow more minutes" in part.remark) == (not stays)
+
+
+def test_copies_are_priced_with_what_recognising_the_model_asks(classifier: sg.Classifier, digits: Dataset) -> None:
+    pace, shifts = Pace(classifier, digits.test), len(learnt_shifts(1))
+    plain, cached = (price_of_copies(pace, 100, cached=one) for one in (False, True))
+    assert plain.fixed == 0
+    assert cached.fixed == pytest.approx(shifts * (NOISE + CANARIES) * 0.1)
+    assert cached.each == pytest.approx(plain.each, rel=0.01), "an image costs as much either way"

@@ -152,6 +152,14 @@ def test_a_kept_plan_has_the_same_sizes_whatever_the_machine_does(tmp_path: Path
     assert Plan.kept(path, "k", 5.0) is None, "a damaged file is no plan"
 
 
+def test_a_kept_plan_still_says_what_it_would_have_taken(tmp_path: Path) -> None:
+    plan = Plan(parts(), 0.5, clock=Clock(), path=tmp_path / "plan.json", key="k")
+    again = Plan.kept(tmp_path / "plan.json", "k", 0.5)
+    assert again is not None
+    for one in (plan, again):
+        assert one.part("stress.adversarial").remark == "left out: it takes 30 s at least; allow more minutes"
+
+
 def test_minutes_are_above_zero() -> None:
     with pytest.raises(UserError, match="0 minutes were given"):
         Plan(parts(), 0)

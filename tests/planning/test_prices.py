@@ -75,6 +75,33 @@ def test_any_prices_fit_and_more_time_never_leaves_out_more(seed: int) -> None:
         before = left_out
 
 
+def test_a_price_may_depend_on_the_size_of_other_pieces() -> None:
+    price = Price(0.5, 1.0, full=30, least=2, per="train", beside={"test": 0.1})
+    assert price.seconds(4, {"train": 10, "test": 50}) == 1 + 0.5 * 4 * 10 + 0.1 * 50
+    assert price.slower(2.0).seconds(4, {"train": 10, "test": 50}) == 2 * (1 + 20 + 5)
+    assert price.seconds(0) == 0, "what is left out costs nothing"
+
+
+def test_shortening_one_piece_makes_those_cheaper_that_depend_on_it() -> None:
+    prices = {
+        "test": Price(0.01, full=1000, least=100, essential=True),
+        "comparison": Price(beside={"test": 0.1}, required=True),
+        "luxury": Price(beside={"test": 0.1}),
+    }
+    # 0.21 seconds for each test image in all.
+    assert choose_sizes(prices, 210.0) == {"test": 1000, "comparison": 1, "luxury": 1}
+    assert choose_sizes(prices, 105.0) == {"test": 500, "comparison": 1, "luxury": 1}, "nothing has to be left out"
+    assert choose_sizes({"luxury": prices["luxury"]}, 20.0, others={"test": 150}) == {"luxury": 1}
+    assert choose_sizes({"luxury": prices["luxury"]}, 20.0, others={"test": 250}) == {"luxury": 0}
+
+
+def test_what_is_made_of_a_piece_is_never_larger() -> None:
+    prices = {"stress": Price(0.01, full=1000, least=20, within="test")}
+    assert choose_sizes(prices, 100.0, others={"test": 300}) == {"stress": 300}
+    assert choose_sizes(prices, 1.0, others={"test": 300}) == {"stress": 100}
+    assert choose_sizes(prices, 100.0) == {"stress": 1000}
+
+
 def test_a_line_through_two_timings() -> None:
     price = Price.line([10, 30], [2.0, 3.0], full=100)
     assert (price.each, price.fixed) == (0.05, 1.5)

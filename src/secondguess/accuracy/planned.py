@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from secondguess.accuracy.shifted_copies import learnt_shifts, most_copies
 from secondguess.images import ImageSet
 from secondguess.model.classifier import Classifier
+from secondguess.model.passes import CANARIES, NOISE
 from secondguess.planning import Pace, Part, Plan, Price, timed
 from secondguess.progress import Progress
 
@@ -75,12 +76,21 @@ def price_of_rules(pace: Pace, count: int, *, essential: bool = False) -> Price:
     return Price(each, full=count, least=FEWEST_TRAIN, unit="images", essential=essential)
 
 
-def price_of_copies(pace: Pace, validation: int, models: int = 1) -> Price:
-    """The shifted copies of validation images, made and observed; by how many of these are copied for each shift."""
+def price_of_copies(pace: Pace, validation: int, models: int = 1, *, cached: bool = False) -> Price:
+    """The shifted copies of validation images, made and observed; by how many of these are copied for each shift.
+
+    Args:
+        pace: of the model.
+        validation: labelled images that could be copied.
+        models: that look at the copies.
+        cached: whether observations are kept, for which the model is asked about some more images at each shift.
+    """
     shifts, some = learnt_shifts(pace.images.shape[0]), pace.images.head(TRIED).materialise()
     making = timed(lambda: [one.apply(some, 0) for one in shifts], pace.clock) / len(some)
     full = min(validation, most_copies(pace.images.shape))
-    return Price(making + len(shifts) * models * pace.passing(), 0.0, full, FEWEST_COPIES, "copies", required=True)
+    observing = len(shifts) * models * pace.passing()
+    fixed = observing * (NOISE + CANARIES) * cached
+    return Price(making + observing, fixed, full, FEWEST_COPIES, "copies", required=True)
 
 
 def price_of_estimators(pace: Pace, *, trials: bool) -> Price:

@@ -24,7 +24,7 @@ from typing import Any
 from secondguess import __version__
 from secondguess.audits.context import Context, learns
 from secondguess.audits.sections import Section
-from secondguess.audits.sections.supervisors import Supervisors, seconds_to_compare
+from secondguess.audits.sections.supervisors import Supervisors, price_of_row
 from secondguess.contracts.sealed import digest_of
 from secondguess.planning import Pace, Part, Plan, Price
 from secondguess.stress.pricing import price_of_set
@@ -97,15 +97,16 @@ def _parts(context: Context, sections: Sequence[Section], minutes: float | None)
         price = Price(pace.passing(needs), full=len(train), least=FEWEST_TRAIN, **images)
         yield Part("train", "observe the training images", price)
         compared = any(section.name == Supervisors.name for section in sections)
-        comparing = seconds_to_compare(context, pace) if compared else 0.0
+        row = price_of_row(context, pace) if compared else Price()
         for part in parts_of_fits(learners, needs, train, pace):
-            yield replace(part, price=replace(part.price, fixed=part.price.fixed + comparing))
+            price = replace(part.price, fixed=part.price.fixed + row.fixed, beside={"test": row.each})
+            yield replace(part, price=price)
     if wanted.samples:
         least = min(one.least for one in context.supervisors if one.needs.samples)
-        passes = test * (1 + len(context.stress)) * pace.sampling()
-        yield Part("samples", "dropout samples", Price(passes, 0.0, wanted.samples, least, "samples"))
+        passes = (1 + len(context.stress)) * pace.sampling()
+        yield Part("samples", "dropout samples", Price(passes, 0.0, wanted.samples, least, "samples", per="test"))
     for one in context.stress:
-        price = price_of_set(one, pace, context.given(context.test), observing)
+        price = price_of_set(one, pace, context.given(context.test), observing, of="test")
         yield Part(f"stress.{one.name}", f"{one.name} images", price)
     for section in sections:
         yield Part(f"section.{section.name}", section.title, _section(section, context, pace, minutes))
@@ -116,5 +117,6 @@ def _section(section: Section, context: Context, pace: Pace, minutes: float | No
         price = section.price(context, pace)
     except Exception:  # the reason is given when the section runs
         return Price(required=True)
-    too_much = minutes is not None and price.seconds(price.least) > max(LONG, TOO_MUCH * 60 * minutes)
+    least = price.seconds(price.least, {"test": min(len(context.test), FEWEST_TEST)})
+    too_much = minutes is not None and least > max(LONG, TOO_MUCH * 60 * minutes)
     return replace(price, required=not too_much)

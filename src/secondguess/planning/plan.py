@@ -51,6 +51,7 @@ class Part:
         price: its cost by its size.
         size: the chosen size; 0 where it is left out.
         expected: seconds that it is planned to take at this size.
+        least_seconds: what it would take at its least size.
         seconds: what it took; None until it has ended.
         begun: whether it has begun, and its size thus stands.
         given: its size, where that is not up for discussion.
@@ -61,6 +62,7 @@ class Part:
     price: Price
     size: int = 0
     expected: float = 0.0
+    least_seconds: float = 0.0
     seconds: float | None = None
     begun: bool = False
     given: int | None = None
@@ -74,8 +76,7 @@ class Part:
     def remark(self) -> str:
         """What is left out or made smaller; "" where nothing is."""
         if not self.size:
-            least = self.price.seconds(self.price.least)
-            return f"left out: it takes {spoken(least)} at least; allow more minutes"
+            return f"left out: it takes {spoken(self.least_seconds)} at least; allow more minutes"
         return f"instead of {self.price.full:,}" if self.size < self.price.full else ""
 
     def to_dict(self) -> dict[str, Any]:
@@ -88,6 +89,7 @@ class Part:
             "least": self.price.least,
             "unit": self.price.unit,
             "planned_seconds": round(self.expected, 3),
+            "least_seconds": round(self.least_seconds, 3),
             "seconds": None if self.seconds is None else round(self.seconds, 3),
             "remark": self.remark,
         }
@@ -248,7 +250,7 @@ class Plan:
             return
         part, (since, spent) = self._doing[-1], self._stack[-1]
         took = spent + self.clock() - since
-        rest = sum(one.offer.seconds(one.offer.least) for one in self._waiting())
+        rest = sum(one.least_seconds for one in self._waiting() if one.size)
         # All that others can spare is granted, so that no work is thrown away without need.
         if took > PATIENCE * part.expected and self.elapsed + rest > self.seconds:
             longer = f"It was expected to take {spoken(part.expected)} and was ended after {spoken(took)}, for the"
@@ -311,10 +313,14 @@ class Plan:
     def _choose(self, parts: Iterable[Part], seconds: float | None, factor: float) -> None:
         prices = {part.name: part.offer.slower(factor) for part in parts}
         full = {name: price.full for name, price in prices.items()}
-        sizes = full if seconds is None else choose_sizes(prices, seconds, CHEAP * (self.seconds or 0.0))
+        settled = {part.name: part.size for part in self.parts if part.name not in prices}
+        spare = CHEAP * (self.seconds or 0.0)
+        sizes = full if seconds is None else choose_sizes(prices, seconds, spare, settled)
         for part in parts:
-            part.size = sizes[part.name]
-            part.expected = prices[part.name].seconds(part.size)
+            price, part.size = prices[part.name], sizes[part.name]
+            part.expected = price.seconds(part.size, settled | sizes)
+            least = price if price.least else part.price.slower(factor)  # of what a kept plan has left out
+            part.least_seconds = least.seconds(least.least, settled | sizes)
 
 
 @dataclass(frozen=True)
@@ -362,7 +368,8 @@ def recorded_sizes(record: str | os.PathLike[str] | Mapping[str, Any]) -> dict[s
 
 def _price(record: Mapping[str, Any]) -> Price:
     """A price that gives what was planned at the recorded size."""
-    return Price(0.0, record["planned_seconds"], record["full"], record["least"], record["unit"])
+    seconds = record["planned_seconds"] if record["size"] else record["least_seconds"]
+    return Price(0.0, seconds, record["full"], record["least"], record["unit"])
 
 
 def spoken(seconds: float) -> str:

@@ -2,6 +2,11 @@
 
     seconds(size) = fixed + each * size,        size(scale) = least * (full / least) ** scale,   scale in [0, 1]
 
+Some work depends on the size of another piece too: an epoch of training on how many images are learnt from, a
+comparison on how many are compared. With n and m the sizes of two such pieces,
+
+    seconds(size) = fixed + each * size * n + beside * m
+
 One scale is common to all pieces: the largest at which the sum fits. A piece whose sizes span a factor of thirty, such
 as thirty epochs, is thus shortened more than one that spans a factor of two. Essential pieces, such as the images that
 everything else is measured on, stay at their full size as long as shortening the others is enough. Where even the least
@@ -12,7 +17,7 @@ in the end and costs next to nothing stays, since leaving it out would save noth
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 __all__ = ["Price", "choose_sizes"]
@@ -25,13 +30,16 @@ class Price:
     """The cost of a piece of work, by its size.
 
     Attributes:
-        each: seconds for one unit of its size.
+        each: seconds for one unit of its size; where `per` names another piece, for each unit of that one too.
         fixed: seconds whatever its size.
         full: the size that it has when time does not matter.
         least: the smallest size that is still useful.
         unit: what is counted, in the plural: `"images"`, `"epochs"`.
         essential: whether it is shortened last, and never left out.
         required: whether it is shortened like others, but never left out.
+        per: the piece that `each` is multiplied by; "" for none.
+        beside: seconds for each unit of other pieces, by their names.
+        within: the piece that it is made of, and than which it cannot be larger; "" for none.
     """
 
     each: float = 0.0
@@ -41,6 +49,9 @@ class Price:
     unit: str = ""
     essential: bool = False
     required: bool = False
+    per: str = ""
+    beside: Mapping[str, float] = field(default_factory=dict)
+    within: str = ""
 
     def __post_init__(self) -> None:
         if self.least > self.full:
@@ -61,20 +72,32 @@ class Price:
         """Whether it is never left out."""
         return self.essential or self.required
 
-    def seconds(self, size: int) -> float:
-        """What this size costs; nothing where it is 0, which means left out."""
-        return self.fixed + self.each * size if size else 0.0
+    def seconds(self, size: int, others: Mapping[str, int] | None = None) -> float:
+        """What this size costs; nothing where it is 0, which means left out.
+
+        Args:
+            size: of this piece.
+            others: the sizes of the pieces that the price depends on.
+        """
+        if not size:
+            return 0.0
+        sizes = others or {}
+        each = self.each * (sizes[self.per] if self.per else 1)
+        return self.fixed + each * size + sum(rate * sizes[name] for name, rate in self.beside.items())
 
     def at(self, size: int) -> Price:
         """The same work at a size that is not up for discussion."""
-        return replace(self, full=size, least=size, essential=True)
+        return replace(self, full=size, least=size, essential=True, within="")
 
     def slower(self, factor: float) -> Price:
         """The same work on a machine on which it takes so many times longer."""
-        return replace(self, each=factor * self.each, fixed=factor * self.fixed)
+        beside = {name: factor * rate for name, rate in self.beside.items()}
+        return replace(self, each=factor * self.each, fixed=factor * self.fixed, beside=beside)
 
 
-def choose_sizes(prices: Mapping[str, Price], seconds: float, spare: float = 0.0) -> dict[str, int]:
+def choose_sizes(
+    prices: Mapping[str, Price], seconds: float, spare: float = 0.0, others: Mapping[str, int] | None = None
+) -> dict[str, int]:
     """The largest sizes, by name, whose prices add up to at most `seconds`; 0 where a piece is left out.
 
     Essential and required pieces are never left out, so that their least sizes may take longer than that.
@@ -83,29 +106,38 @@ def choose_sizes(prices: Mapping[str, Price], seconds: float, spare: float = 0.0
         prices: by name.
         seconds: that all pieces may take.
         spare: seconds for the cheapest of the pieces that may be left out, whatever the others take.
+        others: sizes of further pieces, which are settled.
     """
-    wanted = dict(prices)
+    wanted, settled = dict(prices), others or {}
     while True:
         for essential in (False, True):  # the others are shortened first
-            if (sizes := _scaled(wanted, seconds, essential=essential)) is not None:
+            if (sizes := _scaled(wanted, seconds, settled, essential=essential)) is not None:
                 return dict.fromkeys(prices, 0) | sizes
-        left = {name: price.seconds(price.least) for name, price in wanted.items() if not price.stays}
+        least = {name: price.least for name, price in wanted.items()}
+        known = {**settled, **least}
+        left = {name: price.seconds(price.least, known) for name, price in wanted.items() if not price.stays}
         if sum(left.values()) <= spare:
-            return dict.fromkeys(prices, 0) | {name: price.least for name, price in wanted.items()}
+            return dict.fromkeys(prices, 0) | least
         del wanted[max(left, key=lambda name: left[name])]
 
 
-def _scaled(prices: Mapping[str, Price], seconds: float, *, essential: bool) -> dict[str, int] | None:
+def _scaled(
+    prices: Mapping[str, Price], seconds: float, others: Mapping[str, int], *, essential: bool
+) -> dict[str, int] | None:
     """Sizes that fit if only one sort of pieces is shortened, the other being full or as short as it gets."""
 
     def sizes(scale: float) -> dict[str, int]:
-        return {
+        found = {
             name: price.size(scale if price.essential == essential else float(price.essential))
             for name, price in prices.items()
         }
+        known = {**others, **found}
+        return {name: min(size, known.get(prices[name].within, size)) for name, size in found.items()}
 
     def fits(scale: float) -> bool:
-        return sum(prices[name].seconds(size) for name, size in sizes(scale).items()) <= seconds
+        chosen = sizes(scale)
+        known = {**others, **chosen}
+        return sum(prices[name].seconds(size, known) for name, size in chosen.items()) <= seconds
 
     if not fits(0):
         return None

@@ -14,7 +14,7 @@ __all__ = ["price_of_set"]
 MADE, SHARE = (8, 24), 20  # images whose making is timed, and at most one of so many
 
 
-def price_of_set(one: StressSet, pace: Pace, given: Given, observing: float) -> Price:
+def price_of_set(one: StressSet, pace: Pace, given: Given, observing: float, of: str = "") -> Price:
     """The price of making a set and of observing its images; one that cannot be made costs nothing.
 
     Args:
@@ -22,13 +22,16 @@ def price_of_set(one: StressSet, pace: Pace, given: Given, observing: float) -> 
         pace: how fast the classifier answers here.
         given: what it will be made of.
         observing: seconds for each image that is observed afterwards.
+        of: the part of the plan that decides how many images there are to make it of; "" where that is settled.
     """
     try:
         price = one.price(pace, given) or _tried(one, pace, given)
     except Exception:  # the reason is given when the set is made
         return Price(full=len(given.nominal), unit="images")
     if price.unit == "images":
-        return replace(price, each=price.each + observing)
+        return replace(price, each=price.each + observing, within=of)
+    if of:
+        return replace(price, beside={of: observing})
     return replace(price, fixed=price.fixed + observing * len(given.nominal))
 
 

@@ -21,7 +21,7 @@ TRIED, SHARE = (80, 240), 20  # images on which a fit is timed, and at most one 
 
 
 def parts_of_fits(supervisors: Sequence[Supervisor], needs: Needs, train: ImageSet, pace: Pace) -> Iterator[Part]:
-    """One part, `supervisor.NAME`, for every supervisor that has still to learn.
+    """One part, `supervisor.NAME`, for every supervisor that has still to learn; in a plan with a part `train`.
 
     Args:
         supervisors: of which some learn.
@@ -32,11 +32,11 @@ def parts_of_fits(supervisors: Sequence[Supervisor], needs: Needs, train: ImageS
     few = [max(2, min(size, len(train) // SHARE)) for size in TRIED]
     seen = [pace.classifier.observe(train.head(size, seed=0), needs) for size in few]
     for one in supervisors:
-        yield Part(f"supervisor.{one.name}", f"fit {one.name}", _fitting(one, seen, len(train), pace))
+        yield Part(f"supervisor.{one.name}", f"fit {one.name}", _fitting(one, seen, pace))
 
 
-def _fitting(one: Supervisor, seen: Sequence[Observation], images: int, pace: Pace) -> Price:
-    """The price of a fit on so many images, by the supervisor's dial; nothing where it cannot be fitted."""
+def _fitting(one: Supervisor, seen: Sequence[Observation], pace: Pace) -> Price:
+    """The price of a fit, by the supervisor's dial and the training images; nothing where it cannot be fitted."""
     full = getattr(one, one.dial) if one.dial else 1
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -48,5 +48,5 @@ def _fitting(one: Supervisor, seen: Sequence[Observation], images: int, pace: Pa
             return Price(full=full, least=one.least, unit=one.dial)
     line = Price.line([len(part) for part in seen], seconds)
     if one.dial:
-        return Price(images * line.each, line.fixed, full, one.least, one.dial)
-    return Price(fixed=line.fixed + images * line.each)
+        return Price(line.each, line.fixed, full, one.least, one.dial, per="train")
+    return Price(line.each, line.fixed, per="train")

@@ -59,7 +59,7 @@ class ConfidentErrors(Section):
         full = min(_limit(attack, context.test.shape), len(context.test))
         each = STEPS * pace.gradient() if attack == "gradient" else QUESTIONS * pace.observing()
         explaining = 2 * EXPLAINED * SAMPLES * pace.observing() if find_spec("captum") else 0.0
-        return Price(each, SEARCHING * pace.slowness + explaining, full, FEWEST, "images")
+        return Price(each, SEARCHING * pace.slowness + explaining, full, FEWEST, "images", within="test")
 
     def run(self, context: Context) -> Findings:
         """What each search finds, over the labels; the first mistakes of each, and explanations of some."""

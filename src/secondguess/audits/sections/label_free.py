@@ -66,9 +66,11 @@ class LabelFree(Section):
         if context.train is None:
             return Price()
         rules = price_of_rules(pace, min(len(context.train), MOST_TRAINING))
-        copies = price_of_copies(pace, len(context.test) // 2)
-        each = rules.each + copies.seconds(copies.full) / rules.full
-        return replace(rules, each=each, fixed=price_of_estimators(pace, trials=False).fixed)
+        copies = price_of_copies(pace, len(context.test) // 2, cached=context.classifier.cache is not None)
+        sizes = [rules.least, rules.full]
+        line = Price.line(sizes, [copies.seconds(_share(copies.full, size, rules.full)) for size in sizes])
+        fixed = line.fixed + price_of_estimators(pace, trials=False).fixed
+        return replace(rules, each=rules.each + line.each, fixed=fixed)
 
     def run(self, context: Context) -> Findings:
         """Estimates and errors on each set, what each kind of invariant contributes, images with the violated rule."""
@@ -187,7 +189,12 @@ def _most_copies(context: Context, images: ImageSet) -> int | None:
     size, part = context.plan.reduced(PART), context.plan.part(PART)
     if size is None or part is None:
         return None
-    return max(FEWEST_COPIES, most_copies(images.shape) * size // part.price.full)
+    return _share(most_copies(images.shape), size, part.price.full)
+
+
+def _share(copies: int, size: int, full: int) -> int:
+    """As many of the copies as `size` is of the full size, but not too few."""
+    return max(min(copies, FEWEST_COPIES), copies * size // full)
 
 
 def _in_words(answers: Mapping[str, Estimate], off: Mapping[str, float], unmoved: Mapping[str, float]) -> str:

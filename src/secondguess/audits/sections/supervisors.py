@@ -10,6 +10,7 @@ score it.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ from secondguess.supervisors.registry import family
 HISTOGRAMS = 6
 MOST_KINDS = 40
 BLIND = 6  # kinds of images in the open part
+COMPARED = (250, 2000)  # images whose comparison is timed
 KINDS = 4  # cells that the kinds within the usual stress sets cost for each supervisor, about
 
 
@@ -52,7 +54,8 @@ class Supervisors(Section):
     def price(self, context: Context, pace: Pace) -> Price:
         """The rows of supervisors that need not learn; that of one that does is part of its own price."""
         ready = [one for one in context.supervisors if not learns(one)]
-        return Price(fixed=len(ready) * seconds_to_compare(context, pace))
+        row = price_of_row(context, pace)
+        return Price(fixed=len(ready) * row.fixed, beside={"test": len(ready) * row.each})
 
     def run(self, context: Context) -> Findings:
         """The table of supervisors against stress sets, the best for each, and histograms of their scores."""
@@ -92,10 +95,13 @@ class Supervisors(Section):
         return findings
 
 
-def seconds_to_compare(context: Context, pace: Pace) -> float:
-    """What the row of a supervisor takes: the intervals of its cells, one of which is timed."""
-    scores = np.random.default_rng(0).random((2, len(context.test)))
-    return (1 + len(context.stress) + KINDS) * timed(lambda: _cell(context, *scores), pace.clock)
+def price_of_row(context: Context, pace: Pace) -> Price:
+    """What the row of a supervisor takes, by the number of test images: its cells, one of which is timed."""
+    sizes = [max(2, min(size, len(context.test))) for size in COMPARED]
+    scores = [np.random.default_rng(0).random((2, size)) for size in sizes]
+    seconds = [timed(partial(_cell, context, *some), pace.clock) for some in scores]
+    cells = 1 + len(context.stress) + KINDS
+    return Price.line(sizes, [cells * one for one in seconds])
 
 
 def _summary(
