@@ -13,6 +13,8 @@ import pytest
 
 PAGES = Path(__file__).parent.parent / "docs/tutorials"
 IN_ORDER = ("ten-minutes", "own-model", "endpoint", "ci")
+PRINTED = ("endpoint",)  # pages whose blocks of text show what their own commands print
+TEXT = re.compile(r"^```text\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
@@ -22,6 +24,15 @@ def script(page: str) -> str:
     for language, code in BLOCK.findall((PAGES / f"{page}.md").read_text("utf-8")):
         lines.append(code if language == "sh" else f"python - <<'END'\n{code}END")
     return "\n".join(lines)
+
+
+def shown(page: str) -> list[str]:
+    """What the reader of a page is told to see, as patterns: numbers differ between machines, "..." is anything."""
+    if page not in PRINTED:
+        return []
+    lines = "".join(TEXT.findall((PAGES / f"{page}.md").read_text("utf-8"))).splitlines()
+    patterns = (re.escape(line).replace(r"\.\.\.", ".*") for line in lines)
+    return [re.sub(r"\b\d+(?:\\\.\d+)?", r"[\\d.e-]+", pattern) for pattern in patterns]
 
 
 def test_every_tutorial_is_typed():
@@ -42,3 +53,5 @@ def test_tutorials_work_as_they_stand_there(tmp_path):
     for page in IN_ORDER:
         done = subprocess.run(["bash", "-c", script(page)], cwd=tmp_path, env=settings, capture_output=True, text=True)
         assert done.returncode == 0, f"{page}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
+        for pattern in shown(page):
+            assert re.search(pattern, done.stdout), f"{page}: nothing printed is like {pattern}; {done.stdout[-4000:]}"

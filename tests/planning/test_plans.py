@@ -111,6 +111,30 @@ def test_progress_beyond_the_deadline_ends_a_part() -> None:
     assert 1 < len(seen) < 100
 
 
+def test_what_is_left_out_claims_no_time_and_finished_work_stays() -> None:
+    clock = Clock()
+    short, long = Part("short", "fit one", Price(fixed=0.001)), Part("long", "attack images", Price(fixed=90.0))
+    plan = Plan([short, long], 1.0, clock=clock)
+    assert plan.size("long") == 0
+    progress = plan.watched(Callback(lambda done, total: None))
+    with plan.doing("short"), progress.task("Fitting", 2) as advance:
+        clock.passes(5)  # much longer than expected, but nobody else needs the minute
+        advance(1, 2)
+        clock.passes(60)
+        advance(2, 2)
+    assert short.seconds == 65
+
+
+def test_what_costs_next_to_nothing_is_done_even_if_drawing_up_the_plan_took_all_the_time() -> None:
+    fits = [Part(f"fit {number}", f"fit {number}", Price(fixed=0.1)) for number in range(10)]
+    plan = Plan([*fits, Part("long", "attack images", Price(fixed=30.0))], 1.0, clock=Clock(), spent=70.0)
+    assert all(part.size for part in fits)
+    assert plan.size("long") == 0
+    assert Plan(fits, 0.1, clock=Clock(), spent=70.0).part("fit 0").remark == (
+        "left out: there is no time left for it; allow more minutes"
+    )
+
+
 def test_essential_and_given_parts_have_no_deadline() -> None:
     clock = Clock()
     given = [*parts()[:2], Part("mine", "mine", Price(1.0, full=10), given=10)]

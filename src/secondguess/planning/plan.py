@@ -76,7 +76,9 @@ class Part:
     def remark(self) -> str:
         """What is left out or made smaller; "" where nothing is."""
         if not self.size:
-            return f"left out: it takes {spoken(self.least_seconds)} at least; allow more minutes"
+            least = self.least_seconds
+            why = f"it takes {spoken(least)} at least" if least >= NOTABLE else "there is no time left for it"
+            return f"left out: {why}; allow more minutes"
         return f"instead of {self.price.full:,}" if self.size < self.price.full else ""
 
     def to_dict(self) -> dict[str, Any]:
@@ -314,7 +316,7 @@ class Plan:
         prices = {part.name: part.offer.slower(factor) for part in parts}
         full = {name: price.full for name, price in prices.items()}
         settled = {part.name: part.size for part in self.parts if part.name not in prices}
-        spare = CHEAP * (self.seconds or 0.0)
+        spare = CHEAP * 60 * (self.minutes or 0.0)
         sizes = full if seconds is None else choose_sizes(prices, seconds, spare, settled)
         for part in parts:
             price, part.size = prices[part.name], sizes[part.name]
@@ -337,7 +339,8 @@ class _Watched:
 
             def watched(done: int, total: int) -> None:
                 advance(done, total)
-                self.plan.check()
+                if done < total:  # finished work is never thrown away
+                    self.plan.check()
 
             yield watched
 
