@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,8 +12,9 @@ from secondguess import Classifier, Dataset, ImageSet, UserError
 from secondguess.errors import MissingExtra
 from secondguess.guard import Guard, make_stress_split
 from secondguess.guard.foreign_objects import foreign_objects
-from secondguess.guard.stress_split import invalid_images
+from secondguess.guard.stress_split import LEARNT_ATTACKS, invalid_images
 from secondguess.stress import Adversarial, Invalid
+from secondguess.stress.adversarial.surrogate import train_surrogate
 from secondguess.stress.ambiguous import AmbiGuess
 
 
@@ -45,6 +47,27 @@ def test_attacks_that_fool_nobody_teach_nothing(
     made = make_stress_split(classifier, digits.train, learn, test, ambiguous="blend", attacked=5, device="cpu")
     assert "adversarial" not in made.learn
     assert "attacks fooled the classifier" in made.notes[0]
+
+
+def test_both_sets_of_attacks_share_one_surrogate(
+    classifier: Classifier, digits: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a model without gradients; what the guard learns from is what the attack makes alone."""
+    trained = []
+
+    def counted(*args: Any, **options: Any) -> Classifier:
+        trained.append(train_surrogate(*args, **options | {"epochs": 2}))
+        return trained[-1]
+
+    monkeypatch.setattr("secondguess.stress.adversarial.surrogate.train_surrogate", counted)
+    sealed = Classifier(classifier.predict, name="sealed", output_kind="probabilities")
+    train, (learn, test) = digits.train.head(200), digits.test.head(80).split(0.5)
+    made = make_stress_split(sealed, train, learn, test, ambiguous="none", attacked=40, device="cpu")
+    assert len(trained) == 1
+    alone = Adversarial(LEARNT_ATTACKS, limit=40).make(learn, train=train, classifier=sealed)
+    fooled = alone.columns["success"] & (alone.columns["epsilon"] > 0)
+    assert np.array_equal(made.learn["adversarial"].materialise(), alone.materialise()[fooled])
+    assert set(made.test["adversarial"].columns["attack"]) <= {"bim", "deepfool"}
 
 
 def test_what_is_wrong_with_a_set_of_ones_own_is_said(

@@ -121,6 +121,7 @@ class StressMaker:
     seed: int = 0
     device: str = "auto"
     folder: Path | None = None
+    _surrogate: Classifier | None = field(default=None, init=False, repr=False)  # of a classifier without gradients
 
     def __post_init__(self) -> None:
         from secondguess.stress.ambiguous.choosing import choose_generator  # needs torch, as only fitting does
@@ -140,10 +141,14 @@ class StressMaker:
             given = Given(self.learn, self._autoencoded, self.classifier, self.seed, device=self.device)
             price = price_of_set(self.generator, pace, given, observing)
             return replace(price, full=full) if price.unit == "images" else price
-        one: StressSet = Adversarial(limit=self.attacked) if kind == "adversarial" else _SAMPLES[kind]
-        price = price_of_set(one, pace, Given(self.learn, self.train, self.classifier, self.seed), observing)
-        if kind == "adversarial":
+        given = Given(self.learn, self.train, self.classifier, self.seed)
+        if kind == "adversarial":  # both sets have one surrogate, as one set of all their images would
             full = min(len(self.learn), self.attacked) + min(len(self.test), self.attacked)
+            given = replace(given, nominal=self.learn.take(np.arange(full) % len(self.learn)))
+            price = price_of_set(Adversarial(limit=full), pace, given, observing)
+            return replace(price, least=min(full, 2 * Adversarial.least))
+        one = _SAMPLES[kind]
+        price = price_of_set(one, pace, given, observing)
         # A part has two sets.
         return replace(price, fixed=2 * price.fixed, full=full, least=min(full, 2 * one.least))
 
@@ -229,6 +234,10 @@ class StressMaker:
     ) -> ImageSet:
         """The images that an attack has changed together with the prediction."""
         attack = Adversarial(attacks, limit=self.attacked).turned(size)
+        if self._surrogate is None:
+            given = Given(nominal, self.train, self.classifier, self.seed, progress)
+            self._surrogate = attack.prepared(given).surrogate
+        attack = attack.clone(surrogate=self._surrogate)
         images = attack.make(nominal, train=self.train, classifier=self.classifier, seed=seed, progress=progress)
         fooled = images.columns["success"] & (images.columns["epsilon"] > 0)
         if fooled.sum() < FEWEST:

@@ -131,23 +131,18 @@ class Adversarial(StressSet):
         share = max(0.25, min(1.0, size / self.limit))
         return fewer.clone(surrogate_epochs=max(1, round(share * self.surrogate_epochs)))
 
-    def _make(self, given: Given) -> ImageSet:
-        classifier, seed = given.classifier, given.seed
-        if classifier is None:
-            raise UserError(
-                f"The stress set {self.name!r} attacks a classifier, but none was given; "
-                "call make(nominal, classifier=classifier)."
-            )
-        from secondguess.stress.adversarial.attacks import require_foolbox
+    def prepared(self, given: Given) -> Self:
+        """The same set with its surrogate, where the classifier needs one: several sets can share what was trained."""
+        judge, chunk = self._judge(given)
+        surrogate = self._surrogate(judge, given.nominal, given, chunk)
+        return self if surrogate is None else self.clone(surrogate=surrogate)
 
-        require_foolbox()  # before anything is trained
+    def _make(self, given: Given) -> ImageSet:
+        judge, chunk = self._judge(given)
         taken = np.arange(len(given.nominal))
         if self.limit is not None and self.limit < len(taken):
-            taken = np.sort(np.random.default_rng([seed, 2]).choice(taken, self.limit, replace=False))
+            taken = np.sort(np.random.default_rng([given.seed, 2]).choice(taken, self.limit, replace=False))
         nominal = given.nominal.take(taken)
-        chunk = self.chunk_size or max(1, min(CHUNK, CHUNK_VALUES // int(np.prod(nominal.shape))))
-        judge = copy.copy(classifier)
-        judge.cache, judge.batch_size = None, chunk  # discarded candidates must not fill the cache on disk
         surrogate = self._surrogate(judge, nominal, given, chunk)
         images: Floats = scratch((len(nominal), *nominal.shape), np.float32, given.folder)
         columns: dict[str, NDArray[Any]] = {
@@ -166,6 +161,21 @@ class Adversarial(StressSet):
         if (columns["reason"] != "").all():
             raise UserError(f"None of the {len(nominal)} images could be attacked: {columns['reason'][0]}")
         return self._assembled(nominal, images, columns, surrogate)
+
+    def _judge(self, given: Given) -> tuple[Classifier, int]:
+        """The classifier that is to be fooled, and how many images it gets at once."""
+        if given.classifier is None:
+            raise UserError(
+                f"The stress set {self.name!r} attacks a classifier, but none was given; "
+                "call make(nominal, classifier=classifier)."
+            )
+        from secondguess.stress.adversarial.attacks import require_foolbox
+
+        require_foolbox()  # before anything is trained
+        chunk = self.chunk_size or max(1, min(CHUNK, CHUNK_VALUES // int(np.prod(given.nominal.shape))))
+        judge = copy.copy(given.classifier)
+        judge.cache, judge.batch_size = None, chunk  # discarded candidates must not fill the cache on disk
+        return judge, chunk
 
     def _attack_here(
         self, judge: Classifier, surrogate: Classifier | None, given: Given, chunk: int
