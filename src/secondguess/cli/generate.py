@@ -69,6 +69,9 @@ def ambiguous(
         str, typer.Option(help="Of autoencoders: paper, or achievable, for classes that nobody can tell apart.")
     ] = "paper",
     train_steps: Annotated[int | None, typer.Option(min=1, help="Of a flow. [default: its preset's]")] = None,
+    minutes: Annotated[
+        float | None, typer.Option(min=0, help="End the drawing from a flow after so long, with what it has found.")
+    ] = None,
     realism: Annotated[bool, typer.Option(help="Reject images that fit neither class.")] = True,
     loading: LoadingOptions,
     seed: Seed = 0,
@@ -104,7 +107,8 @@ def ambiguous(
     if plain(name) == GAN:
         options["classes"] = chosen[0] if isinstance(chosen, list) and len(chosen) == 1 else None
     elif plain(name) == FLOW:
-        options |= {"generator": generator, "train_steps": train_steps, "folder": out / "generator"}
+        options |= {"generator": generator, "train_steps": train_steps, "minutes": minutes}
+        options["folder"] = out / "generator"
     else:
         options |= {"autoencoders": autoencoders, "epochs": epochs, "mode": plain(mode)}
         options |= {"acceptance": plain(acceptance), "folder": out / "autoencoders"}

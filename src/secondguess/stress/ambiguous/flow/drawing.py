@@ -18,6 +18,7 @@ judgements of earlier rounds:
 
 from __future__ import annotations
 
+import time
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Any
@@ -124,8 +125,11 @@ class FlowDrawer:
     passed: dict[str, Counter[Pair]] = field(default_factory=lambda: {name: Counter() for name in CHECKS})
     dial: Dial = field(default_factory=Dial)
 
-    def run(self, pairs: list[Pair], count: int, *, stratify: bool, progress: Progress) -> Candidates | None:
-        """`count` images, or as many as there are; None if there is not one."""
+    def run(
+        self, pairs: list[Pair], count: int, *, stratify: bool, progress: Progress, minutes: float | None = None
+    ) -> Candidates | None:
+        """`count` images, or as many as there are, also after so many minutes; None if there is not one."""
+        began = time.monotonic()
         pools: dict[Pair, list[Candidates]] = defaultdict(list)
         wanted = -(-count // len(pairs))
         with progress.task("Composing ambiguous images", count) as advance:
@@ -136,7 +140,8 @@ class FlowDrawer:
                     if sum(map(len, pools[pair])) < wanted
                     and not (turn >= PATIENCE and self.passed[CHECKS[-1]][pair] < LEAST_YIELD * self.drawn[pair])
                 ]
-                if not hungry:
+                late = minutes is not None and time.monotonic() - began > 60 * minutes
+                if not hungry or (turn and late):
                     break
                 for pair, found in self._round(hungry, turn).items():
                     pools[pair].append(found)

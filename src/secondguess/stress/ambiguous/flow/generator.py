@@ -43,10 +43,11 @@ from secondguess.stress.registry import register
 __all__ = ["AmbiFlow"]
 
 HELD_OUT, MOST_HELD_OUT = 0.05, 2000  # of the training images, for the calibration of the judges
-STEPS = {"full": 5000, "small": 1500, "tiny": 300}
-BATCH = {"full": 512, "small": 64, "tiny": 64}
-RATE = {"full": 4e-4, "small": 1e-3, "tiny": 2e-3}
-DRAWS = {"full": (14, 32), "small": (8, 12), "tiny": (4, 4)}  # of noise, for the judge's third and fourth look
+STEPS = {"full": 5000, "medium": 4000, "small": 1500, "tiny": 300}
+BATCH = {"full": 512, "medium": 512, "small": 64, "tiny": 64}
+RATE = {"full": 4e-4, "medium": 6e-4, "small": 1e-3, "tiny": 2e-3}
+# Of noise, for the judge's third and fourth look.
+DRAWS = {"full": (14, 32), "medium": (14, 32), "small": (8, 12), "tiny": (4, 4)}
 PLAIN = 500  # plain samples that realism is measured by
 # Passes in a step for each image; candidates for an image, and passes to judge one: as measured on photographs.
 LEARNING, DRAWN, JUDGED = 3, 25, 340
@@ -61,8 +62,8 @@ class AmbiFlow(AmbiguousGenerator):
     Args:
         pairs: `"all"`, `"confused"` (those between which ambiguity is realistic, judged from the data), or a list.
         generator: the folder of a trained generator; None trains one.
-        preset: `"full"` for photographs on a GPU, `"small"` for grey images of 28 pixels on a processor, `"tiny"` for
-            trials; `"auto"` takes the one that suits the device.
+        preset: `"full"` for photographs on a GPU, `"medium"` for grey images there, `"small"` for grey images of 28
+            pixels on a processor, `"tiny"` for trials; `"auto"` takes the one that suits images and device.
         train_steps: of the training; None takes what suits the preset.
         flips: whether images may be mirrored; None mirrors colour images only.
         delta_max: the largest |p1 - p2|.
@@ -73,6 +74,7 @@ class AmbiFlow(AmbiguousGenerator):
         guidance: of the sampling; more makes classes clearer and images less real.
         steps: of the sampling.
         each: candidates for each pair in a round; None takes what suits the device.
+        minutes: after which no further round of candidates begins, so that a drawing ends with what it has found.
         stratify: let every pair contribute equally.
         device: where to train and to compute.
         folder: where the generator is kept, so that an interrupted training goes on and a finished one is used again.
@@ -97,6 +99,7 @@ class AmbiFlow(AmbiguousGenerator):
         guidance: float = 1.5,
         steps: int = 40,
         each: int | None = None,
+        minutes: float | None = None,
         stratify: bool = True,
         device: str = "auto",
         folder: str | Path | None = None,
@@ -108,7 +111,7 @@ class AmbiFlow(AmbiguousGenerator):
         self.pairs, self.generator, self.preset, self.train_steps = pairs, generator, preset, train_steps
         self.flips, self.delta_max, self.mass, self.disagreement = flips, delta_max, mass, disagreement
         self.committee, self.realism, self.guidance, self.steps = committee, realism, guidance, steps
-        self.each, self.stratify, self.device = each, stratify, device
+        self.each, self.minutes, self.stratify, self.device = each, minutes, stratify, device
         self.folder = Path(folder) if folder is not None else None
 
     @staticmethod
@@ -119,7 +122,7 @@ class AmbiFlow(AmbiguousGenerator):
     def price(self, pace: Pace, given: Given) -> Price:
         """The training, unless a generator is at hand, and the candidates for each image, by a pass that is timed."""
         device = pick_device(given.device if self.device == "auto" else self.device)
-        preset = self._preset(device)
+        preset = self._preset(device, given.nominal)
         architecture = architecture_for(given.nominal.shape, given.nominal.num_classes, preset)
         field = VelocityField(FlowNetwork(architecture).to(device), compiled=False, batch_size=TIMED)
         classes, times = torch.zeros(TIMED, dtype=torch.int64, device=device), torch.full((TIMED,), 0.5, device=device)
@@ -130,8 +133,12 @@ class AmbiFlow(AmbiguousGenerator):
         fixed = 0.0 if trained else LEARNING * one * BATCH[preset] * (self.train_steps or STEPS[preset])
         return Price(DRAWN * (3 * self.steps + JUDGED) * one, fixed, len(given.nominal), self.least, "images")
 
-    def _preset(self, device: torch.device) -> str:
-        return self.preset if self.preset != "auto" else ("full" if device.type == "cuda" else "small")
+    def _preset(self, device: torch.device, images: ImageSet) -> str:
+        if self.preset != "auto":
+            return self.preset
+        if device.type != "cuda":
+            return "small"
+        return "medium" if images.shape[0] == 1 else "full"
 
     def fit(
         self, train: ImageSet, *, held_out: ImageSet | None = None, seed: int = 0, progress: Progress | None = None
@@ -146,7 +153,7 @@ class AmbiFlow(AmbiguousGenerator):
         """
         learnt, kept_back = _parts(train, held_out, seed)
         device = pick_device(self.device)
-        preset = self._preset(device)
+        preset = self._preset(device, train)
         architecture = architecture_for(train.shape, train.num_classes, preset)
         schedule = Schedule(
             steps=self.train_steps or STEPS[preset],
@@ -213,7 +220,7 @@ class AmbiFlow(AmbiguousGenerator):
             self.each or (256 if flow.field.device.type == "cuda" else 16),
             seed,
         )
-        chosen = drawer.run(pairs, count, stratify=self.stratify, progress=progress)
+        chosen = drawer.run(pairs, count, stratify=self.stratify, minutes=self.minutes, progress=progress)
         if chosen is None:
             raise UserError(
                 f"None of {sum(drawer.drawn.values()):,} compositions passed every check "
