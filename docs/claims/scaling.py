@@ -15,6 +15,7 @@ def claims() -> Iterator[Claim]:
     yield from audit()
     yield from cost()
     yield from surprise()
+    yield from on_a_gpu()
     yield from models()
     yield from photographs()
     networks = record("oracles/mnist.json")["networks"].values()
@@ -110,6 +111,22 @@ def surprise() -> Iterator[Claim]:
         *(scale[key] for key in ("traces", "dimension", "classes", "fit_seconds", "queries", "score_seconds")),
         scale["gpu_peak_gib"],
     )
+
+
+def on_a_gpu() -> Iterator[Claim]:
+    """A model with its scores on a GPU."""
+    kept = record("scaling/gpu.json")
+    found, traces = kept["rows"], kept["settings"]["traces"]
+    rate = {name: row["images a second"] for name, row in found.items()}
+    yield says(
+        "passes {:,.0f} images a second alone, and {:,.0f} with `max_softmax`, `knn` among {:,} traces and `vim` behind it",
+        rate["bare"],
+        rate["scored"],
+        traces,
+    )
+    shares = [found[name]["share of bare"] for name in ("scored", "from memory")]
+    yield says("{:.2f} of the bare rate, {:.2f} where images come as bytes from main memory", *shares)
+    yield says("look for neighbours on 16 cores, give {:.0f}:", rate["observe, score"])
 
 
 def models() -> Iterator[Claim]:

@@ -136,10 +136,10 @@ def test_nobody_at_the_address_is_said(tmp_path, monkeypatch):
         run(TASKS[:1], Ledger(tmp_path), "dask://127.0.0.1:9")
 
 
-@pytest.mark.slow
 def test_a_ray_worker_killed_in_the_middle_changes_nothing(tmp_path, monkeypatch):
     ray = pytest.importorskip("ray", reason="NO RAY: pip install secondguess[ray]")
     here = str(Path(__file__).parent)
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # else a token is written into the home folder
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env={"env_vars": {"PYTHONPATH": here}})
     try:
         deadly = [Task(grid_tasks.deadly, {"marker": str(tmp_path / "marker")}, seed) for seed in range(6)]

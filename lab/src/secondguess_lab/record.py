@@ -46,15 +46,17 @@ def provenance(settings: Mapping[str, Any], data: Dataset | None = None) -> dict
 
 
 def commit() -> str | None:
-    """The commit of the code that runs, with `-dirty` if files differ from it.
+    """The commit of the code that runs, with `-dirty` if files differ from it; None outside a repository.
 
-    Outside a repository (a copy of the tree on a machine with a GPU) it is what SECONDGUESS_COMMIT says, or None.
+    SECONDGUESS_COMMIT comes first: a tree that was copied to a machine with a GPU does not know its own.
     """
+    if given := os.environ.get("SECONDGUESS_COMMIT"):
+        return given
     words = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     try:
         done = subprocess.run(words, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
-        return os.environ.get("SECONDGUESS_COMMIT")
+        return None
     return done.stdout.strip()
 
 

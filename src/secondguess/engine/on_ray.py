@@ -1,4 +1,8 @@
-"""Tasks on Ray, which also notices lost workers and tries their tasks again."""
+"""Tasks on Ray, which also notices lost workers and tries their tasks again.
+
+Calls and outcomes travel pickled. Left to itself, Ray hands arrays over as read-only views of its store, and code that
+works on every other engine (PyTorch's, which warns of such memory, and whatever writes in place) would not on this one.
+"""
 
 from __future__ import annotations
 
@@ -52,14 +56,14 @@ class OnRay:
                 # Calls bring what they need with them, so no more of them are in Ray's store than keep it busy.
                 busy = max(FEWEST, AHEAD * int(ray.cluster_resources().get("CPU", 0)))
                 for place, call in islice(rest, max(0, busy - len(pending))):
-                    remote = ray.remote(perform).options(max_retries=retries, num_cpus=1, **_options(call))
-                    pending[remote.remote(call)] = place
+                    remote = ray.remote(_performed).options(max_retries=retries, num_cpus=1, **_options(call))
+                    pending[remote.remote(ray.cloudpickle.dumps(call))] = place
                 if not pending:
                     return
                 (done, *_), _ = ray.wait(list(pending))
                 place = pending.pop(done)
                 try:
-                    outcome = ray.get(done)
+                    outcome = ray.cloudpickle.loads(ray.get(done))
                 except ray.exceptions.RayError:
                     outcome = lost(calls[place], retries)
                 yield place, outcome
@@ -90,6 +94,13 @@ class OnRay:
                     raise UserError(
                         f"Ray has {there.get(name, 0):g} of {name}, but {call.name} needs {needed:g}; add a node."
                     )
+
+
+def _performed(call: bytes) -> bytes:
+    """Perform a pickled call in the worker; the outcome, pickled."""
+    from ray import cloudpickle
+
+    return bytes(cloudpickle.dumps(perform(cloudpickle.loads(call))))
 
 
 def _options(call: Call) -> dict[str, Any]:
