@@ -3,18 +3,23 @@
     python reference_models.py train cifar10.npz --out models --jobs 8           # on a GPU
     python reference_models.py train cats_dogs.npz --out models
     python reference_models.py export models --data cifar10.npz                   # on a CPU: .onnx, .pt2, model.toml
-    python reference_models.py large models                                       # 224 px, 1,000 classes, random
+    python reference_models.py large models --photos cats_dogs.npz --folder large  # 224 px, 1,000 classes, and images
     python reference_models.py collect models --out results/photos/models.json
 
 `cifar10.npz` has all 60,000 images (x_train, y_train, x_test, y_test, class_names); 5,000 of the training images are
 held out, so that a guard has images the model has not seen: the record names them. Flips and shifts by up to four
 pixels, SGD with Nesterov momentum, one cycle of the learning rate. Weights are not part of this repository; the record
 `results/photos/models.json` has the recipe and what it reached.
+
+The network of 224 pixels and 1,000 classes has learnt nothing: it compares random features of a photograph with those
+of 1,000 others. Labels are what it says, but for one in twelve, so that it has an accuracy, mistakes and a calibration
+like a classifier that has; it is for time, memory and layout, not for quality.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import subprocess
 import sys
@@ -24,14 +29,17 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from secondguess import zoo
-from secondguess_lab.photo_training import MEAN, STD, Training, accuracy_of, fit
+from secondguess_lab.photo_training import MEAN, STD, Training, accuracy_of, fit, prepared
 from secondguess_lab.record import provenance, say, write
 from secondguess_lab.reference import build
 
 HELD_OUT = 5000
+LARGE = {"classes": 1000, "size": 224, "train": 2000, "test": 1000, "wrong": 1 / 12}
+SHARPNESS = 40.0  # of the large network: logits between likeness of -1 and of 1
 
 REGULARISED = {
     "": {},
@@ -77,7 +85,10 @@ def main():
     exporting = jobs.add_parser("export")
     exporting.add_argument("out", type=Path)
     exporting.add_argument("--data", type=Path, required=True)
-    jobs.add_parser("large").add_argument("out", type=Path)
+    larger = jobs.add_parser("large")
+    larger.add_argument("out", type=Path)
+    larger.add_argument("--photos", type=Path, required=True, help=".npz with x_train: photographs of any size")
+    larger.add_argument("--folder", type=Path, required=True, help="for the images: train and test, a folder a class")
     collecting = jobs.add_parser("collect")
     collecting.add_argument("models", type=Path)
     collecting.add_argument("--out", type=Path, required=True)
@@ -85,7 +96,7 @@ def main():
     if arguments.job == "export":
         export(arguments.out, arguments.data)
     elif arguments.job == "large":
-        large(arguments.out / "large" / "resnet18")
+        large(arguments.out / "large" / "resnet18", arguments.photos, arguments.folder)
     elif arguments.job == "collect":
         collect(arguments.models, arguments.out)
     elif arguments.only and len(arguments.only) == 1:
@@ -194,13 +205,52 @@ def export(out, data):
         export_one(model, weights.parent, network, names, size)
 
 
-def large(where):
-    """A network of realistic size that has learned nothing: for time, memory and layout, not for quality."""
+def large(where, photos, folder):
+    """A network of realistic size that compares with 1,000 photographs, and images that are labelled by it."""
     torch.manual_seed(0)
-    model = build("resnet18", 1000)
+    rng = np.random.default_rng(0)
+    model = build("resnet18", LARGE["classes"]).eval()
+    with np.load(photos, allow_pickle=False) as file:
+        rows = rng.permutation(len(file["x_train"]))[: LARGE["train"] + LARGE["test"]]
+        bytes_ = [enlarged(image) for image in file["x_train"][rows]]
+    features = np.concatenate([features_of(model, bytes_[start : start + 50]) for start in range(0, len(bytes_), 50)])
+    says = compare(model[-1], features)
+    wrong = rng.random(len(says)) < LARGE["wrong"]
+    labels = np.where(wrong, rng.integers(LARGE["classes"], size=len(says)), says)
+    names = [f"class {number:03}" for number in range(LARGE["classes"])]
+    for place, (label, image) in enumerate(zip(labels, bytes_, strict=True)):
+        path = folder / ("train" if place < LARGE["train"] else "test") / names[label] / f"{place:05}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(image)
     where.mkdir(parents=True, exist_ok=True)
     save_file(model.state_dict(), where / "weights.safetensors")
-    export_one(model, where, "resnet18", [f"class {number:03}" for number in range(1000)], 224)
+    export_one(model, where, "resnet18", names, LARGE["size"])
+
+
+def enlarged(image):
+    """A photograph (H, W, 3) as a JPEG file of the size of the large network."""
+    written = io.BytesIO()
+    Image.fromarray(image).resize((LARGE["size"],) * 2, Image.Resampling.BICUBIC).save(written, "JPEG", quality=92)
+    return written.getvalue()
+
+
+@torch.no_grad()
+def features_of(model, files):
+    """What comes before the last layer (n, d), for JPEG files."""
+    pixels = np.stack([np.asarray(Image.open(io.BytesIO(file))) for file in files])
+    return model[:-1](prepared(pixels, "cpu", normalise=True)).numpy()
+
+
+def compare(last, features):
+    """Let the last layer say which of the first features (K, d) others are most like; the answers (n,)."""
+    centre, scale = features.mean(axis=0), features.std(axis=0) + 1e-6
+    whole = (features - centre) / scale
+    first = whole[: last.out_features]
+    weights = SHARPNESS * first / np.linalg.norm(first, axis=1, keepdims=True) / np.linalg.norm(whole, axis=1).mean()
+    with torch.no_grad():
+        last.weight.copy_(torch.from_numpy(weights / scale))
+        last.bias.copy_(torch.from_numpy(-(weights / scale) @ centre))
+    return (features @ (weights / scale).T - (weights / scale) @ centre).argmax(axis=1)
 
 
 def export_one(model, where, network, names, size):

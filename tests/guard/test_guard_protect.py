@@ -17,13 +17,14 @@ from secondguess.guard.onnx_export import export_onnx
 from secondguess.guard.panel import fit_panel
 from secondguess.guard.protect import FEWEST, Answers, Stressed, examples
 from secondguess.guard.runtime import Runtime
+from secondguess.guard.stress_split import StressMaker
 from secondguess.images import ImageSet
 from secondguess.metrics import auroc
 
 SUPERVISORS = ["entropy", "mdsa"]
 
 
-def fitted(classifier: Classifier, digits: Dataset, stress: StressSplit | None, **options) -> Guard:
+def fitted(classifier: Classifier, digits: Dataset, stress: StressSplit | str | None, **options) -> Guard:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # classes of which a tiny set has few
         return Guard(SUPERVISORS, false_alarms=0.1, **options).fit(classifier, digits.train, digits.test, stress)
@@ -171,3 +172,18 @@ def test_too_few_right_answers_are_said_to_be_that() -> None:
         calibrate(
             np.arange(30.0), np.zeros(30, np.int64), answers(list(range(5)), list(range(5, 30)), 30), settings, None
         )
+
+
+def test_a_model_that_is_always_wrong_is_refused_before_stress_sets_are_made(
+    classifier: Classifier, digits: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = (classifier.observe(digits.test).predictions + 1) % 10
+    mistaken = Dataset(name="mistaken", train=digits.train, test=replace(digits.test, labels=elsewhere))
+
+    def never(*_: object, **__: object) -> StressSplit:
+        raise AssertionError("a stress set was made")
+
+    monkeypatch.setattr(StressMaker, "make", never)
+    with pytest.raises(UserError, match="answers 0 of .* nominal images rightly, too few .*--protect novelty"):
+        fitted(classifier, mistaken, "generated")
+    assert fitted(classifier, mistaken, None, rule="bonferroni", protect="novelty").pipeline.panel.rule == "bonferroni"

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-__all__ = ["MEAN", "STD", "Training", "accuracy_of", "fit", "probabilities_of"]
+__all__ = ["MEAN", "STD", "Training", "accuracy_of", "fit", "prepared", "probabilities_of"]
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 TESTED = 1000  # images at a time

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from secondguess.errors import UserError
 from secondguess.guard.pipeline import Settings
-from secondguess.guard.protect import Answers
+from secondguess.guard.protect import FEWEST, Answers
 from secondguess.guard.risk import RiskControl, RiskPromise
 from secondguess.guard.thresholds import Calibration, smallest_sample
 from secondguess.metrics import wilson
 
-__all__ = ["Calibrated", "calibrate", "check_labels"]
+__all__ = ["Calibrated", "calibrate", "check_labels", "check_right"]
 
 Floats = NDArray[np.float64]
 
@@ -86,3 +86,14 @@ def check_labels(answers: Answers, settings: Settings) -> None:
         return
     what = "protect against errors" if settings.risk is None else "promise a risk"
     raise UserError(f"The nominal images have no labels, without which a guard cannot {what}; give labelled ones.")
+
+
+def check_right(answers: Answers, settings: Settings) -> None:
+    """Raise a `UserError` where next to nothing is answered rightly: nothing can be learnt from what should be quiet."""
+    quiet = int(answers.quiet(settings.protect).sum())
+    if quiet < min(FEWEST, len(answers.known) // 2):
+        raise UserError(
+            f"The model answers {quiet} of {len(answers.known)} nominal images rightly, too few to learn from what "
+            "should raise no alarm; check the order of its classes and its normalisation (`secondguess model check`), "
+            "or protect against novelty alone (--protect novelty)."
+        )
