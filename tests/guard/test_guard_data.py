@@ -11,6 +11,7 @@ from PIL import Image
 
 from secondguess import Classifier, Dataset, UserError
 from secondguess.guard import Guard
+from secondguess.guard.fitting import split_images
 from secondguess.guard.inputs import judge_places
 from secondguess.images import save_npz
 from secondguess.model.agreement import relabelled
@@ -48,3 +49,12 @@ def test_files_folders_and_arrays_are_judged_by_name(guard: Guard, digits: Datas
     assert [one.prediction for _, one in found[2:]] == guard.judge(digits.test.head(5)).predictions.tolist()
     with pytest.raises(UserError, match=r"There is no image .*nope.png"):
         list(judge_places(guard, [str(tmp_path / "nope.png")]))
+
+
+def test_a_short_plan_takes_fewer_nominal_images_half_of_them_for_each_use(digits: Dataset) -> None:
+    parts = split_images(digits.train, digits.test, seed=0, most=None)
+    assert parts.fewer(None, seed=0) is parts
+    some = parts.fewer(21, seed=0)
+    assert (len(some.learn), len(some.calibrate)) == (10, 11)
+    assert set(map(bytes, some.learn.images[:])) <= set(map(bytes, parts.learn.images[:]))
+    assert set(map(bytes, some.calibrate.images[:])) <= set(map(bytes, parts.calibrate.images[:]))

@@ -64,6 +64,13 @@ class Parts:
     calibrate: ImageSet
     notes: tuple[str, ...] = ()
 
+    def fewer(self, nominal: int | None, *, seed: int) -> Parts:
+        """With so many nominal images, half of them for each use; None for all."""
+        if nominal is None:
+            return self
+        learn = self.learn.head(nominal // 2, seed=seed)
+        return replace(self, learn=learn, calibrate=self.calibrate.head(nominal - nominal // 2, seed=seed))
+
 
 def split_images(train: ImageSet, calibration: ImageSet | None, *, seed: int, most: int | None) -> Parts:
     """Split the images; without calibration images, a third of the training images is used instead.

@@ -190,6 +190,7 @@ class Guard(Result):
         ready = [label for label, one in zip(supervisors.labels, self._given(), strict=False) if one]
         work: Any = {"unfinished": unfinished, "progress": progress}
         kept = plan_guard(classifier, supervisors, parts, maker, minutes, given=ready, sizes=sizes, **work)
+        parts = parts.fewer(kept.reduced("nominal"), seed=seed)
         work["progress"] = kept.watched(progress)
         sets: list[StressSplit] = [] if split is None else [split]
 

@@ -2,7 +2,7 @@
 
 | part            | size                                                                | where there is little time |
 |-----------------|---------------------------------------------------------------------|----------------------------|
-| nominal         | images that teach the panel and set the threshold                   | stays                      |
+| nominal         | images that teach the panel and set the threshold                   | shortened last             |
 | train           | training images that supervisors are fitted on                      | shortened last             |
 | supervisor.NAME | its `dial`, or none                                                 | shortened, then left out   |
 | stress.KIND     | images, half of them to learn from, or the `dial` of the generator  | shortened, then left out   |
@@ -26,6 +26,7 @@ from secondguess.supervisors.pricing import parts_of_fits
 __all__ = ["plan_guard"]
 
 FEWEST_TRAIN = 1000  # images
+FEWEST_NOMINAL = 2000  # images: a thousand still promise any rate of false alarms that people ask for
 PANEL = 8e-4  # seconds for an image that the panel learns from, about
 
 
@@ -77,7 +78,7 @@ def _parts(
     observing = pace.passing(supervisors.needs)
     images: Any = {"unit": "images", "essential": True}
     nominal = len(parts.learn) + len(parts.calibrate)
-    yield Part("nominal", "observe the nominal images", Price(observing, full=nominal, least=nominal, **images))
+    yield Part("nominal", "observe the nominal images", Price(observing, full=nominal, least=FEWEST_NOMINAL, **images))
     train = Price(observing, full=len(parts.train), least=FEWEST_TRAIN, **images)
     yield Part("train", "observe the training images", train)
     learners = {label: one for label, one in supervisors.by_label.items() if one.requires_fit and not one.is_fitted}
@@ -88,6 +89,5 @@ def _parts(
     if stress is not None:
         for kind in stress.kinds:
             yield Part(f"stress.{kind}", f"{kind} images", stress.price(kind, pace, observing))
-        yield Part(
-            "panel", "put the panel together", Price(fixed=pace.slowness * 5 * PANEL * len(parts.learn), essential=True)
-        )
+        learning = {"nominal": pace.slowness * 5 * PANEL / 2}
+        yield Part("panel", "put the panel together", Price(beside=learning, essential=True))
