@@ -259,7 +259,7 @@ def test_studies_share_the_tasks(record):
     plan, first, out = record
     again = run_study(get("mixtures-rehearsed"), plan, out)
     assert again["tasks"] == first["tasks"] == 1
-    assert again["task_seconds"] == first["task_seconds"], "read from the ledger"
+    assert again["seconds"] == first["seconds"], "read from the ledger"
     assert {cell["row"] for cell in again["cells"]} > {"calibrated, panel"}
     by_share = run_study(get("mixtures-shares"), plan, out)
     assert {cell["column"] for cell in by_share["cells"]} == {"0%", "50%", "mean"}

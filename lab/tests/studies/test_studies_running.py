@@ -59,6 +59,8 @@ def test_every_study_runs_from_data_to_table(study, tiny, out, name):
     assert str(tiny.parent) not in json.dumps(record["data"])
     assert record["hardware"]
     assert record["versions"]["torch"]
+    assert {"command", "commit", "settings"} < record.keys()
+    assert record["seconds"] > 0
     assert (out / f"{name}.csv").read_text().startswith("row,column,value")
     paper = get(name).published
     shared = {(cell["row"], cell["column"]) for cell in record["cells"]} & set(paper.cells)
@@ -111,6 +113,7 @@ def test_the_table_so_far_says_what_is_missing(study, tiny, tmp_path):
     part = study("run", "surprise-table1", "--out", tmp_path, "--resume", "--so-far", "--json").json()
     assert part["missing"] == [{"seed": 1}]
     assert "wall_seconds" not in part, "it is not the time that the work took"
+    assert 0 < part["seconds"] < whole["seconds"], "that of the task that ended"
     assert part["tasks"] == 2
     assert {cell["n"] for cell in part["cells"]} == {1}
     assert len(list((tmp_path / "ledger").glob("*.json"))) == 1, "nothing was run"

@@ -2,7 +2,7 @@
 
 <out>/ledger/            what each task gave; studies that share tasks share them here
 <out>/<name>.plan.json   the settings and data of the run, so that it can be resumed
-<out>/<name>.json        the record: table, settings, command, hardware, versions, seeds, time
+<out>/<name>.json        the record: table, settings, command, commit, hardware, versions, seeds, seconds
 <out>/<name>.csv         the table, one cell a line
 """
 
@@ -19,6 +19,7 @@ from secondguess.engine import Engine, Entry, Ledger, Task, TaskData, run
 from secondguess.errors import UserError
 from secondguess.files import write_json, write_text
 from secondguess.progress import Progress
+from secondguess_lab.record import commit
 from secondguess_lab.studies.base import Sources, Study
 from secondguess_lab.studies.tables import Table
 
@@ -159,8 +160,9 @@ def run_study(
     made = _record(study, plan, tasks, entries, table) | {
         **({"missing": _told_apart(missing, tasks)} if missing else {}),
         "command": command,
+        "commit": commit(),
         "engine": engine if isinstance(engine, str) else type(engine).__name__,
-        **({} if so_far else {"wall_seconds": round(time.perf_counter() - began, 2)}),
+        **({} if so_far else {"wall_seconds": time.perf_counter() - began}),
     }
     write_json(out / f"{study.name}.json", made)
     write_text(out / f"{study.name}.csv", table.to_csv())
@@ -193,7 +195,8 @@ def _record(
         "versions": _versions(entries),
         "code": sorted({task.card["code"] for task in tasks}),
         "tasks": len(tasks),
-        "task_seconds": round(sum(entry.seconds for entry in entries), 2),
+        # The work, whenever and wherever it was done: what this call took is nothing if the ledger held all of it.
+        "seconds": sum(entry.seconds for entry in entries),
         "cells": table.tidy(),
     }
 
