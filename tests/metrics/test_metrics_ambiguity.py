@@ -88,14 +88,36 @@ def test_top_pair_by_brute_force() -> None:
     assert 0 < matches < len(soft)
 
 
+def test_top_pair_of_labels_with_more_than_two_possible_classes() -> None:
+    """Appendix A: two classes strictly above the rest are enough."""
+    predicted, soft = distributions(zeros=False), distributions(seed=7, zeros=False)
+    assert has_pairs(soft)
+    hits = [set(p.argsort()[-2:]) == set(q.argsort()[-2:]) for p, q in zip(predicted, soft, strict=True)]
+    assert 0 < sum(hits) < len(hits)
+    assert top_pair_accuracy(predicted, soft) == np.mean(hits)
+
+
+def test_a_little_mass_beyond_the_pair_changes_nothing() -> None:
+    """Where exactly two classes are possible, the definition of the authors' code and that of Appendix A agree."""
+    predicted, soft = distributions(zeros=False), pairs()
+    spread = 0.999 * soft + 0.001 / soft.shape[1]
+    assert (np.count_nonzero(soft, axis=1) == 2).all()
+    assert (np.count_nonzero(spread, axis=1) == 5).all()
+    assert top_pair_accuracy(predicted, soft) == top_pair_accuracy(predicted, spread)
+
+
 @pytest.mark.parametrize(
     ("soft", "others"),
-    [([[0.5, 0.5, 0], [1, 0, 0]], 1), ([[0.5, 0.5, 0], [0.4, 0.3, 0.3]], 1), ([[0, 1, 0], [0, 0, 1]], 2)],
+    [([[0.5, 0.5, 0], [1, 0, 0]], 1), ([[0.5, 0.4, 0.1], [0.4, 0.3, 0.3]], 1), ([[0, 1, 0], [0, 0, 1]], 2)],
 )
-def test_top_pair_is_not_calculable_without_exactly_two_possible_classes(soft: list[list[float]], others: int) -> None:
+def test_top_pair_is_not_calculable_without_two_classes_above_the_rest(soft: list[list[float]], others: int) -> None:
     assert not has_pairs(soft)
-    with pytest.raises(UserError, match=rf"exactly two possible classes; {others} of 2 have not\.$"):
+    with pytest.raises(UserError, match=rf"two classes strictly above the rest; {others} of 2 have not\.$"):
         top_pair_accuracy([[0.5, 0.3, 0.2], [0.2, 0.3, 0.5]], soft)
+
+
+def test_a_certain_label_of_two_classes_is_no_pair() -> None:
+    assert not has_pairs([[0.5, 0.5], [1, 0]])
 
 
 def test_of_two_classes_the_pair_is_always_right() -> None:

@@ -3,7 +3,7 @@
 For the predicted distribution p_i and the true one q_i (a soft label) of image i over K classes:
 
     top-k accuracy      the drawn label is among the k classes with the largest p_i; of equal ones the first count
-    top-pair accuracy   the two classes with the largest p_i are the two with q_ik > 0 (Weiss et al. 2023)
+    top-pair accuracy   the two classes with the largest p_i are the two with the largest q_i (Weiss et al. 2023)
     entropy             H(p_i) = -Σ_k p_ik log2 p_ik, in bits, at most log2 K
     total variation     ½ Σ_k |p_ik - q_ik|, in [0, 1]: the most that the two can differ on any set of classes
     Jensen-Shannon      H((p_i + q_i) / 2) - (H(p_i) + H(q_i)) / 2, the divergence in bits, in [0, 1]; its square root
@@ -12,8 +12,9 @@ For the predicted distribution p_i and the true one q_i (a soft label) of image 
     soft ECE            Σ_b (n_b / n) |conf_b - right_b|, as `ece`, with right_b the mean of q_ik at the prediction:
                         how often the prediction would be right if labels were drawn from q again and again
 
-each averaged over the images. Top-pair accuracy asks for two classes, so it exists only where every soft label has
-exactly two and raises an error elsewhere (see `has_pairs`). The cross-entropy and the Brier score against soft
+each averaged over the images. Top-pair accuracy asks for two classes, so it exists only where every soft label has two
+strictly above the rest (Appendix A; the authors' code asks for exactly two above 0, where both say the same) and raises
+an error elsewhere (see `has_pairs`). The cross-entropy and the Brier score against soft
 labels are `nll` and `brier`, which take them as they are.
 
 Source: Weiss, García Gómez, Tonella, "Generating and detecting true ambiguity", EMSE 2023.
@@ -73,16 +74,16 @@ def top_k_accuracy_interval(
 
 
 def has_pairs(soft_labels: ArrayLike) -> bool:
-    """Return whether every soft label (n, K) has exactly two classes with a probability above 0."""
-    return bool((_possible(checks.distributions(soft_labels, "soft labels")).sum(axis=1) == 2).all())
+    """Return whether in every soft label (n, K) two classes are strictly likelier than all others, and possible."""
+    return bool((_pair(checks.distributions(soft_labels, "soft labels")).sum(axis=1) == 2).all())
 
 
 def top_pair_accuracy(probabilities: ArrayLike, soft_labels: ArrayLike) -> float:
-    """Return how often the two likeliest classes are the two possible ones.
+    """Return how often the two likeliest classes are the two that the soft label puts above the rest.
 
     Args:
         probabilities: (n, K), rows sum to 1. Of equally likely classes the one with the lower number comes first.
-        soft_labels: (n, K), rows sum to 1, each with exactly two classes above 0: see `has_pairs`.
+        soft_labels: (n, K), rows sum to 1, each with two classes strictly above the rest: see `has_pairs`.
     """
     return top_pair_accuracy_interval(probabilities, soft_labels).value
 
@@ -90,14 +91,14 @@ def top_pair_accuracy(probabilities: ArrayLike, soft_labels: ArrayLike) -> float
 def top_pair_accuracy_interval(probabilities: ArrayLike, soft_labels: ArrayLike, *, level: float = 0.95) -> Interval:
     """Return the top-pair accuracy with its Wilson interval at a level; other arguments as in `top_pair_accuracy`."""
     rows, soft = _soft(probabilities, soft_labels)
-    possible = _possible(soft)
-    others = int((possible.sum(axis=1) != 2).sum())
+    pair = _pair(soft)
+    others = int((pair.sum(axis=1) != 2).sum())
     if others:
         raise UserError(
-            f"Top-pair accuracy is defined where every soft label has exactly two possible classes; "
+            f"Top-pair accuracy is defined where every soft label has two classes strictly above the rest; "
             f"{others} of {len(soft)} have not."
         )
-    hits = np.take_along_axis(possible, _likeliest(rows, 2), axis=1).all(axis=1)
+    hits = np.take_along_axis(pair, _likeliest(rows, 2), axis=1).all(axis=1)
     return wilson(int(hits.sum()), len(rows), level)
 
 
@@ -209,8 +210,10 @@ def soft_ece_interval(
     return bootstrap(error, rows, resamples=resamples, level=level, seed=seed)
 
 
-def _possible(soft: Floats) -> NDArray[np.bool_]:
-    return np.asarray(soft > 0)
+def _pair(soft: Floats) -> NDArray[np.bool_]:
+    """Mark the classes (n, K) above the third likeliest: two in a row that has a pair, fewer in any other."""
+    third = np.sort(soft, axis=1)[:, -3] if soft.shape[1] > 2 else np.zeros(len(soft))
+    return np.asarray(soft > third[:, None])
 
 
 def _likeliest(rows: Floats, k: int) -> Ints:
