@@ -47,7 +47,18 @@ def main():
             "accuracy": float(right[name].mean()),
         }
         say(f"{name}: {detection[name]}")
-    write(arguments.out, provenance(vars(arguments)) | {"detection": detection})
+    write(arguments.out, provenance(vars(arguments)) | {"detection": detection, "all_images": counts(predicted, right)})
+
+
+def counts(predicted, right):
+    """The votes over all images, of which nothing is drawn: whole numbers that anybody can count again."""
+    winner = majority(np.stack(list(predicted.values()), axis=1), CLASSES)
+    found = {
+        name: verdict_confusion(np.where(winner < 0, -1, winner != predicted[name]), right[name]) for name in predicted
+    }
+    return {"images": len(winner), "undecided": int((winner < 0).sum())} | {
+        name: one.to_dict() for name, one in found.items()
+    }
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ KERAS_COUNTS = {
     "icos_a": 6_237,
     "icos_b": 97_114,
     "icos_c": 545_546,
+    "icos_d": 1_084_234,
     "icos_e": 258_762,
     "icos_f": 550_570,
     "icos_h": 1_307_338,

@@ -1,7 +1,7 @@
-"""Networks A to N of the oracle-surrogate study, except D, G and I, whose layers are not known.
+"""Networks A to N of the oracle-surrogate study, except G and I, whose layers are not known.
 
-A, B, C, E and F are in the authors' repository. H, L, M and N are inferred: these layers have exactly the
-published numbers of parameters.
+A, B, C, E and F are in the authors' repository. D, H, L, M and N are inferred: these layers have exactly the
+published numbers of parameters. The repository has another network under D's name, with A's layers.
 """
 
 from __future__ import annotations
@@ -85,6 +85,34 @@ def icos_c(num_classes: int, input_shape: Shape) -> nn.Module:
     model.add_module("dense1", nn.Linear(flat_size(model, input_shape), 84))
     model.add_module("tanh4", nn.Tanh())
     model.add_module("logits", nn.Linear(84, num_classes))
+    return model
+
+
+@register(
+    summary="four times (conv 3x3, batch norm, pool) of 32 to 256 channels, dense512, dense256, dense128, dense",
+    source=f"{ICOS} (network D, CIFAR-10)",
+    recipe=Recipe(epochs=15, batch_size=32, lr=1.0, optimiser="adadelta"),
+    recipe_note="The recipe is that of the repository's network D, whose layers are others.",
+    input_shape=(3, 32, 32),
+)
+def icos_d(num_classes: int, input_shape: Shape) -> nn.Module:
+    """Network D, with batch norm after every convolution and hidden dense layer."""
+    model = stack()
+    channels = input_shape[0]
+    for block, width in enumerate((32, 64, 128, 256), start=1):
+        model.add_module(f"conv{block}", nn.Conv2d(channels, width, 3, padding=1))
+        model.add_module(f"relu{block}", nn.ReLU())
+        model.add_module(f"norm{block}", keras_batch_norm(width))
+        model.add_module(f"pool{block}", nn.MaxPool2d(2))
+        channels = width
+    model.add_module("flatten", nn.Flatten())
+    inputs = flat_size(model, input_shape)
+    for number, width in enumerate((512, 256, 128), start=1):
+        model.add_module(f"dense{number}", nn.Linear(inputs, width))
+        model.add_module(f"relu_dense{number}", nn.ReLU())
+        model.add_module(f"norm_dense{number}", keras_batch_norm(width, dense=True))
+        inputs = width
+    model.add_module("logits", nn.Linear(inputs, num_classes))
     return model
 
 

@@ -4,7 +4,9 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from scipy.stats import gaussian_kde
+from sklearn.decomposition import PCA
 from sklearn.metrics import f1_score
 
 from secondguess.accuracy.oracles import selfchecker as module
@@ -155,6 +157,34 @@ def test_wide_layers_small_classes_and_dead_neurons() -> None:
     checker = SelfChecker("wide", output=False).fit(evidence(0), evidence(1))
     votes = checker.infer(evidence(2))
     assert votes.shape == (92, 1) and (votes >= 0).all()
+
+
+def test_a_layer_can_be_reduced_to_its_principal_components() -> None:
+    """The same inferences as of a SelfChecker that is given scikit-learn's components as its layer."""
+    labels = np.repeat(np.arange(3), 60)
+
+    def evidence(seed: int) -> NDArray[np.float32]:
+        rng = np.random.default_rng(seed)
+        mixed = rng.normal(size=(len(labels), 4)) @ np.random.default_rng(9).normal(size=(4, 20))
+        mixed[np.arange(len(labels)), labels] += 4
+        return np.asarray(mixed + 0.3 * rng.normal(size=mixed.shape), dtype=np.float32)
+
+    def seen(values: NDArray[np.float32]) -> Observation:
+        images = ImageSet.from_arrays(np.zeros((len(labels), 2, 2), dtype=np.uint8), labels, class_names=list("abc"))
+        said = np.where(np.arange(len(labels)) % 7 == 0, (labels + 1) % 3, labels)
+        return Observation(softmax(4 * np.eye(3)[said]), traces={Trace("wide", "mean"): values}, images=images)
+
+    parts = [evidence(seed) for seed in range(3)]
+    mine = SelfChecker("wide", output=False, components=6).fit(seen(parts[0]), seen(parts[1]))
+    reduce = PCA(6, svd_solver="full").fit(parts[0].astype(np.float64))
+    reduced = [reduce.transform(one.astype(np.float64)).astype(np.float32) for one in parts]
+    theirs = SelfChecker("wide", output=False).fit(seen(reduced[0]), seen(reduced[1]))
+    assert mine.projections_["0"].shape == (20, 6)
+    assert "0" not in theirs.projections_
+    assert (mine.infer(seen(parts[2])) == theirs.infer(seen(reduced[2]))).mean() > 0.99
+    assert "0" not in SelfChecker("wide", output=False, components=25).fit(*map(seen, parts[:2])).projections_
+    with pytest.raises(UserError, match="components=0; give 1 or more, or None"):
+        SelfChecker("wide", components=0).fit(*map(seen, parts[:2]))
 
 
 def test_a_validation_set_without_failures_uses_all_layers() -> None:

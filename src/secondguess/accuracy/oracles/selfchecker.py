@@ -15,11 +15,13 @@ ICSE 2021, and its code.
 
 Departures. Logarithms of densities are compared, which do not underflow. Neurons that vary over the training set but
 not within a class make a density singular: all classes of a layer get a ridge of `RIDGE` times the layer's mean
-variance, as noise on the training traces. A layer with more neurons than half the smallest class has images is
-projected onto as many principal components, for a covariance to exist. Beyond `EXHAUSTIVE` layers subsets are searched
-with a beam. Where a class has no failure in the validation set, all its layers are used. `boost=True` withdraws an
-alarm whose advice is the prediction itself; the published evaluation does so only if the label says that this is right,
-which is impossible in operation. Its second set of advice, for images without an alarm, is left out.
+variance, as noise on the training traces. A layer with more neurons than half the smallest class has images, or than
+`components`, is projected onto as many principal components, for a covariance to exist and a density to mean something:
+the code has no such limit, because it averages over positions and so meets no layer of thousands. Beyond `EXHAUSTIVE`
+layers subsets are searched with a beam. Where a class has no failure in the validation set, all its layers are used.
+`boost=True` withdraws an alarm whose advice is the prediction itself; the published evaluation does so only if the
+label says that this is right, which is impossible in operation. Its second set of advice, for images without an alarm,
+is left out.
 """
 
 from __future__ import annotations
@@ -63,6 +65,8 @@ class SelfChecker(Oracle):
         output: whether the probabilities are one more layer.
         var_threshold: neurons with less variance over all training images are left out (the authors' default).
         boost: whether an alarm is withdrawn if the advice is the prediction itself.
+        components: to how many principal components wider layers are reduced, such as 512 for the flattened output of a
+            convolution; None leaves them as wide as the smallest class allows.
         seed: of the noise that stands for a ridge.
         device: where densities are computed.
     """
@@ -75,6 +79,7 @@ class SelfChecker(Oracle):
         output: bool = True,
         var_threshold: float = 1e-5,
         boost: bool = False,
+        components: int | None = None,
         seed: int = 0,
         device: str = "auto",
     ) -> None:
@@ -82,6 +87,7 @@ class SelfChecker(Oracle):
         self.output = output
         self.var_threshold = var_threshold
         self.boost = boost
+        self.components = components
         self.seed = seed
         self.device = device
         self._densities: dict[tuple[int, int], Density] = {}
@@ -99,6 +105,10 @@ class SelfChecker(Oracle):
         )
 
     def _fit(self, training: Observation, validation: Observation) -> None:
+        if self.components is not None and self.components < 1:
+            raise UserError(
+                f"SelfChecker was given components={self.components}; give 1 or more, or None for no limit."
+            )
         self._densities = {}
         self.labels_ = training.require_labels(f"Fitting the oracle {self.name!r}")
         self.columns_: dict[str, Ints] = {}
@@ -142,9 +152,9 @@ class SelfChecker(Oracle):
         self.columns_[key] = kept if len(kept) else np.flatnonzero(variances == variances.max())
         features = values[:, self.columns_[key]].astype(np.float64)
         most = max(1, int(np.bincount(self.labels_)[np.unique(self.labels_)].min()) // 2)
+        most = min(most, self.components or most)
         if features.shape[1] > most:
-            _, directions = np.linalg.eigh(np.cov(features, rowvar=False))
-            self.projections_[key] = directions[:, ::-1][:, :most].copy()
+            self.projections_[key] = _principal(features, most)
             features = features @ self.projections_[key]
         ridge = RIDGE * features.var(axis=0).mean()
         noise = np.random.default_rng([self.seed, number]).standard_normal(features.shape)
@@ -238,6 +248,15 @@ class SelfChecker(Oracle):
             )
             reasons[row] = f"{len(others)} of {len(used)} layers disagree with {classes[label]}: {votes_text}"
         return reasons
+
+
+def _principal(features: NDArray[np.float64], most: int) -> NDArray[np.float64]:
+    """The directions (d, most) in which features (n, d) vary most, the first first."""
+    from scipy.linalg import eigh
+
+    width = features.shape[1]
+    _, directions = eigh(np.cov(features, rowvar=False), subset_by_index=[width - most, width - 1], overwrite_a=True)
+    return np.ascontiguousarray(directions[:, ::-1])
 
 
 def subsets(layers: int) -> Bools:

@@ -43,7 +43,7 @@ __all__ = [
     "verdicts",
 ]
 
-WIDEST = 512  # layers with more numbers an image (B's 9,216 and C's 5,880) have no density worth the name
+WIDEST = 512  # layers with more numbers an image (B's 9,216 and C's 5,880) have no density worth the name as they are
 LEVELS = 255
 CLASSES = 10
 
@@ -113,15 +113,21 @@ def classifier_of(model: nn.Module, images: ImageSet) -> Classifier:
     return Classifier(model, std=1 / LEVELS, class_names=images.class_names, input_shape=images.shape)
 
 
-def selfchecker_of(classifier: Classifier, device: str = "auto") -> SelfChecker:
-    """An unfitted SelfChecker that looks at every activation and pooling, flattened where that is narrow."""
+def selfchecker_of(classifier: Classifier, device: str = "auto", *, wide: bool = False) -> SelfChecker:
+    """An unfitted SelfChecker that looks at every activation and pooling, flattened where that is narrow.
+
+    Args:
+        classifier: to look into.
+        device: where densities are computed.
+        wide: whether flattened layers wider than `WIDEST` are looked at, too, reduced to as many principal components.
+    """
     traces = []
     for layer in classifier.layers():
         if layer.kind in ("ReLU", "Tanh", "MaxPool2d", "AvgPool2d"):
             traces.append(Trace(layer.name, "mean"))
-        elif layer.kind == "Flatten" and layer.shape[0] <= WIDEST:
+        elif layer.kind == "Flatten" and (wide or layer.shape[0] <= WIDEST):
             traces.append(Trace(layer.name))
-    return SelfChecker(tuple(traces), device=device)
+    return SelfChecker(tuple(traces), components=WIDEST if wide else None, device=device)
 
 
 def objections_of(icos: Icos, operation: Observation) -> dict[str, Mask]:
