@@ -5,9 +5,11 @@
 Two halves that share no image: `learn` is what a guard may be fitted on, `judge` is what it is tried on. Each holds
 nominal images, every corruption, three attacks (those count that fooled the model), generated invalid images and
 ambiguous ones (blends, or AmbiGuess for grey images); `judge` also has ambiguous images of a generator and another data
-set as invalid images, where these are given. `photo_panel.py` reads what is kept: `NAME.npz` with scores and answers,
-`NAME_images.npz` with the images themselves. What is kept already stays; supervisors of the pixels alone that it lacks
-(`PIXELS`) are fitted on the same training images and score the images that were kept.
+set as invalid images, where these are given. A third part, `more`, has nominal test images that are in neither half
+(`--more`) and corruptions of some of these at given severities (`--severities`): `photo_risk.py` draws from it.
+`photo_panel.py` reads what is kept: `NAME.npz` with scores and answers, `NAME_images.npz` with the images themselves.
+What is kept already stays; supervisors of the pixels alone that it lacks (`PIXELS`) are fitted on the same training
+images and score the images that were kept.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from __future__ import annotations
 import argparse
 import time
 import warnings
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -32,8 +35,8 @@ from secondguess_lab.record import say
 
 SORTS = {"corrupted": "corruption", "adversarial": "attack", "invalid": "source"}
 NAMED = (
-    "max_softmax", "pcs", "entropy", "deep_gini", "gen", "kl_matching", "max_logit", "energy", "react", "fdbd",
-    "nnguide", "she", "knn", "vim", "mdsa", "relative_mahalanobis", "normalised_mahalanobis",
+    "max_softmax", "pcs", "entropy", "deep_gini", "gen", "kl_matching", "max_logit", "energy", "react", "ash", "scale",
+    "fdbd", "nnguide", "she", "knn", "vim", "mdsa", "relative_mahalanobis", "normalised_mahalanobis",
     "dsa:subsampling=5000", "dissector:batch_size=256",
 )  # fmt: skip
 PIXELS = ("appearance",)
@@ -110,6 +113,17 @@ def parts(classifier, train, halves, arguments):
         yield "judge", "invalid", unknown, np.full(len(other), OTHER)
 
 
+def further(nominal, arguments):
+    """Nominal images of neither half, and corruptions of some of them at each severity."""
+    if len(nominal):
+        yield "more", "nominal", nominal, np.full(len(nominal), "nominal")
+    for number, name in enumerate(COLOUR) if arguments.severities else ():
+        chosen = nominal.head(arguments.corrupted, seed=number)
+        for severity in arguments.severities:
+            spoilt = Corrupted([name], severity=severity).make(chosen, seed=severity)
+            yield "more", "corrupted", spoilt, np.full(len(spoilt), f"{name}@{severity}")
+
+
 def complete(path, train):
     """Add the scores of supervisors of the pixels to what is kept of a model."""
     kept, images = dict(np.load(path)), np.load(path.with_name(f"{path.stem}_images.npz"))
@@ -152,6 +166,8 @@ def main():
     }
     for name, number in sizes.items():
         parser.add_argument(f"--{name}", type=int, default=number)
+    parser.add_argument("--more", type=int, default=0, help="nominal test images beside those of the two halves")
+    parser.add_argument("--severities", type=int, nargs="*", default=[], help="of corruptions of some of these")
     parser.add_argument("--altered", action="store_true", help="keep the answers to mildly changed images too")
     arguments = parser.parse_args()
     data, began = load(arguments.data), time.perf_counter()
@@ -162,8 +178,10 @@ def main():
         return
     order = np.random.default_rng(0).permutation(len(data.test))
     halves = {"judge": data.test.take(order[: arguments.judge])}
-    rest = load(arguments.validation).test if arguments.validation else data.test.take(order[arguments.judge :])
+    rest = data.test.take(order[arguments.judge : len(order) - arguments.more])
+    rest = load(arguments.validation).test if arguments.validation else rest
     halves = {"learn": rest.head(arguments.learn, seed=0)} | halves
+    more = data.test.take(order[len(order) - arguments.more :])
     classifier = Classifier.open(arguments.model, device="cpu")
     jury = candidates()
     look = classifier.observe(train, jury.needs)
@@ -173,7 +191,7 @@ def main():
     say(f"{name}: fitted, {time.perf_counter() - began:.0f} s")
     costs = jury.costs(look)
     kept, pixels = {}, {}
-    for half, kind, images, sorts in parts(classifier, train, halves, arguments):
+    for half, kind, images, sorts in chain(parts(classifier, train, halves, arguments), further(more, arguments)):
         found, raw = seen(classifier, jury, images, kind, sorts, arguments.altered)
         several = kind in ("corrupted", "ambiguous") or sorts[0] == OTHER
         place = f"{half}/{kind}/{sorts[0] if several else 'made'}"

@@ -225,6 +225,73 @@ def test_ours_agree_with_theirs(name: str, ood: ModuleType, both: tuple[Observat
     )
 
 
+@pytest.fixture(scope="module")
+def rectified() -> tuple[Observation, Observation, nn.Linear]:
+    """As `both`, behind a ReLU, with sixteen units, a known last layer, and labels that are sometimes wrong."""
+    rng = np.random.default_rng(1)
+    head = nn.Linear(16, 4)
+    with torch.no_grad():
+        head.weight.copy_(torch.tensor(rng.normal(0, 0.4, (4, 16))))
+        head.bias.copy_(torch.tensor(rng.normal(3, 0.5, 4)))  # a positive log-sum-exp, as nnguide wants it
+    centres = rng.normal(0.5, 1, (4, 16))
+
+    def draw(rows: int) -> Observation:
+        traces = np.maximum(centres[np.arange(rows) % 4] + rng.normal(0, 1, (rows, 16)), 0).astype(np.float32)
+        logits = head(torch.from_numpy(traces)).detach()
+        probabilities = logits.double().softmax(dim=1).numpy()
+        return Observation(probabilities, logits=logits.numpy(), traces={Trace(): traces})
+
+    return draw(800), draw(80), head
+
+
+def _theirs_of_maps(detector: Any, training: torch.Tensor, test: torch.Tensor) -> NDArray[np.floating[Any]]:
+    """A detector of feature maps, with units as maps of one pixel; ReAct learns its limit."""
+    if getattr(detector, "requires_fit", False):
+        detector.fit_feature_maps(training[:, :, None, None], torch.zeros(len(training), dtype=torch.long))
+    return np.asarray(detector.predict_feature_maps(test[:, :, None, None]))
+
+
+@pytest.mark.parametrize("name", ["ReAct", "ASH-s", "ASH-p", "ASH-b", "SCALE"])
+def test_shaped_activations_agree_with_theirs(
+    name: str, ood: ModuleType, rectified: tuple[Observation, Observation, nn.Linear]
+) -> None:
+    training, test, head = rectified
+    kind, _, variant = name.partition("-")
+    options: dict[str, Any] = {"percentile": 0.75} | ({"variant": f"ash-{variant}"} if variant else {})
+    theirs = getattr(ood.detector, kind)(None, lambda maps: head(maps.flatten(1)), **options)
+    traces = [torch.from_numpy(np.asarray(one.trace("penultimate"))) for one in (training, test)]
+    ours = make(kind.lower(), percentile=75.0, **({"variant": variant} if variant else {})).fit(training)
+    np.testing.assert_allclose(ours.score(test), _theirs_of_maps(theirs, *traces), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["GEN", "KLMatching", "fDBD", "NNGuide", "SHE", "Mahalanobis"])
+def test_newer_scores_agree_with_theirs(
+    name: str, ood: ModuleType, rectified: tuple[Observation, Observation, nn.Linear]
+) -> None:
+    training, test, head = rectified
+    labels = np.where(np.arange(len(training)) % 7, training.predictions, (training.predictions + 1) % 4)
+    kind, y = getattr(ood.detector, name), torch.from_numpy(labels)
+    h, asked = (torch.from_numpy(np.asarray(one.trace("penultimate"))) for one in (training, test))
+    logits, others = (torch.from_numpy(np.asarray(one.logits)) for one in (training, test))
+    unit = nn.functional.normalize
+    # Theirs averages over classes where GEN's paper sums; its Mahalanobis distance is halved, its covariance a sum.
+    made: dict[str, tuple[Any, str, float]] = {
+        "GEN": (lambda: kind(None, gamma=0.1).predict_logits(others), "gen", 1 / 4),
+        "KLMatching": (lambda: kind(None).fit_logits(logits).predict_logits(others), "kl_matching", 1),
+        "fDBD": (lambda: kind(None, head).fit_features(h).predict_features(asked), "fdbd", 1),
+        "NNGuide": (lambda: kind(None, head, k=10).fit_features(h, y).predict_features(asked), "nnguide", 1),
+        "SHE": (lambda: kind(None, head).fit_features(h, y).predict_features(asked), "she", 1),
+        "Mahalanobis": (
+            lambda: kind(None).fit_features(unit(h), y).predict_features(unit(asked)),
+            "normalised_mahalanobis",
+            0.5 / len(training),
+        ),
+    }
+    theirs, ours, factor = made[name]
+    scores = factor * make(ours).fit(training, labels).score(test)
+    np.testing.assert_allclose(scores, theirs().numpy(force=True), rtol=2e-3, atol=2e-4 * np.abs(scores).max())
+
+
 @pytest.mark.parametrize("name", ["EnergyBased", "KNN", "GMM", "KLMatching", "Entropy"])
 def test_their_detectors_keep_our_contract(name: str, ood: ModuleType) -> None:
     kind = getattr(ood.detector, name)
