@@ -94,3 +94,9 @@ def test_a_worker_without_the_guard_says_so(guard, folder, pictures, monkeypatch
             list(judged.rows())
     finally:
         (folder / "elsewhere").rename(card)
+
+
+@pytest.mark.parametrize(("device", "resources"), [("cpu", {}), ("cuda", {"GPU": 1})])
+def test_what_is_judged_on_a_gpu_goes_to_workers_with_one(guard, folder, pictures, monkeypatch, device, resources):
+    monkeypatch.setattr(guard.classifier, "device", device)
+    assert [task.resources for task in ShardedJudging.of(guard, folder, [str(pictures)]).tasks] == [resources]

@@ -69,3 +69,27 @@ def test_attacks_are_the_same_in_shards(images, transfer):
     assert one.columns["success"].sum() > 0
     assert_same(one, other)
     assert one.notes == other.notes
+
+
+def test_what_is_attacked_on_a_gpu_goes_to_workers_with_one(images, monkeypatch):
+    pytest.importorskip("foolbox")
+    from torch import nn
+
+    from secondguess.stress.base import Given
+
+    class Seen(Exception):
+        """The tasks, of which none is run: there may be no GPU."""
+
+    def seen(given, tasks, label):
+        raise Seen([task.resources for task in tasks])
+
+    monkeypatch.setattr(Given, "in_shards", seen)
+    one, other = (
+        Classifier(nn.Sequential(nn.Flatten(), nn.Linear(3 * 12 * 12, 3)), device="cpu", output_kind="logits")
+        for _ in range(2)
+    )
+    for device, needed in (("cpu", {}), ("cuda:1", {"GPU": 1})):
+        other.device = device
+        with pytest.raises(Seen) as caught:
+            Adversarial(["fgsm"], chunk_size=30, surrogate=other).make(images, classifier=one, engine=SHARDS)
+        assert caught.value.args[0] == [needed] * 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import weakref
 from contextlib import contextmanager
 from importlib.util import find_spec
 
@@ -106,6 +107,33 @@ def test_an_interrupted_run_goes_on_with_the_shards_that_are_missing(tmp_path, m
     assert not folder.exists()  # nothing is left of a run that has ended
 
 
+def test_shards_are_taken_one_after_the_other_and_let_go(monkeypatch):
+    asked, one = seen(640, 2), make("vim").fit(seen(90, 1))
+    alive: weakref.WeakSet[Observation] = weakref.WeakSet()
+    most = []
+
+    bare = type(one)._score
+
+    def scored(self, shard):
+        alive.add(shard)
+        most.append(len(alive))
+        return bare(self, shard)
+
+    monkeypatch.setattr(type(one), "_score", scored)
+    found = score_in_shards([one], asked)["vim"]
+    assert len(most) == shards.FEWEST and max(most) == 1
+    np.testing.assert_array_equal(found, one.score(asked))
+
+
+def test_a_shard_has_so_many_bytes_at_most(monkeypatch):
+    asked, one = seen(640, 2), make("vim").fit(seen(90, 1))
+    assert [rows.stop - rows.start for rows in shards.rows_of(asked)] == [40] * 16
+    monkeypatch.setattr(shards, "LARGEST", 1000)  # a row has 44 and more: six traces, three logits, a label
+    assert 5 < max(rows.stop - rows.start for rows in shards.rows_of(asked)) <= 1000 // 44
+    np.testing.assert_array_equal(score_in_shards([one], asked)["vim"], one.score(asked))
+    assert list(shards.rows_of(seen(1, 2))) == [slice(0, 1)]
+
+
 def test_images_are_observed_where_they_are_learnt_from():
     from torch import nn
 
@@ -119,6 +147,29 @@ def test_images_are_observed_where_they_are_learnt_from():
     (fitted,) = fit_in_shards([vim], parts)
     whole = classifier.observe(images, vim.needs)
     np.testing.assert_allclose(fitted.score(whole), vim.fit(whole).score(whole), rtol=1e-6)
+
+
+def test_images_that_are_observed_on_a_gpu_go_to_workers_with_one(monkeypatch):
+    from torch import nn
+
+    def needed(device):
+        classifier.device = device
+        with pytest.raises(Seen) as caught:
+            fit_in_shards([make("vim")], unseen_shards(classifier, images, make("vim").needs))
+        return caught.value.args[0]
+
+    class Seen(Exception):
+        """What the tasks need, of which none is run: there may be no GPU."""
+
+    def seen(tasks, *_, **__):
+        raise Seen([task.resources for task in tasks])
+
+    monkeypatch.setattr(shards, "run_each", seen)
+
+    classifier = Classifier(nn.Sequential(nn.Flatten(), nn.Linear(16, 3)), batch_size=16, output_kind="logits")
+    images = ImageSet.from_arrays(np.zeros((20, 4, 4), dtype=np.uint8))
+    assert needed("cuda:1") == [{"GPU": 1}] * 2
+    assert needed("auto") == [{}] * 2
 
 
 def test_one_that_needs_all_images_says_so():

@@ -9,7 +9,7 @@ from __future__ import annotations
 from secondguess.engine.engines import Engine, open_engine
 from secondguess.engine.grid import run, run_each
 from secondguess.engine.ledger import Entry, Ledger
-from secondguess.engine.task import Sent, Task, TaskData, TaskFailed, WorkerLost
+from secondguess.engine.task import Sent, Task, TaskData, TaskFailed, WorkerLost, resources_for
 
 __all__ = [
     "Engine",
@@ -21,6 +21,7 @@ __all__ = [
     "TaskFailed",
     "WorkerLost",
     "open_engine",
+    "resources_for",
     "run",
     "run_each",
 ]

@@ -42,6 +42,7 @@ __all__ = [
     "WorkerLost",
     "code_version",
     "perform",
+    "resources_for",
 ]
 
 
@@ -175,6 +176,14 @@ def perform(call: Call) -> Outcome | Failure:
         return Outcome(result, time.perf_counter() - began, _hardware())
     except Exception as error:
         return Failure(str(error), traceback.format_exc(), isinstance(error, UserError))
+
+
+def resources_for(*devices: str) -> dict[str, float]:
+    """What a worker must declare to compute on these devices: a GPU where one was asked for, else nothing.
+
+    `auto` asks for none: a worker then takes what it has.
+    """
+    return {"GPU": 1} if any(device.startswith("cuda") for device in devices) else {}
 
 
 @lru_cache

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from secondguess.contracts.sealed import digest_of, file_digest
-from secondguess.engine import Sent, Task, run_each
+from secondguess.engine import Sent, Task, resources_for, run_each
 from secondguess.errors import UserError, require
 from secondguess.files import atomic_path, make_folder
 from secondguess.guard.artefact import CARD
@@ -107,7 +107,7 @@ class ShardedJudging:
         order = Order(path, file_digest(path / CARD), place, dict(changes or {}), guard.classifier.batch_size)
         what = digest_of(repr((order.digest, guard.classifier.fingerprint, order.changes, resize)).encode())
         tasks = [
-            _task(Sent(order, what), names, source, start)
+            _task(Sent(order, what), names, source, start, resources_for(guard.classifier.device))
             for names, source in images_at(guard, places, resize)
             for start in range(0, len(source), SHARD)
         ]
@@ -189,12 +189,12 @@ def judge_shard(*, order: Sent, images: Sent, seed: int) -> dict[str, Any]:
     return {"rows": rows, "lines": lines}
 
 
-def _task(order: Sent, names: Sequence[str], source: Any, start: int) -> Task:
+def _task(order: Sent, names: Sequence[str], source: Any, start: int, resources: Mapping[str, float]) -> Task:
     rows = np.arange(start, min(start + SHARD, len(source)))
     part = ViewSource(source, rows)
     some = list(names[start : start + SHARD])
     images = Sent((some, part), digest_of(repr((some, _identity(part))).encode()))
-    return Task(judge_shard, {"order": order, "images": images}, start)
+    return Task(judge_shard, {"order": order, "images": images}, start, resources)
 
 
 def _identity(view: ViewSource) -> Any:

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.contracts.sealed import digest_of
-from secondguess.engine import Entry, Ledger, Sent, Task, run_each
+from secondguess.engine import Entry, Ledger, Sent, Task, resources_for, run_each
 from secondguess.errors import UserError, require
 from secondguess.images.sources import ViewSource
 from secondguess.model.description import Description
@@ -89,7 +89,7 @@ class Shards:
         self._rows = cut(len(source), source.shape, classifier.pass_rows(source.shape), items)
         cache = classifier.cache
         self._ledger = Ledger(cache.path / KEPT) if cache is not None and keys else None
-        self._resources = {"GPU": 1} if classifier.device.startswith("cuda") else {}
+        self._resources = resources_for(classifier.device)
         order = _order(classifier, self._items)
         self._order = Sent(order, digest_of(repr((order.fingerprint, order.how, keys)).encode()))
         self._tasks: list[Task] = []
@@ -135,6 +135,11 @@ class UnseenShard:
     def labels(self) -> NDArray[np.int64]:
         """(n,), -1 where unknown."""
         return self.images.labels
+
+    @property
+    def resources(self) -> dict[str, float]:
+        """What a worker must declare to open the model."""
+        return resources_for(self.order.value.how["device"])
 
     def observe(self) -> Observation:
         """Open the model where this process has not opened it yet, and look at the images."""

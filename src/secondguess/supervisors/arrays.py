@@ -167,7 +167,7 @@ def _fitted(supervisor: Supervisor, learnt: Any, engine: str = "local") -> Super
         )
     if engine == "local" or not supervisor.merges():
         return supervisor.clone().fit(learnt)
-    return fit_in_shards([supervisor], [learnt.take(rows) for rows in rows_of(len(learnt))], engine=engine)[0]
+    return fit_in_shards([supervisor], [learnt.take(rows) for rows in rows_of(learnt)], engine=engine)[0]
 
 
 def _number(value: float) -> float | None:

@@ -34,6 +34,7 @@ __all__ = ["fit_in_shards", "score_in_shards"]
 
 Shard = Observation | UnseenShard
 ROWS, FEWEST = 1 << 16, 16  # of a shard at most; shards at least, where there are enough images
+LARGEST = 64 << 20  # bytes of a shard: a cluster is given several ahead for each of its workers
 PART = 1 << 30  # bytes of training traces that one worker searches
 
 
@@ -68,7 +69,10 @@ def fit_in_shards(
     learning = [one for one in fitted if one.requires_fit]
     while learning:
         order = _sent((learning, labelled))
-        tasks = [Task(learn_shard, {"order": order, "shard": Sent(shard, "")}, n) for n, shard in enumerate(shards)]
+        tasks = [
+            Task(learn_shard, {"order": order, "shard": Sent(shard, "")}, n, getattr(shard, "resources", {}))
+            for n, shard in enumerate(shards)
+        ]
         totals: list[Mergeable] = []
         classes = 0
         for entry in _in_order(tasks, None, engine, progress, "Fitting"):
@@ -99,11 +103,14 @@ def score_in_shards(
     cut = {one.name: _parts(one) for one in supervisors}
     together = [one for one in supervisors if len(cut[one.name]) == 1]
     orders = [together, *([part] for parts in cut.values() if len(parts) > 1 for part in parts)]
-    slices = list(rows_of(len(observation)))
-    shards = [_sent(observation.take(rows)) for rows in slices]
-    sent = [_sent(order) for order in orders if order]
-    tasks = [Task(score_shard, {"order": order, "shard": shard}) for shard in shards for order in sent]
     ledger = None if folder is None else Ledger(folder)
+    slices = list(rows_of(observation))
+    sent = [_sent(order) for order in orders if order]
+    tasks = []
+    for rows in slices:
+        part = _Rows(observation, rows)
+        shard = Sent(part, f"{rows.start}" if ledger is None else digest_of(pickle.dumps(part)))
+        tasks += [Task(score_shard, {"order": order, "shard": shard}) for order in sent]
     scores = {one.name: np.empty(len(observation)) for one in supervisors}
     found: dict[str, list[NDArray[np.float64]]] = {}
     for place, entry in enumerate(_in_order(tasks, ledger, engine, progress, "Scoring")):
@@ -125,9 +132,11 @@ def score_in_shards(
     return scores
 
 
-def rows_of(count: int) -> Iterator[slice]:
-    """The rows of each shard of `count` images."""
-    size = max(1, min(ROWS, -(-count // FEWEST)))
+def rows_of(observation: Observation) -> Iterator[slice]:
+    """The rows of each shard of an observation."""
+    count = len(observation)
+    one, two = (len(pickle.dumps(observation.take(slice(0, rows)))) for rows in (1, 2))  # names of classes are in both
+    size = max(1, min(ROWS, LARGEST // max(1, two - one), -(-count // FEWEST)))
     return (slice(start, min(start + size, count)) for start in range(0, count, size))
 
 
@@ -146,6 +155,29 @@ def score_shard(*, order: Sent, shard: Sent, seed: int) -> dict[str, Any]:
         warnings.simplefilter("always", UserWarning)
         found = {one.name: one.nearest(seen) if isinstance(one, _Part) else one.score(seen) for one in order.value}
     return found | {"warnings": [str(one.message) for one in caught if issubclass(one.category, UserWarning)]}
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """Some rows of an observation. They are taken when they are used or pickled, and nobody holds those of all shards.
+
+    An observation remembers what was computed of it, such as the softmax of its logits; one that is taken anew for each
+    task forgets it with the task.
+    """
+
+    whole: Observation
+    rows: slice
+
+    def taken(self) -> Observation:
+        return self.whole.take(self.rows)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _itself, (self.taken(),)
+
+
+def _itself(observation: Observation) -> Observation:
+    """What the rows are for a worker."""
+    return observation
 
 
 @dataclass(frozen=True)
@@ -170,7 +202,9 @@ def _parts(supervisor: Supervisor) -> Sequence[Supervisor | _Part]:
     return [supervisor] if len(parts) == 1 else [_Part(part) for part in parts]
 
 
-def _seen(shard: Shard) -> Observation:
+def _seen(shard: Shard | _Rows) -> Observation:
+    if isinstance(shard, _Rows):
+        return shard.taken()
     return shard.observe() if isinstance(shard, UnseenShard) else shard
 
 

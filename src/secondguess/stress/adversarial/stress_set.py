@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from secondguess.contracts.registry import snake_case, unknown
 from secondguess.contracts.sealed import digest_of
-from secondguess.engine import Sent, Task
+from secondguess.engine import Sent, Task, resources_for
 from secondguess.errors import UserError
 from secondguess.images.scratch import scratch
 from secondguess.images.sources import ViewSource
@@ -199,11 +199,12 @@ class Adversarial(StressSet):
         nominal, chunks = given.nominal, list(self._chunks(len(given.nominal), given.seed, chunk))
         models = [None if one is None else sent_classifier(one, nominal) for one in (judge, surrogate)]
         how = {"sizes": self._sizes(), "legacy": self.legacy, "judge": models[0], "surrogate": models[1]}
+        needed = resources_for(*(one.device for one in (judge, surrogate) if one is not None))
         tasks = []
         for name, rows in chunks:
             some = ViewSource(nominal.images, rows), nominal.labels[rows], rows
             sent = Sent(some, digest_of(nominal.fingerprint.encode() + rows.tobytes()))
-            tasks.append(Task(attack_shard, how | {"name": name, "images": sent}, given.seed))
+            tasks.append(Task(attack_shard, how | {"name": name, "images": sent}, given.seed, needed))
         for place, found in given.in_shards(tasks, "Attacking images"):
             yield *chunks[place], found
 
