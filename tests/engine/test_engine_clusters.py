@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import os
 import signal
-from contextlib import contextmanager
 from pathlib import Path
 
 import grid_tasks
 import numpy as np
 import pytest
+from real_clusters import At, engine_of
 
 from secondguess.engine import Ledger, Task, run
 from secondguess.errors import UserError
@@ -17,41 +17,12 @@ pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::Depr
 TASKS = [Task(grid_tasks.total, {"size": 4, "pause": 0.05}, seed) for seed in range(16)]
 
 
-class At:
-    """Does something when so many tasks have ended."""
-
-    def __init__(self, when, what):
-        self.when, self.what = when, what
-
-    @contextmanager
-    def task(self, label, total):
-        def advance(done, total):
-            if done == self.when:
-                self.what()
-
-        yield advance
-
-
 def assert_equal_to_local(entries, tmp_path):
     local = run(TASKS, Ledger(tmp_path / "local"))
     assert len(entries) == len(local)
     for one, other in zip(entries, local, strict=True):
         assert one.result["total"] == other.result["total"]
         np.testing.assert_array_equal(one.result["numbers"], other.result["numbers"])
-
-
-@pytest.fixture(scope="module")
-def cluster():
-    distributed = pytest.importorskip("distributed", reason="NO DASK: pip install secondguess[distributed]")
-    plain = {"cls": distributed.Nanny, "options": {"nthreads": 1}}
-    gifted = {"cls": distributed.Nanny, "options": {"nthreads": 1, "resources": {"GPU": 1}}}
-    scheduler = {"cls": distributed.Scheduler, "options": {"dashboard": False, "port": 0}}
-    with distributed.SpecCluster(workers={"plain": plain, "gifted": gifted}, scheduler=scheduler) as made:
-        yield made
-
-
-def engine_of(cluster):
-    return cluster.scheduler_address.replace("tcp://", "dask://")
 
 
 def test_a_dask_worker_killed_in_the_middle_changes_nothing(cluster, tmp_path):
@@ -96,7 +67,6 @@ def test_dask_fits_and_scores_in_shards(cluster):
         np.testing.assert_allclose(there[name], values, rtol=1e-9)
 
 
-@pytest.mark.slow
 def test_dask_observes_in_shards_and_a_lost_worker_changes_nothing(cluster):
     cluster.wait_for_workers(2)
     victim = cluster.workers["plain"].pid
