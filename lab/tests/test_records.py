@@ -77,3 +77,13 @@ def test_no_record_that_is_gone_is_excused():
 
 def test_the_list_only_becomes_shorter():
     assert sum(map(len, LACKING.values())) <= 124, "a new record has all of them: see secondguess_lab.record"
+
+
+def test_the_votes_of_l_m_and_n_are_those_that_others_counted():
+    """From the published predictions; counted independently of this repository's code."""
+    kept = json.loads((RESULTS / "oracles" / "votes.json").read_text("utf-8"))["all_images"]
+    assert (kept["images"], kept["undecided"]) == (15_000, 2_630)
+    counts = ("true_positives", "false_positives", "false_negatives")
+    assert [kept["L"][one] for one in counts] == [935, 445, 2259]
+    assert [kept["M"][one] for one in counts] == [1699, 258, 2381]
+    assert [kept["N"][one] for one in counts] == [1363, 213, 2526]
