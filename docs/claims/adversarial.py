@@ -21,6 +21,14 @@ def claims() -> Iterator[Claim]:
         kept["accuracy"],
         provided=kept["settings"]["epochs"] == 6,
     )
+    rules = record("adversarial/invalid.json")["auroc"]
+    yield says(
+        "mean grey level alone has an AUROC of {:.2f} for photographs and {:.2f} for textures, but {:.2f} for shuffled "
+        "images, whose pixels are the same; the mean difference of neighbouring pixels has {:.2f} and {:.2f} for "
+        "photographs and shuffled images, but {:.2f} for textures",
+        *(rules[part]["level"] for part in ("photos", "textures", "shuffled")),
+        *(rules[part]["roughness"] for part in ("photos", "shuffled", "textures")),
+    )
     lines: list[tuple] = []
     for mode in ("white-box", "transfer"):
         for name in ATTACKS:
