@@ -173,10 +173,36 @@ def test_same_seed_same_numbers(context: Context) -> None:
 def test_without_stress_sets_only_the_rate_is_promised(context: Context) -> None:
     context.stress = []
     findings = Deploy().run(context)
-    own = {"deploy.mistakes.detection", "deploy.mistakes.auroc", "deploy.risk.5_percent.accepted"}
+    own = {"deploy.mistakes.detection", "deploy.mistakes.auroc", "deploy.risk.5_percent.accepted", "deploy.aurc"}
     assert set(findings.numbers) == {"deploy.false_alarms", *own}
     assert findings.view["kinds"] == {"suspicious": "ask"}
     assert "a guard stops 750 mistakes and 50 good ones" in findings.summary[0][1]
+
+
+def test_kinds_that_took_no_part_are_named(result: AuditResult, context: Context) -> None:
+    page = result.report.read_text("utf-8")
+    lead = page[page.index("Of a thousand images of each kind") :].partition("</p>")[0]
+    assert "Nothing is known of <strong>ambiguous images</strong> and <strong>adversarial images</strong>" in lead
+    findings = Deploy().run(context)
+    assert findings.view["untried"] == ["ambiguous", "adversarial"]
+    assert findings.summary[0][1].endswith("; not tried: ambiguous, adversarial")
+
+
+def test_the_guards_own_order_stands_beside_the_best_single_one(context: Context, digits: Dataset) -> None:
+    tried, findings = rehearse(context), Deploy().run(context)
+    half = np.array_split(np.random.default_rng(3).permutation(360), 2)[1]
+    wrong = (context.nominal.predictions != digits.test.labels)[half]
+
+    def mean_risk(values: np.ndarray) -> float:
+        errors = wrong[np.argsort(values[half], kind="stable")]
+        return float((np.cumsum(errors) / np.arange(1, len(errors) + 1)).mean())
+
+    scores = {name: context.scored(name).scores for name in SUPERVISORS}
+    assert tried.orders is not None
+    assert tried.orders.single == pytest.approx(min(map(mean_risk, scores.values())), rel=1e-3)
+    statistic, _ = tried.panel.combine(np.column_stack(list(scores.values())))
+    assert tried.orders.guard == pytest.approx(mean_risk(statistic), rel=1e-3)
+    assert findings.numbers["deploy.aurc"].value == tried.orders.guard
 
 
 def test_supervisors_that_nobody_recommends_are_better_than_none(context: Context) -> None:

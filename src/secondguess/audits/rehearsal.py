@@ -6,7 +6,8 @@ what is reported was seen on the rest of the stress sets: on sorts that the pane
 on other images of the same sort where not. What an alarm is for is the audit's `protect`.
 
 The same statistics are asked what they could promise about errors (`secondguess.guard.risk`), and how often the answers
-that such a guard accepts are wrong on each stress set, where nothing is promised.
+that such a guard accepts are wrong on each stress set, where nothing is promised. How well they order right and wrong
+answers (AURC) stands beside the best single score on the same half of the test images, which is chosen on these.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ from secondguess.guard.recommended import recommended
 from secondguess.guard.report import Seen, summarise
 from secondguess.guard.risk import RiskControl
 from secondguess.guard.verdicts import OF_STRESS
-from secondguess.metrics import MISTAKES, Interval, wilson
+from secondguess.metrics import MISTAKES, Interval, aurc, wilson
 from secondguess.stress import StressSet
 
-__all__ = ["RISKS", "Kept", "Rehearsal", "Tried", "rehearse"]
+__all__ = ["RISKS", "Kept", "Orders", "Rehearsal", "Tried", "rehearse"]
 
 SURE = 0.7  # as in a guard: the probability from which one kind is enough for a verdict
 MOST = 2000  # images of a sort that the panel learns from; more would take long and teach little
@@ -84,6 +85,21 @@ class Kept:
     wrong: Mapping[str, Interval | None]
 
 
+@dataclass(frozen=True)
+class Orders:
+    """How well right and wrong answers are told apart: the mean risk over all coverages, smaller is better.
+
+    Attributes:
+        guard: by the statistic of the guard.
+        single: by the best single score on the same images.
+        name: of that score.
+    """
+
+    guard: float
+    single: float
+    name: str
+
+
 @dataclass(frozen=True, eq=False)
 class Rehearsal:
     """What a guard over the audited model would do.
@@ -96,6 +112,8 @@ class Rehearsal:
         unnoticed: for each of them, the share of the images that are answered wrongly without an alarm.
         kept: what could be promised about errors; empty where nothing is known of the answers.
         learnt_from: how many test images taught the panel.
+        untried: the kinds of stress images that took no part.
+        orders: of right and wrong answers, on the half that sets the threshold; None where it has only one of them.
     """
 
     supervisors: list[str]
@@ -105,6 +123,8 @@ class Rehearsal:
     unnoticed: dict[str, Interval]
     kept: tuple[Kept, ...]
     learnt_from: int
+    untried: tuple[str, ...] = ()
+    orders: Orders | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,7 +184,9 @@ def rehearse(context: Context) -> Rehearsal:
         mistakes=_mistakes(statistics, codes, own),
     )
     kept = _kept((taught, nominal.answers.take(learn)), (statistics, own), found)
-    return Rehearsal(names, panel, report, sets, unnoticed, kept, len(learn[:MOST]))
+    untried = tuple(kind for kind in OF_STRESS if all(one.stress.kind != kind for one in sets))
+    orders = _orders(names, nominal.scores[calibrate], statistics, own)
+    return Rehearsal(names, panel, report, sets, unnoticed, kept, len(learn[:MOST]), untried, orders)
 
 
 def _panel(context: Context, nominal: _Set, learn: Rows, sets: Sequence[Tried], strange: Mapping[str, _Set]) -> Panel:
@@ -238,6 +260,16 @@ def _kept(
             wrong[name] = wilson(int(given.wrong[passed].sum()), int(passed.sum())) if passed.any() else None
         found.append(Kept(risk, promise, wrong))
     return tuple(found)
+
+
+def _orders(names: Sequence[str], scores: Floats, statistics: Floats, answers: Answers) -> Orders | None:
+    """What the guard and the best of its supervisors (n, m) are worth to somebody who may refuse to answer."""
+    known, wrong = answers.known, answers.wrong[answers.known]
+    if not (wrong.any() and answers.right.any()):
+        return None
+    singles = {name: aurc(column[known], wrong) for name, column in zip(names, scores.T, strict=True)}
+    best = min(singles, key=lambda name: singles[name])
+    return Orders(aurc(statistics[known], wrong), singles[best], best)
 
 
 def _names(context: Context) -> list[str]:

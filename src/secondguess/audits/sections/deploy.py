@@ -37,7 +37,9 @@ class Deploy(Section):
                 "report": report,
                 "unnoticed": tried.unnoticed,
                 "stopped": stopped,
+                "untried": _untried(tried),
                 "kept": tried.kept,
+                "orders": tried.orders,
                 "kinds": {kind: Actions()(Verdict((kind,))) for kind in tried.panel.anomalies},
                 "missed": missed[:SHOWN],
                 "more": max(0, len(missed) - SHOWN),
@@ -48,7 +50,9 @@ class Deploy(Section):
         _record(context, findings, tried)
         seen = ", ".join(f"{1000 * share.value:.0f} {name}" for name, share in stopped.items())
         cost = f"{1000 * report.false_alarms.value:.0f} good ones"
-        findings.summary = [(self.title, f"of a thousand each, a guard stops {seen or 'what is unusual'} and {cost}")]
+        untried = f"; not tried: {', '.join(left)}" if (left := _untried(tried)) else ""
+        said = f"of a thousand each, a guard stops {seen or 'what is unusual'} and {cost}{untried}"
+        findings.summary = [(self.title, said)]
         if missed:
             findings.summary.append(("It will miss", ", ".join(missed[:3])))
         return findings
@@ -60,6 +64,11 @@ def _stopped(tried: Rehearsal) -> dict[str, Interval]:
     return own | {name: one.detected for name, one in tried.report.seen.items()}
 
 
+def _untried(tried: Rehearsal) -> list[str]:
+    """The kinds of images that nothing is said about, because there were none or too few."""
+    return [*([MISTAKES] if tried.report.mistakes is None else []), *tried.untried]
+
+
 def _record(context: Context, findings: Findings, tried: Rehearsal) -> None:
     """The numbers, under names that gates can use."""
     report = tried.report
@@ -68,6 +77,8 @@ def _record(context: Context, findings: Findings, tried: Rehearsal) -> None:
         findings.numbers[f"deploy.{name}"] = context.number(value, images)
 
     note("false_alarms", report.false_alarms)
+    if tried.orders is not None:
+        note("aurc", tried.orders.guard)
     if report.mistakes is not None:
         note(f"{MISTAKES}.detection", report.mistakes.detected)
         note(f"{MISTAKES}.auroc", report.mistakes.auroc)
