@@ -5,7 +5,7 @@ only knowledge that comes from outside the model. Else `synthetic_shifts` leads,
 kinds of shift that it did not learn from and knows its errors there. No other method ever does: each is far off under
 some shift.
 
-A number is not given where the leading method withholds it, or where its interval is wider than `widest`, 30 points by
+A number is not given where the leading method withholds it, or where its interval is wider than `widest`, 35 points by
 default: it would exclude too little to act on.
 """
 
