@@ -2,19 +2,23 @@
 
     python docs/build.py [--no-gallery] [--screenshot] [--check]
 
-Broken links, pictures without a description, pages that no table of contents leads to, code that no test runs and
-anything that a reader's browser would fetch from the net fail the build.
+Broken links, pictures without a description (in the pages as they are written and in the finished site), pages that no
+table of contents leads to, code that no test runs and anything that a reader's browser would fetch from the net fail
+the build. Python that no test can run is indented, below a comment that says why: `<!-- not run: it needs a robot -->`.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+from html.parser import HTMLParser
 from pathlib import Path
+from textwrap import dedent
 
 ROOT = Path(__file__).resolve().parent.parent
 SITE = ROOT / "site"
@@ -24,6 +28,11 @@ HEADING = re.compile(r"^#{1,3} (.+)$", re.MULTILINE)  # those that get an anchor
 IMG = re.compile(r"<img(?![^>]*\salt=\"[^\"])[^>]*>")
 PICTURE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)")
 FENCE = re.compile(r"^( *)(`{3,}|~{3,}|:{3,})([^`\n]*)$", re.MULTILINE)
+# Lines that are indented by four spaces or more, with the line above them that may say why nobody runs them.
+INDENTED = re.compile(
+    r"^(<!-- not run: \S.* -->\n\n)?((?: {4,}\S.*\n|\n(?= {4}))*(?: {4,}\S.*(?:\n|\Z)))", re.MULTILINE
+)
+IMPORT = re.compile(r"^(?:from [\w.]+ import \S|import \w|>>> )", re.MULTILINE)
 ENTRY = re.compile(r"^(?:[^:<\n]*<)?(/?[\w/.-]+)>?$")
 # What a fence may hold: tests/test_docs.py runs Python, tests/test_tutorials.py the `sh` of a tutorial.
 LANGUAGES = {"python", "sh", "toml", "json", "text", "yaml", "caddyfile", "nginx"}
@@ -49,7 +58,7 @@ def troubles() -> list[str]:
         found += [f"{name}: {target} has no description" for alt, target in PICTURE.findall(text) if not alt.strip()]
         found += [f"{name}: {tag} has no description" for tag in IMG.findall(text)]
         typed = page.parent.name == "tutorials"
-        found += [f"{name}: {what}" for what in unexecuted(text, typed=typed)]
+        found += [f"{name}: {what}" for what in unexecuted(text, typed=typed) + indented_python(text)]
     return found
 
 
@@ -128,6 +137,50 @@ def unexecuted(text: str, *, typed: bool = True) -> list[str]:
     return found
 
 
+def indented_python(text: str) -> list[str]:
+    """Blocks that are code by their indentation alone, as shell commands may be, but hold Python: no test runs it."""
+    return [
+        f"Python that no test runs begins with {code.strip().splitlines()[0]!r}: fence it, or say above it why not"
+        for reason, code in INDENTED.findall(_prose(text))
+        if not reason and _is_python(dedent(code))
+    ]
+
+
+def _is_python(code: str) -> bool:
+    """Whether it is a program: formulas and settings may parse as one, but import and call nothing."""
+    if IMPORT.search(code):
+        return True
+    try:
+        tree = ast.parse(code)
+    except SyntaxError:
+        return False
+    return any(isinstance(node, ast.Call) for node in ast.walk(tree))
+
+
+class _Pictures(HTMLParser):
+    """Collects the pictures of a page that have no description."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.bare: list[str] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        known = dict(attrs)
+        # A decoration is told apart by its role, not by an empty description, which may have been forgotten.
+        if tag == "img" and not (known.get("alt") or "").strip() and known.get("role") != "presentation":
+            self.bare.append(known.get("src") or "a picture")
+
+
+def undescribed() -> list[str]:
+    """Pictures of the finished site without a description, thumbnails of the gallery included."""
+    return [
+        f"{page.relative_to(SITE)}: {picture} has no description"
+        for page in sorted(SITE.rglob("*.html"))
+        for picture in _Pictures(page.read_text("utf-8")).bare
+    ]
+
+
 def fetched() -> list[str]:
     """Pages of the finished site that would load something from the net."""
     return [
@@ -188,7 +241,7 @@ def main() -> None:
     without = ["-D", "plot_gallery=0"] if options.no_gallery else []
     if subprocess.run([*sphinx, *without], cwd=ROOT).returncode:
         sys.exit("The site has warnings or errors, see above.")
-    if found := fetched():
+    if found := fetched() + undescribed():
         sys.exit("\n".join(found))
     sys.stdout.write(f"{SITE / 'index.html'}\n")
 

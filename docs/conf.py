@@ -75,6 +75,15 @@ def _link_gallery(app: Any, name: str, source: list[str]) -> None:
     source[0] = re.sub(r"\]\(((?:\.\./)*)examples\)", r"](\1gallery/index.rst)", text)
 
 
+THUMBNAIL = re.compile(r"(_thumb\.png\n +:alt:)(\n.*?sphx-glr-thumbnail-title\">)([^<]+)", re.DOTALL)
+
+
+def _describe_thumbnails(app: Any, name: str, source: list[str]) -> None:
+    """sphinx-gallery leaves the descriptions of its thumbnails empty."""
+    source[0] = THUMBNAIL.sub(r"\1 A picture of the example: \3\2\3", source[0])
+
+
 def setup(app: Any) -> None:
     """What a configuration cannot say."""
     app.connect("source-read", _link_gallery)
+    app.connect("source-read", _describe_thumbnails)

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+import torchvision_here
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -27,11 +29,21 @@ def _script(name: str) -> ModuleType:
 
 
 build = _script("build")
+# A block of Python, with the packages that it needs and that are no development packages.
+BLOCK = re.compile(r"(?:<!-- needs: ([\w, ]+) -->\n)?```python\n(.*?)```", re.DOTALL)
+
+
+def _unless_here(packages: str) -> list[Any]:
+    """The marks of an example: it is skipped where one of its packages is not installed."""
+    missing = [one for one in re.findall(r"\w+", packages) if importlib.util.find_spec(one) is None]
+    return [pytest.mark.skipif(bool(missing), reason=f"not installed: pip install {' '.join(missing)}")]
+
+
 EXAMPLES = [
-    pytest.param(code, id=f"{page.name}-{index}")
+    pytest.param(code, id=f"{page.name}-{index}", marks=_unless_here(packages))
     for page in build.pages()
     if page.parent.name != "tutorials"  # which tests/test_tutorials.py types from top to bottom
-    for index, code in enumerate(re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL))
+    for index, (packages, code) in enumerate(BLOCK.findall(page.read_text("utf-8")))
 ]
 
 
@@ -80,6 +92,9 @@ def run_example(code: str, folder: Path) -> None:
         os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT), number)
     sys.stdout, sys.stderr = (os.fdopen(number, "w", buffering=1) for number in (1, 2))
     sys.meta_path.insert(0, Shorten())
+    # Trackers keep what they get in this folder; a file store is enough, newer versions of MLflow ask for a database.
+    os.environ |= {"MLFLOW_TRACKING_URI": (folder / "runs").as_uri(), "MLFLOW_ALLOW_FILE_STORE": "true"}
+    torchvision_here.prepare()
     sys.settrace(None)  # other tests count as coverage
     exec(compile(code, "example", "exec"), {"__name__": "__main__"})
 
@@ -111,6 +126,39 @@ def test_pages_are_linked_listed_described_and_run():
 )
 def test_code_that_no_test_would_run_is_found(text, complaint):
     assert complaint in build.unexecuted(text)[0]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        *("import secondguess", "from secondguess import load", ">>> 1 + 1", "guard.judge(images)"),
+        *("a = 1\n\nprint(a)", "for one in many:\n    one.go()", "from here import there\n..."),
+    ],
+)
+def test_python_that_is_only_indented_is_found_unless_it_says_why(code):
+    block = "Text:\n\n" + "\n".join(f"    {line}".rstrip() for line in code.splitlines()) + "\n\nMore.\n"
+    assert build.indented_python(block)[0].startswith("Python that no test runs begins with")
+    assert build.indented_python(block.replace("Text:\n", "<!-- not run: it needs a robot -->\n")) == []
+    assert build.indented_python(f"```text\n{block}```\n") == [], "what is fenced is looked at elsewhere"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        *("secondguess audit --data digits", "pip install secondguess", "make test", "docker compose up -d", "ls"),
+        *("GUARD_UID=1000", "DSA(x) = a / b", "d = a - b", "bytes -> images.as_batch -> Record"),
+    ],
+)
+def test_commands_and_formulas_may_be_indented(code):
+    assert build.indented_python(f"Text:\n\n    {code}\n") == []
+
+
+def test_pictures_of_the_finished_site_have_descriptions(tmp_path, monkeypatch):
+    monkeypatch.setattr(build, "SITE", tmp_path)
+    (tmp_path / "gallery").mkdir()
+    (tmp_path / "gallery/index.html").write_text('<img\nsrc="a.png" alt=""><img src="b.png" alt="b"><img src="c.png">')
+    (tmp_path / "index.html").write_text('<img alt="An entropy > 1" src="d.png"><img role="presentation" alt="">')
+    assert build.undescribed() == [f"gallery/index.html: {name}.png has no description" for name in "ac"]
 
 
 def test_code_that_a_test_runs_and_directives_are_in_order():

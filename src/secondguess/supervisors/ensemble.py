@@ -9,10 +9,8 @@ The model under test itself plays no part: the score is how certain the members 
 agree with its answer. A member is trained as in the paper's classifiers: Adam, 15 epochs, batches of 128.
 
 The three share their members. Fitted with the same parameters on the same images and labels, in one process, they train
-them once, and observe a set of images once; `DeepEnsemble` is what they share. Members may also be handed in:
-
-    ensemble = DeepEnsemble([first, second, third])       # classifiers, or torch modules
-    supervisors = [EnsembleMutualInformation.of(ensemble), EnsemblePredictiveEntropy.of(ensemble)]
+them once, and observe a set of images once; `DeepEnsemble` is what they share. Members, classifiers or
+torch modules, may also be handed in: `EnsembleMutualInformation.of(DeepEnsemble([first, second, third]))`.
 
 Cost: training 20 networks, then 20 passes per image; on a GPU the members train as one computation.
 Memory: the weights of the members; the scores of the last 64 sets of images.
