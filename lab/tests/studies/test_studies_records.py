@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from secondguess.errors import UserError
-from secondguess_lab.studies import Cell, Table, compare, get, recorded
+from secondguess_lab.studies import Cell, Table, compare, get, names, recorded
 from secondguess_lab.studies.coverage import coverage_of, coverage_text, covered
 from secondguess_lab.studies.papers.ambiguity import ARCHITECTURES, ENSEMBLES
 from secondguess_lab.studies.records import record_tables, recorded_table, results_folder
@@ -236,3 +236,28 @@ def test_coverage_counts_the_published_cells():
     json.dumps(found.to_dict())
     unpublished = coverage_of(get("ambiguity-orders"), RESULTS)
     assert unpublished.ours > 50 and not unpublished.published
+
+
+def test_coverage_says_what_the_data_at_hand_allow():
+    cells = {(cell["row"], cell["column"]): cell for cell in coverage_of(get("oracles-table6"), RESULTS).cells}
+    assert cells["G", "SelfChecker"]["not_at_hand"] == "ImageNet is not at hand."
+    assert "predictions only" in cells["M", "ICOS, fine"]["not_at_hand"]
+    assert not cells["M", "cross-referencing"]["not_at_hand"]
+    assert not cells["D", "SelfChecker"]["not_at_hand"] and not cells["D", "SelfChecker"]["beside"]
+    for study in map(get, names()):
+        found = coverage_of(study, RESULTS)
+        assert len(found.cells) == found.published
+        assert not any(cell["beside"] and cell["not_at_hand"] for cell in found.cells), study.name
+        assert found.allowed >= found.beside >= found.at_scale
+
+
+def test_coverage_says_at_which_scale_ours_were_measured():
+    def scales(name):
+        return {cell["scale"] for cell in coverage_of(get(name), RESULTS).cells if cell["beside"]}
+
+    assert scales("surprise-table1") == {"paper"}
+    assert scales("oracles-table6") == {"paper"}
+    assert scales("surprise-figure3") == {"smaller"}, "60 models instead of 100"
+    assert scales("ambiguity-table2") == {"smaller"}, "one run instead of five"
+    assert scales("hubris-table1") == {"smaller"}, "the record does not say"
+    assert scales("search-figure4") == {"smaller"}, "200 draws instead of 1,000"

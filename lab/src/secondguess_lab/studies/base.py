@@ -68,6 +68,7 @@ class Study:
         tabulate: makes cells from the tasks' results, in the order of the tasks.
         recorded: reads records of an earlier form below a folder of results; None where there are none.
         note: what somebody must know who compares the numbers.
+        not_at_hand: why published cells cannot be tried with the data that there are, by a pattern of "row: column".
         needs_all: whether results of tasks are held against each other, so that some of them make no table.
     """
 
@@ -82,6 +83,7 @@ class Study:
     tabulate: Callable[[Sequence[Result], Settings], Table]
     recorded: Callable[[Path], Recorded | None] = field(default=_no_record)
     note: str = ""
+    not_at_hand: Mapping[str, str] = field(default_factory=dict)
     needs_all: bool = False
 
     @cached_property

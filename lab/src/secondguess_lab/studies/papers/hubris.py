@@ -41,6 +41,8 @@ ABOUT_FID = (
     "scale is another one, and ratios of distances depend on the features too."
 )
 
+NOT_AT_HAND = {".*ambiguous-mnist": "AmbiguousMNIST is not at hand."}
+
 SCALE: Mapping[str, Any] = {
     "data": list(FILES),
     "classes": {"mnist": [9, 8], "fashion_mnist": [3, 0], "chest_xray": [1, 0]},
@@ -207,6 +209,7 @@ def _study(table: str, summary: str, cells: Cells, note: str) -> Study:
         tabulate=lambda results, settings: _tabulated(cells, results),
         recorded=_recorded_with(cells),
         note=note,
+        not_at_hand=NOT_AT_HAND,
     )
 
 

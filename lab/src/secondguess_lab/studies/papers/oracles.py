@@ -23,6 +23,10 @@ __all__ = ["NETWORKS", "SCALE", "STUDIES", "SWAPS"]
 
 PAPER = "Guerriero, Lyu, Pietrantuono, Russo: Assessing operational accuracy using an oracle surrogate, 2023"
 NETWORKS = {"icos_a": "A", "icos_b": "B", "icos_c": "C"}
+NOT_AT_HAND = {
+    "[GHI]: ": "ImageNet is not at hand.",
+    "[LMN]: (?!cross-referencing)": "Of CIFAR-100 there are the published predictions only, enough for votes.",
+}
 ORACLES = {
     "ICOS, fine": "icos_fine",
     "ICOS, equal": "icos_equal",
@@ -193,7 +197,8 @@ def _with_votes(rate: str) -> Callable[[Path], Recorded | None]:
             (network, "cross-referencing"): Cell(found[rate], n=kept["settings"]["repetitions"])
             for network, found in kept["detection"].items()
         }
-        return Recorded(Table({**own.table.cells, **crossed}), [*own.records, about])
+        # Draws of 3,000 are the paper's for these networks, and smaller than for the others.
+        return Recorded(Table({**own.table.cells, **crossed}), [*own.records, about | {"scale": "paper"}])
 
     return recorded
 
@@ -249,6 +254,7 @@ def _study(
         grid=_grid,
         tabulate=tabulate,
         recorded=recorded,
+        not_at_hand=NOT_AT_HAND,
         needs_all=True,
     )
 

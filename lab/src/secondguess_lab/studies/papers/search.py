@@ -64,6 +64,7 @@ NOTE = (
     "of one class (3, shirt). The repository's records are of two networks (MNIST and Fashion-MNIST: three) and 200 "
     "repetitions where the paper has one and 1,000; spreads are over the networks."
 )
+NOT_AT_HAND = {"celeba": "CelebA is not at hand.", "ut_zap50k": "UT-Zap50K is not at hand."}
 
 Settings = Mapping[str, Any]
 Row = Mapping[str, Any]
@@ -180,6 +181,7 @@ def _study(figure: int, summary: str, columns: Columns, note: str) -> Study:
         tabulate=_tabulate_with(columns),
         recorded=_recorded_with(columns),
         note=f"{note} {NOTE}",
+        not_at_hand=NOT_AT_HAND,
     )
 
 
