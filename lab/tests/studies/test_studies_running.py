@@ -253,8 +253,14 @@ def test_a_comparison_is_of_cells_that_both_have(study):
     assert "calibrated, panel" in study("compare", "mixtures-accuracy").out, "a study of no paper is shown as it is"
 
 
+def test_a_study_of_a_script_says_so(study, tmp_path):
+    made = study("run", "search-released", "--quick", "--out", tmp_path)
+    assert made.code == 2
+    assert "is made by lab/experiments/search_released.py; run that." in made.err
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", [name for name in names() if not get(name).script])
 def test_every_study_runs_quickly(study, out, name):
     made = study("run", name, "--quick", "--out", out / "quick", "--quiet", "--json").json()
     assert made["scale"] == "quick"

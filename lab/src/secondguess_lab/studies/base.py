@@ -69,6 +69,7 @@ class Study:
         recorded: reads records of an earlier form below a folder of results; None where there are none.
         note: what somebody must know who compares the numbers.
         not_at_hand: why published cells cannot be tried with the data that there are, by a pattern of "row: column".
+        script: that makes its record, where `study run` cannot.
         needs_all: whether results of tasks are held against each other, so that some of them make no table.
     """
 
@@ -84,6 +85,7 @@ class Study:
     recorded: Callable[[Path], Recorded | None] = field(default=_no_record)
     note: str = ""
     not_at_hand: Mapping[str, str] = field(default_factory=dict)
+    script: str = ""
     needs_all: bool = False
 
     @cached_property

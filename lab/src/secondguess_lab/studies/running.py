@@ -84,6 +84,8 @@ def make_plan(
         settings: that differ from the study's.
         gpu: give tasks only to workers that declare a GPU.
     """
+    if study.script:
+        raise UserError(f"The record of {study.name} is made by {study.script}; run that.")
     chosen = dict(study.scale) | (dict(study.quick) if quick else {})
     for key, value in (settings or {}).items():
         if key not in chosen:
