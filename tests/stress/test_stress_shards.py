@@ -9,6 +9,8 @@ import pytest
 
 from secondguess import Classifier, ImageSet
 from secondguess.stress import Adversarial, Corrupted, corrupted
+from secondguess.stress.base import Given
+from secondguess.stress.corruptions import CORRUPTIONS
 
 SHARDS = "local:1"  # the road of the engines, in this process
 
@@ -32,6 +34,28 @@ def test_corrupted_images_are_the_same_in_shards(images, mix):
     given = images if mix is None else ImageSet.from_arrays(images.images[:][:, :1], images.labels, layout="NCHW")
     maker = Corrupted(names, mix=mix)
     assert_same(maker.make(given, seed=3, engine=SHARDS), maker.make(given, seed=3))
+
+
+WHOLE = {"shot_noise", "gaussian_noise", "speckle_noise", "snow", "spatter"}  # normal and Poisson numbers
+
+
+@pytest.mark.parametrize("severity", [None, 5])
+@pytest.mark.parametrize("name", CORRUPTIONS)
+def test_one_corruption_is_the_same_in_blocks(images, monkeypatch, name, severity):
+    monkeypatch.setattr(corrupted, "MOST", 25)
+    shards, bare = [], Given.in_shards
+    monkeypatch.setattr(Given, "in_shards", lambda *given: shards.extend(given[1]) or bare(*given))
+    maker = Corrupted([name], severity=severity)
+    assert_same(maker.make(images, seed=3, engine=SHARDS), maker.make(images, seed=3))
+    assert [len(task.params["images"].value) for task in shards] == ([60] if name in WHOLE else [25, 25, 10])
+
+
+def test_every_image_may_be_a_shard_and_none_too_small(images, monkeypatch):
+    maker = Corrupted(["fog"])
+    assert [len(rows) for rows, _ in maker._blocks("fog", np.arange(60), images.images)] == [60]
+    assert [*maker._blocks("fog", np.arange(0), images.images)] == []
+    monkeypatch.setattr(corrupted, "LARGEST", 1)
+    assert_same(maker.make(images, engine=SHARDS), maker.make(images))
 
 
 def test_an_interrupted_run_makes_the_corruptions_that_are_missing(images, tmp_path, monkeypatch):
@@ -74,8 +98,6 @@ def test_attacks_are_the_same_in_shards(images, transfer):
 def test_what_is_attacked_on_a_gpu_goes_to_workers_with_one(images, monkeypatch):
     pytest.importorskip("foolbox")
     from torch import nn
-
-    from secondguess.stress.base import Given
 
     class Seen(Exception):
         """The tasks, of which none is run: there may be no GPU."""

@@ -20,11 +20,11 @@ from secondguess.images.scratch import scratch
 from secondguess.images.sources import ViewSource
 from secondguess.progress import Advance
 from secondguess.stress.base import Given, StressSet, changed
-from secondguess.stress.corruptions import COLOUR, FASHION_MNIST_C, MNIST_C, check_severity, corrupt, find, noise
+from secondguess.stress.corruptions import COLOUR, FASHION_MNIST_C, MNIST_C, check_severity, corrupt, drawn, find, noise
 from secondguess.stress.registry import register
 
 if TYPE_CHECKING:
-    from secondguess.images import ImageSet
+    from secondguess.images import ImageSet, ImageSource
 
 __all__ = ["Corrupted", "Mix"]
 
@@ -37,6 +37,8 @@ Ints = NDArray[np.int64]
 # goes to a file where it is large: made lazily, images would not come from one stream of random numbers.
 BLOCK, BLOCK_VALUES = 256, 1 << 22  # small images: few at a time stay in the cache of a processor
 MOST_THREADS = 4
+MOST, LARGEST = 2048, 64 << 20  # images of a shard, and their bytes
+SHARDS, FEWEST = 16, 64  # at least so many shards, but none of fewer images
 
 
 @register
@@ -125,14 +127,28 @@ class Corrupted(StressSet):
                 ended.set()
 
     def _spoil_in_shards(self, images: Bytes, rows_of: Mapping[str, Ints], given: Given) -> None:
-        """Corrupt the images on an engine, a shard for each corruption, whose random numbers come one after another."""
-        source, tasks = given.nominal.images, []
+        """Corrupt the images on an engine."""
+        source, parts, tasks = given.nominal.images, [], []
         for name, rows in rows_of.items():
-            fingerprint = digest_of(source.fingerprint.encode() + rows.tobytes())
-            params = {"images": Sent(ViewSource(source, rows), fingerprint), "name": name, "severity": self.severity}
-            tasks.append(Task(spoil_shard, params, given.seed))
+            for some, skip in self._blocks(name, rows, source):
+                fingerprint = digest_of(source.fingerprint.encode() + some.tobytes())
+                params = {"images": Sent(ViewSource(source, some), fingerprint), "name": name}
+                params |= {"severity": self.severity, "skip": skip}
+                tasks.append(Task(spoil_shard, params, given.seed))
+                parts.append(some)
         for place, made in given.in_shards(tasks, "Corrupting images"):
-            images[list(rows_of.values())[place]] = made["images"]
+            images[parts[place]] = made["images"]
+
+    def _blocks(self, name: str, rows: Ints, source: ImageSource) -> Iterator[tuple[Ints, int]]:
+        """Yield the rows of each shard of a corruption, and how many of its random numbers come before them.
+
+        Where nobody knows how many that are before they are drawn, all rows are one shard.
+        """
+        block = max(1, min(MOST, LARGEST // math.prod(source.shape), max(FEWEST, -(-len(source) // SHARDS))))
+        each = drawn(name, source.shape, self.severity) if len(rows) > block else None
+        size = max(1, len(rows) if each is None else block)
+        for start in range(0, len(rows), size):
+            yield rows[start : start + size], start * (each or 0)
 
     def _names(self, channels: int) -> tuple[str, ...]:
         """The corruptions for images with this number of channels."""
@@ -153,21 +169,27 @@ class Corrupted(StressSet):
         return share, None
 
 
-def spoil_shard(*, images: Sent, name: str, severity: int | None, seed: int) -> dict[str, Any]:
-    """What a worker does: its images with one corruption, (n, C, H, W) bytes."""
+def spoil_shard(*, images: Sent, name: str, severity: int | None, skip: int, seed: int) -> dict[str, Any]:
+    """What a worker does: its images with one corruption, (n, C, H, W) bytes; the first `skip` numbers are others'."""
     source = images.value
     made = np.empty((len(source), *source.shape), np.uint8)
     block = max(1, min(BLOCK // 2, BLOCK_VALUES // math.prod(source.shape)))
-    for rows, some in _spoilt(source.__getitem__, np.arange(len(source)), name, severity, seed, block):
+    for rows, some in _spoilt(source.__getitem__, np.arange(len(source)), name, severity, seed, block, skip):
         made[rows] = some
     return {"images": made}
 
 
 def _spoilt(
-    read: Callable[[Ints], NDArray[np.float32]], rows: Ints, name: str, severity: int | None, seed: int, block: int
+    read: Callable[[Ints], NDArray[np.float32]],
+    rows: Ints,
+    name: str,
+    severity: int | None,
+    seed: int,
+    block: int,
+    skip: int = 0,
 ) -> Iterator[tuple[Ints, Bytes]]:
     """Yield some of the rows and what becomes of their images, block by block."""
-    rng = noise(name, seed)
+    rng = noise(name, seed, skip)
     for start in range(0, len(rows), block):
         some = rows[start : start + block]
         spoilt = corrupt(read(some), name, severity=severity, seed=rng)

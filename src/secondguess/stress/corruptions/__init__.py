@@ -16,6 +16,7 @@ from secondguess.stress.corruptions.registry import (
     check_severity,
     corrupt,
     corruption,
+    drawn,
     find,
     noise,
 )
@@ -29,6 +30,7 @@ __all__ = [
     "check_severity",
     "corrupt",
     "corruption",
+    "drawn",
     "find",
     "noise",
 ]

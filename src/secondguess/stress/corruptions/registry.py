@@ -6,13 +6,16 @@ scaled to 0..255 and truncated to whole grey levels.
 
 To add one, decorate it with its five levels, the severity that is used by default, and its source. It may draw from the
 generator in ONE call only, whose first axis is the images: then a set can be corrupted block by block with the same
-result.
+result. Blocks can also be made at once, on several machines, where that call is `rng.random` of a shape that depends on
+that of the images alone: the numbers of a block then begin at a place that is known beforehand.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +23,18 @@ from numpy.typing import NDArray
 from secondguess.contracts.registry import snake_case, unknown
 from secondguess.errors import UserError
 
-__all__ = ["CORRUPTIONS", "Corruption", "Floats", "Work", "check_severity", "corrupt", "corruption", "find", "noise"]
+__all__ = [
+    "CORRUPTIONS",
+    "Corruption",
+    "Floats",
+    "Work",
+    "check_severity",
+    "corrupt",
+    "corruption",
+    "drawn",
+    "find",
+    "noise",
+]
 
 Floats = NDArray[np.float32]
 Work = NDArray[np.float64]
@@ -104,9 +118,32 @@ def corrupt(images: Floats, name: str, *, severity: int | None = None, seed: int
     return (levels / 255).astype(np.float32)
 
 
-def noise(name: str, seed: int) -> np.random.Generator:
-    """The random numbers of a corruption; with one seed, every corruption has its own."""
-    return np.random.default_rng([seed, *name.encode("ascii")])
+def noise(name: str, seed: int, skip: int = 0) -> np.random.Generator:
+    """The random numbers of a corruption but for the first `skip`; with one seed, every corruption has its own."""
+    return np.random.Generator(np.random.PCG64([seed, *name.encode("ascii")]).advance(skip))
+
+
+def drawn(name: str, shape: tuple[int, ...], severity: int | None = None) -> int | None:
+    """How many uniform numbers an image (C, H, W) takes; None where nobody knows before they are drawn.
+
+    Normal and Poisson numbers take as many as it takes until one is accepted.
+    """
+    counter = _Counter(np.random.PCG64(0))
+    pixels = np.random.default_rng(1).uniform(0.2, 0.8, (1, *shape))
+    chosen = find(name)
+    chosen.apply(pixels, counter, *chosen.level(severity))
+    expected = np.random.PCG64(0).advance(counter.count)
+    return counter.count if counter.bit_generator.state == expected.state else None
+
+
+class _Counter(np.random.Generator):
+    """Counts the uniform numbers; whatever else is drawn shows in the state."""
+
+    count = 0
+
+    def random(self, size: Any = None, *given: Any, **named: Any) -> Any:
+        self.count += prod(np.atleast_1d(1 if size is None else size).tolist())
+        return super().random(size, *given, **named)
 
 
 def find(name: str) -> Corruption:
