@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from claims import Claim, record, says
+from claims import Claim, find, record, says
 
 PAGE = "docs/service.md"
 
@@ -28,8 +28,28 @@ def claims() -> Iterator[Claim]:
         busy["p99"],
         provided=busy["errors"] == 0 and busy["met"] and busy["requests"] == held["requests"],
     )
+    yield from fitted()
     yield from soaked()
     yield from killed()
+
+
+def fitted() -> Iterator[Claim]:
+    """What `guard fit` spends its time on."""
+    whole = find(
+        record("photos/times.json")["rows"],
+        data="cifar10_10k2k",
+        model="resnet20/model.toml",
+        command="guard",
+        minutes=None,
+    )
+    attacks = find(whole["parts"], name="stress.adversarial")["seconds"]
+    yield says(
+        "most of them attack the model ({:.0f} of {:.0f} seconds for a ResNet-20 on CIFAR-10, "
+        "`results/photos/times.json`).",
+        attacks,
+        whole["seconds"],
+        provided=attacks > whole["seconds"] / 2,
+    )
 
 
 def soaked() -> Iterator[Claim]:
