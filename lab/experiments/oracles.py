@@ -7,9 +7,9 @@ The study of ICOS (Guerriero et al. 2023) on its three networks for MNIST: train
 0..255, 2,500 for validation, 30 times 20,000 drawn from the other 39,500. Networks and what they and the oracles say
 about every image are kept in `work`; from then on all draws, swaps and mixes are a matter of rows.
 
-Networks, oracles, verdicts and swapped labels are those of the studies (`secondguess_lab/studies/tasks/oracles.py`); this
-adds the estimators of accuracy, mixtures with corrupted and ambiguous images, and other class frequencies. The true
-label of an ambiguous image is drawn from its soft label.
+Networks, oracles, verdicts and swapped labels are those of the studies (`secondguess_lab/studies/tasks/oracles.py`);
+this adds the estimators of accuracy, mixtures with corrupted and ambiguous images, and other class frequencies. The
+true label of an ambiguous image is drawn from its soft label.
 """
 
 from __future__ import annotations

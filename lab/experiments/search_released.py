@@ -6,8 +6,8 @@ The file holds what the authors published in 2019 beside their paper on discover
 photographs predicted *dog* the confidence, the label, the mean absolute change that an attack needed, and five
 principal components; as arrays `prediction`, `confidence`, `label`, `mae` and `features`. It is not the pool of the
 paper of 2020. The searches run on random parts of 2,000 of the images above .65, as in search_pools.py. `whole` has the
-discovery ratios of the authors' own order, on the whole file, with the smoothers of their R code (locally quadratic) and
-of their Python code (locally linear, robust); `golden` is that of the former after 100 queries, whose own value is
+discovery ratios of the authors' own order, on the whole file, with the smoothers of their R code (locally quadratic)
+and of their Python code (locally linear, robust); `golden` is that of the former after 100 queries, whose own value is
 3.685874.
 """
 

@@ -87,8 +87,8 @@ def read_record(results: Path, file: str) -> tuple[dict[str, Any], dict[str, Any
 
 def provenance(kept: dict[str, Any], path: Path, results: Path) -> dict[str, Any]:
     """Where numbers come from, as far as a record says."""
-    wanted = ("command", "commit", "script", "scale", "settings", "hardware", "versions", "data")
-    wanted += ("seconds", "wall_seconds", "missing")
+    made = ("command", "commit", "script", "scale", "settings", "hardware", "versions", "data")
+    wanted = (*made, "seconds", "wall_seconds", "missing")
     return {"file": str(path.relative_to(results))} | {key: kept[key] for key in wanted if key in kept}
 
 
