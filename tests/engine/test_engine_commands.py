@@ -32,7 +32,7 @@ channels = 1
 kind = "logits"
 """
 AUDIT = (
-    "audit", "--full", "--stress", "corrupted,adversarial,invalid", "--supervisors", "max_softmax,vim,knn",
+    "audit", "--full", "--stress", "corrupted,adversarial:fgsm,invalid", "--supervisors", "max_softmax,vim,knn",
     "--sections", "accuracy,calibration,risk,supervisors",
 )  # fmt: skip
 
@@ -60,8 +60,10 @@ def house(tmp_path_factory):
             nn.functional.cross_entropy(net(images), labels).backward()
             optimiser.step()
     save_file(net.state_dict(), folder / "weights.safetensors")
+    save_file({name: 0.9 * value for name, value in net.state_dict().items()}, folder / "other.safetensors")
     (folder / "clustered_models.py").write_text(MODULE)
     (folder / "model.toml").write_text(MODEL)
+    (folder / "other.toml").write_text(MODEL.replace("weights.safetensors", "other.safetensors"))
     for name, some in (("train", train), ("test", test)):
         save_npz(some, folder / f"{name}.npz")
         with torch.no_grad():
@@ -143,8 +145,17 @@ def test_an_audit_that_loses_a_worker_has_the_same_numbers(both, cluster, sent, 
         os.kill(victim, 0)
 
 
+def test_a_comparison_of_two_models_is_the_same(both, sent, house, model):
+    how = "--test", house / "test.npz", "--stress", "corrupted", *model[2:]
+    folders = both("compare", house / "model.toml", house / "other.toml", *how)
+    here, there = (json.loads((folder / "compare.json").read_text("utf-8")) for folder in folders)
+    assert set(sent) == {"observe_shard", "spoil_shard"}
+    assert here["numbers"] == there["numbers"] and len(here["numbers"]) > 10
+
+
 def test_an_estimate_is_the_same(both, sent, house, model):
-    words = "estimate", "--full", *model, "--images", house / "test.npz", "--train", house / "train.npz"
+    images = "--images", house / "test.npz", "--train", house / "train.npz", "--max-train", "200"
+    words = "estimate", "--full", *model, *images
     here, there = (json.loads((folder / "estimate.json").read_text("utf-8")) for folder in both(*words))
     assert set(sent) == {"observe_shard"}
     for found in ("answer", "shift", "estimates", "oracle", "judged_wrong"):

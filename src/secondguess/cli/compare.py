@@ -13,6 +13,7 @@ from secondguess.cli.groups import grouped
 from secondguess.cli.options import (
     DATA,
     MAX_TEST,
+    OBSERVING,
     TEST,
     TRAIN,
     Common,
@@ -56,6 +57,7 @@ def compare(
     max_test: Annotated[int | None, MAX_TEST] = None,
     loading: LoadingOptions,
     models: ReadingOptions,
+    engine: Annotated[str, OBSERVING] = "local",
     stress: Annotated[
         str, typer.Option(help="For models: stress sets, separated by commas; none.", rich_help_panel="Stress")
     ] = "corrupted,invalid",
@@ -82,6 +84,8 @@ def compare(
     `secondguess compare old/model.toml new.onnx --test photos/test`
 
     `secondguess compare old/ new/ --test photos/test --assert "flips.negative<=5" --markdown`
+
+    `secondguess compare old.onnx new.onnx --test photos/test --engine local:8`
     """
     from secondguess.comparison import compare as run_comparison
 
@@ -97,7 +101,7 @@ def compare(
         gates=gates or (),
         max_test=max_test,
         seed=seed,
-        opening=models.changes() | loading.changes(),
+        opening=models.changes() | loading.changes() | {"engine": engine},
         folder=out,
         progress=common.progress,
         command=shlex.join(["secondguess", *sys.argv[1:]]),

@@ -36,6 +36,7 @@ __all__ = [
     "MAX_IMAGES",
     "MAX_TEST",
     "MAX_TRAIN",
+    "OBSERVING",
     "TEST",
     "TRAIN",
     "VALIDATION",
@@ -84,6 +85,9 @@ MAX_TEST = _data("--max-test", min=1, help="Use at most this number of test imag
 MAX_IMAGES = _data("--max-images", min=1, help="Use at most this number of the images.")
 ENGINE = typer.Option(
     "--engine", help="Where to work: local, local:N processes, dask://host:port, ray, ray://host:port."
+)
+OBSERVING = _model(
+    "--engine", help="Where images are observed: local, local:N processes, dask://host:port, ray, ray://..."
 )
 COUNT = typer.Option("--count", min=1, help="How many images to make.")
 BETWEEN = typer.Option("--between", help="Classes that the ambiguous images lie between, such as 9,8.")
@@ -156,12 +160,7 @@ class ModelOptions(ReadingOptions):
     """The model, how it is fed and read, and where it runs."""
 
     model: Annotated[str | None, _model("--model", help=MODEL)]
-    engine: Annotated[
-        str,
-        _model(
-            "--engine", help="Where images are observed: local, local:N processes, dask://host:port, ray, ray://..."
-        ),
-    ] = "local"
+    engine: Annotated[str, OBSERVING] = "local"
 
     def changes(self) -> dict[str, Any]:
         """The options that were given, as `Classifier.open` takes them."""
