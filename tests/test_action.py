@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,8 @@ import yaml
 from secondguess.cli.app import app
 from secondguess.comparison.markdown import MARK
 
-ACTION = yaml.safe_load((Path(__file__).parent.parent / "action.yml").read_text("utf-8"))
+ROOT = Path(__file__).parent.parent
+ACTION = yaml.safe_load((ROOT / "action.yml").read_text("utf-8"))
 STEPS = {step["name"]: step for step in ACTION["runs"]["steps"] if "run" in step}
 # What stands in for a program: it writes down its words, and exits with a code that the test chooses.
 STAND_IN = """#!{python}
@@ -27,7 +29,8 @@ with open(os.environ["CALLS"], "a") as calls:
 if name == "secondguess" and sys.argv[1] == "compare":
     pathlib.Path(sys.argv[sys.argv.index("--out") + 1], "compare.md").write_text("{mark} fine")
 print(os.environ.get("SAYS_" + name, ""))
-sys.exit(int(os.environ.get("CODE_" + name, "0")))
+method = sys.argv[sys.argv.index("--method") + 1] if "--method" in sys.argv else ""
+sys.exit(int(os.environ.get("CODE_" + name, os.environ.get("CODE_" + name + "_" + method, "0"))))
 """
 
 
@@ -40,6 +43,8 @@ def step(tmp_path):
         (programs / name).write_text(STAND_IN.format(python=sys.executable, mark=MARK))
         (programs / name).chmod(0o755)
 
+    said = []
+
     def run(name, **values):
         files = {key: tmp_path / key for key in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY", "CALLS")}
         for path in files.values():
@@ -48,9 +53,11 @@ def step(tmp_path):
         known |= dict.fromkeys(STEPS[name].get("env", {}), "") | {"OUT": "out"} | values
         script = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", STEPS[name]["run"]]  # as GitHub does it
         ran = subprocess.run(script, env=known, cwd=tmp_path, capture_output=True, text=True)
+        said[:] = [ran.stdout.strip()]
         outputs = dict(line.split("=", 1) for line in files["GITHUB_OUTPUT"].read_text().splitlines())
         return ran.returncode, outputs, [json.loads(line) for line in files["CALLS"].read_text().splitlines()]
 
+    run.said = lambda: said[0]
     return run
 
 
@@ -120,10 +127,44 @@ def test_the_comment_is_renewed_where_there_is_one(step):
     assert MARK in calls[0][-1] and calls[1][-1] == "body=@out/compare/compare.md"
 
 
+@pytest.mark.parametrize(
+    ("head", "why"), [("you/mine", "from a fork has a token that may only read"), ("me/mine", "pull-requests write?")]
+)
+def test_a_comment_that_may_not_be_written_is_a_warning_with_its_reason(step, head, why):
+    where = {"COMMENTS": "repos/me/mine/issues", "NUMBER": "7", "HEAD": head, "GITHUB_REPOSITORY": "me/mine"}
+    code, _, calls = step("Comment on the pull request", **where, CODE_gh="1")
+    assert code == 0 and len(calls) == 1, "the gates decide, not the comment"
+    assert (
+        step.said().startswith("::warning title=secondguess::The comment could not be written") and why in step.said()
+    )
+    code, _, calls = step("Comment on the pull request", **where, CODE_gh_POST="1")
+    assert code == 0 and len(calls) == 2 and why in step.said()
+    step("Comment on the pull request", **where)
+    assert "::warning" not in step.said()
+
+
+def test_the_pages_are_kept_whatever_happened_before():
+    names = [one.get("name") for one in ACTION["runs"]["steps"]]
+    assert ACTION["runs"]["steps"][names.index("Keep the pages")]["if"] == "${{ !cancelled() }}"
+    assert names.index("Comment on the pull request") < names.index("Keep the pages") < names.index("Outcome")
+
+
 def test_a_release_keeps_what_the_next_one_is_compared_with(step):
     code, _, calls = step("Keep the audit with the release", TAG="v1")
     assert code == 0 and {"out/audit/audit.json", "out/audit/predictions.npz"} <= set(calls[0])
     assert calls[1] == ["gh", "release", "upload", "v1", "out/secondguess-audit.zip", "--clobber"]
+
+
+def test_the_version_is_that_of_the_action_unless_somebody_wants_another(step):
+    own = {"HERE": "/actions/secondguess/v9", "EXTRAS": "attacks,onnx"}
+    assert step("Install", **own)[2][0][-1] == "/actions/secondguess/v9[attacks,onnx]"
+    assert step("Install", **own | {"EXTRAS": ""})[2][0][-1] == "/actions/secondguess/v9"
+    assert step("Install", **own, PACKAGE="secondguess==0.2.0")[2][0][-1] == "secondguess==0.2.0"
+    assert (
+        STEPS["Install"]["env"]["HERE"] == "${{ github.action_path }}" and ACTION["inputs"]["package"]["default"] == ""
+    )
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert set(ACTION["inputs"]["extras"]["default"].split(",")) <= set(project["optional-dependencies"])
 
 
 def test_torch_is_the_small_one_unless_somebody_wants_another(step):

@@ -32,7 +32,33 @@ def test_continuous_integration_runs_the_versions_that_are_announced():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     announced = [one.rpartition(" ")[2] for one in project["classifiers"] if "Python :: 3." in one]
     workflow = yaml.safe_load((ROOT / ".github/workflows/test.yml").read_text("utf-8"))
-    assert workflow["jobs"]["test"]["strategy"]["matrix"]["python"] == announced
+    for job in ("test", "wheels"):
+        assert workflow["jobs"][job]["strategy"]["matrix"]["python"] == announced
+
+
+def test_continuous_integration_has_what_a_machine_of_ours_may_lack():
+    jobs = yaml.safe_load((ROOT / ".github/workflows/test.yml").read_text("utf-8"))["jobs"]
+    compose = yaml.safe_load((ROOT / "deploy/compose.yaml").read_text("utf-8"))
+    database, said = jobs["postgres"]["services"]["postgres"], jobs["postgres"]["env"]["SECONDGUESS_POSTGRES"]
+    assert database["image"] == compose["services"]["records"]["image"]
+    assert "{POSTGRES_USER}:{POSTGRES_PASSWORD}@127.0.0.1:5432/{POSTGRES_DB}".format(**database["env"]) in said
+    for job, words in {
+        "ecosystem": ["timm", "torchvision", "lightning", "mlflow", "pytorch_ood", "polars"],
+        "deploy": ["docker build -f deploy/Dockerfile", "docker compose -f deploy/compose.yaml config"],
+    }.items():
+        assert all(word in "\n".join(step.get("run", "") for step in jobs[job]["steps"]) for word in words)
+    named = re.findall(r"(?:lab/)?tests/[\w/.]+", (ROOT / ".github/workflows/test.yml").read_text("utf-8"))
+    assert named and [path for path in named if not (ROOT / path).exists()] == []
+
+
+def test_the_action_is_tried_on_itself_with_inputs_that_it_has():
+    jobs = yaml.safe_load((ROOT / ".github/workflows/test.yml").read_text("utf-8"))["jobs"]
+    action = yaml.safe_load((ROOT / "action.yml").read_text("utf-8"))
+    uses = [step["with"] for step in jobs["action"]["steps"] if step.get("uses") == "./"]
+    assert len(uses) == 2 and all(set(given) <= set(action["inputs"]) for given in uses)
+    assert len({given["artifact"] for given in uses}) == 2, "two artefacts of one name fail"
+    asked = re.findall(r"outputs\.(\w+)", str(jobs["action"]["steps"][-1]["env"]))
+    assert set(asked) <= set(action["outputs"])
 
 
 @pytest.mark.parametrize("path", sorted(ROOT.glob(".github/**/*.yml")), ids=lambda path: path.name)
