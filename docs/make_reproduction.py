@@ -1,4 +1,4 @@
-"""Write docs/evidence/reproduction.md and its plots: ours beside the papers', from the records in results/."""
+"""Write docs/evidence/reproduction.md, its details and plots: ours beside the papers', from the records in results/."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from secondguess_lab.studies.records import recorded
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "results"
 PAGE = ROOT / "docs" / "evidence" / "reproduction.md"
+DETAILS = PAGE.with_name("reproduction_details.md")
 IMAGES = ROOT / "docs" / "images"
 PANELS = {
     "True ambiguity": ("ambiguity-table1", "ambiguity-table2"),
@@ -52,9 +53,9 @@ SAMPLERS = {
 }
 
 
-def page() -> str:
-    """The introduction with a line for every study in place of each marker."""
-    text = (ROOT / "docs" / "evidence" / "reproduction.intro.txt").read_text(encoding="utf-8")
+def page(path: Path = PAGE) -> str:
+    """The text of a page with a line for every study in place of each marker."""
+    text = path.with_suffix(".intro.txt").read_text(encoding="utf-8")
     text = re.sub(r"<!-- studies (\S+) -->\n", lambda found: "".join(summary(found[1])), text)
     text = text.replace("<!-- coverage -->\n", counted())
     return text.replace("<!-- mixtures -->\n", "".join(mixtures()))
@@ -84,8 +85,9 @@ def counted() -> str:
     """What `secondguess study coverage` counts, in a sentence."""
     all_of = covered([coverage_of(study, RESULTS) for study in map(get, names())])
     return (
-        "Of {published} published cells {beside} stand beside ours. {compared} of these can be trusted and are no\n"
-        "bounds or times; {near} of them are within .05 (`secondguess study coverage`).\n"
+        "Of {published} published cells the data at hand allow {allowed}, and {beside} stand beside ours,\n"
+        "{at_scale} of them measured at the paper's scale. {compared} can be trusted and are no bounds or times;\n"
+        "{near} of these are within .05 (`secondguess study coverage`).\n"
     ).format(**all_of)
 
 
@@ -221,11 +223,12 @@ def _save(figure: Any, path: Path) -> None:
 
 if __name__ == "__main__":
     try:
-        PAGE.write_text(page(), encoding="utf-8")
+        for path in (PAGE, DETAILS):
+            path.write_text(page(path), encoding="utf-8")
     except UserError as error:
         sys.exit(str(error))
     draw_cells(IMAGES / "reproduction_cells.png")
     draw_sampling(IMAGES / "reproduction_sampling.png")
     draw_search(IMAGES / "reproduction_search.png")
     draw_networks(IMAGES / "reproduction_networks.png")
-    sys.stdout.write("docs/evidence/reproduction.md and its plots written\n")
+    sys.stdout.write("docs/evidence/reproduction.md, its details and plots written\n")

@@ -55,6 +55,11 @@ def test_numbers_without_a_claim_are_listed():
     assert maker.uncovered(text, []) == ["1: First .5 and `code #.#`.", "2: Then .6."]
 
 
+def test_the_details_of_the_reproduction_are_up_to_date():
+    maker = _loaded("make_reproduction")
+    assert maker.DETAILS.read_text("utf-8") == maker.page(maker.DETAILS), "run python docs/make_reproduction.py"
+
+
 def test_building_the_pages_can_be_asked_what_it_does():
     words = [sys.executable, "docs/build.py", "--help"]
     shown = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout

@@ -7,7 +7,7 @@ from itertools import chain
 from statistics import correlation
 
 from claims import Claim, find, record, rows, says
-from claims.reproduction import AGREEMENT, AMBIGAN, SETS
+from claims.reproduction_details import AGREEMENT, AMBIGAN, SETS
 
 PAGE = "docs/companion.md"
 TITLES = ("MNIST 9 or 8", "Fashion-MNIST dress or T-shirt", "chest X-ray, pneumonia or not")

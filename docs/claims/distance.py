@@ -35,8 +35,8 @@ def claims() -> Iterator[Claim]:
     )
     thousand, paper = measured["hop_skip_jump 1000"], measured["boundary 1000"]
     yield says(
-        "A thousand queries come as near as the Boundary Attack's {:,.0f}, and rank images more like the attack by gradients "
-        "does.",
+        "A thousand queries come as near as the Boundary Attack's {:,.0f}, and rank images more like the attack by "
+        "gradients does.",
         round(paper["queries_median"], -3),
         provided=thousand["mae_median"] <= paper["mae_median"]
         and thousand["spearman_residuals"] > paper["spearman_residuals"],

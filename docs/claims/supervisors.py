@@ -7,7 +7,7 @@ from itertools import chain
 from statistics import mean
 
 from claims import Claim, cells, find, record, rows, says
-from claims.reproduction import close, compared, error_of_mean, lost
+from claims.reproduction_details import close, compared, error_of_mean, lost
 
 PAGE = "docs/evidence/supervisors.intro.txt"
 TABLE2 = "ambiguity/ambiguity-table2.json"
