@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # environment forbids it: the workers, and a hundred processes that tests start, would each compile everything anew.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: audit demo test coverage test-slow lint bench fuzz soak kill supply sbom docs tutorials dist clean
+.PHONY: audit demo test coverage test-slow lint bench fuzz soak kill supply sbom docs tutorials site-test dist clean
 
 audit: $(VENV)/.installed  ## set up, audit a small classifier on 5,000 digits, write out/audit/report.html
 	$(BIN)/secondguess audit --out $(OUT)
@@ -67,6 +67,9 @@ docs: $(VENV)/.installed-dev  ## check the documentation, run its gallery, build
 
 tutorials: $(VENV)/.installed-dev  ## type the tutorials and run the examples of the gallery, as slow tests do
 	$(ONE_THREAD) $(BIN)/python -m pytest -m slow tests/test_tutorials.py tests/test_gallery.py
+
+site-test: docs  ## build the site, then read it in a browser: both widths, both schemes, without the net
+	$(ONE_THREAD) $(BIN)/python -m pytest -m slow tests/test_site.py
 
 dist: $(VENV)/.installed-dev  ## build both packages, check them, use their wheels in an empty environment
 	$(PIP) install --quiet build twine

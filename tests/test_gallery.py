@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import pytest
 
 import secondguess as sg
 
+SECONDS = 60  # of a processor: what an example may take, however busy the machine is
 EXAMPLES = sorted((Path(__file__).parent.parent / "docs/examples").glob("*/*.py"))
 each_example = pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 
@@ -55,6 +57,13 @@ def test_a_private_name_is_found():
 @each_example
 def test_an_example_runs(path, tmp_path):
     settings = os.environ | {"MPLBACKEND": "agg", "PYTHONWARNINGS": "default"}
-    words = [sys.executable, str(path)]
-    done = subprocess.run(words, cwd=tmp_path, env=settings, capture_output=True, text=True, timeout=240)
+    words, before = [sys.executable, str(path)], _used()
+    done = subprocess.run(words, cwd=tmp_path, env=settings, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr
+    assert _used() - before < SECONDS, f"{_used() - before:.0f} seconds of processor time, {SECONDS} are promised"
+
+
+def _used() -> float:
+    """Seconds of processor time of all processes that were started here, or by such, and have ended."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return ended.ru_utime + ended.ru_stime
