@@ -8,6 +8,7 @@ in a notebook unless the caller says otherwise.
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 import time
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from html import escape
-from typing import Any, Protocol, TextIO
+from typing import Any, ParamSpec, Protocol, TextIO, TypeVar
 
 __all__ = [
     "Advance",
@@ -31,12 +32,17 @@ __all__ = [
     "Titled",
     "announce",
     "at_work",
+    "attended",
+    "attending",
     "beating",
     "for_terminal",
     "shown",
 ]
 
 Advance = Callable[[int, int], None]
+Parameters = ParamSpec("Parameters")
+Returned = TypeVar("Returned")
+QUIET = 3.5  # seconds without a step, after which something is said
 
 
 class Progress(Protocol):
@@ -115,6 +121,76 @@ def at_work(progress: Progress, label: str, every: float = 1.0) -> Iterator[None
         with beating(lambda: advance(0, 1), every):
             yield
         advance(1, 1)
+
+
+class Attended:
+    """Another progress that also says what goes on, and for how long it will, where no step has ended for seconds.
+
+    Between two tasks and within a long step nobody else does. `attend` names who knows what goes on: a plan.
+    """
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress, self._label, self._since = progress, "Beginning", time.monotonic()
+        self._said = self._since
+        self._state: Callable[[], str | None] = lambda: None
+
+    def attend(self, state: Callable[[], str | None]) -> None:
+        """Ask this function for the sentence; None where it knows nothing."""
+        self._state = state
+
+    @contextmanager
+    def task(self, label: str, total: int) -> Iterator[Advance]:
+        """Begin the task, and attend to it."""
+        self._step(label)
+        last: tuple[int, int] | None = None
+        with self._progress.task(label, total) as advance:
+
+            def attended(done: int, total: int) -> None:
+                nonlocal last
+                if (done, total) != last:  # a sign of life is no step
+                    last = done, total
+                    self._step(label)
+                advance(done, total)
+
+            yield attended
+        self._step(f"After {label[:1].lower()}{label[1:]}")
+
+    def say(self, text: str) -> None:
+        """Pass it on."""
+        self._said = time.monotonic()
+        announce(self._progress, text)
+
+    def beat(self) -> None:
+        """Say something, if nobody has for seconds."""
+        now = time.monotonic()
+        if now - max(self._since, self._said) >= QUIET:
+            self.say(self._state() or f"{self._label}: {now - self._since:.0f} s so far")
+
+    def _step(self, label: str) -> None:
+        self._label, self._since = label, time.monotonic()
+
+
+@contextmanager
+def attended(progress: Progress) -> Iterator[Progress]:
+    """The progress, attended to while the block works; as it is where it is attended to already, or is silent."""
+    if isinstance(progress, (Silent, Attended)):
+        yield progress
+        return
+    made = Attended(progress)
+    with beating(made.beat):
+        yield made
+
+
+def attending(work: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
+    """A function with the keyword `progress` whose progress is shown by default, and attended to."""
+
+    @functools.wraps(work)
+    def attentive(*args: Parameters.args, **options: Parameters.kwargs) -> Returned:
+        words: dict[str, Any] = dict(options)
+        with attended(shown(words.get("progress"))) as words["progress"]:
+            return work(*args, **words)
+
+    return attentive
 
 
 class Stopped(Exception):

@@ -184,6 +184,6 @@ def test_a_model_that_is_always_wrong_is_refused_before_stress_sets_are_made(
         raise AssertionError("a stress set was made")
 
     monkeypatch.setattr(StressMaker, "make", never)
-    with pytest.raises(UserError, match="answers 0 of .* nominal images rightly, too few .*--protect novelty"):
+    with pytest.raises(UserError, match=r"answers 0 of .* nominal images rightly, too few .*--protect novelty"):
         fitted(classifier, mistaken, "generated")
     assert fitted(classifier, mistaken, None, rule="bonferroni", protect="novelty").pipeline.panel.rule == "bonferroni"

@@ -13,8 +13,10 @@ import torch
 from torch import nn
 
 import secondguess as sg
+from secondguess import progress as progress_module
 from secondguess.accuracy.planned import plan_estimate
 from secondguess.images import Dataset, load
+from secondguess.planning import Part, Plan, Price
 from secondguess.progress import Advance, at_work
 from secondguess.stress.adversarial.surrogate import train_surrogate
 from secondguess.supervisors import make
@@ -101,3 +103,72 @@ def test_work_that_cannot_say_how_far_it_is_says_that_it_goes_on() -> None:
             time.sleep(0.001)
     *before, last = steps.reports["waiting"]
     assert set(before) == {(0, 1)} and last == (1, 1)
+
+
+class Heard:
+    """Remembers what was said."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    @contextmanager
+    def task(self, label: str, total: int) -> Iterator[Advance]:
+        yield lambda done, total: None
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+
+def test_a_silence_is_broken_with_what_goes_on_and_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(progress_module.time, "monotonic", lambda: now[0])
+    heard = Heard()
+    made = progress_module.Attended(heard)
+    with made.task("Fitting", 10) as advance:
+        advance(1, 10)
+        now[0] = 3.0
+        made.beat()
+        assert not heard.said, "nobody has waited long yet"
+        advance(1, 10)  # a sign of life is no step
+        now[0] = 4.0
+        made.beat()
+        made.beat()
+        assert heard.said == ["Fitting: 4 s so far"], "and it is said once"
+        advance(2, 10)
+        now[0] = 6.0
+        made.beat()
+        assert len(heard.said) == 1
+    now[0] = 20.0
+    made.beat()
+    assert heard.said[-1] == "After fitting: 14 s so far"
+
+
+def test_a_plan_knows_what_goes_on_and_how_long_all_of_it_takes() -> None:
+    now = [0.0]
+    plan = Plan(
+        [Part("a", "learn", Price(fixed=30.0, essential=True)), Part("b", "judge", Price(fixed=50.0, essential=True))],
+        minutes=10,
+        clock=lambda: now[0],
+    )
+    made = progress_module.Attended(heard := Heard())
+    plan.watched(made)
+    assert plan.state() is None
+    with plan.doing("a"):
+        now[0] = 10.0
+        assert plan.state() == "Learn: 10 s so far, about 70 s left in all"
+        made._since = made._said = -100.0
+        made.beat()
+    assert heard.said == ["Learn: 10 s so far, about 70 s left in all"]
+
+
+def test_the_verbs_attend_to_their_progress(classifier: sg.Classifier, digits: Dataset) -> None:
+    from secondguess.progress import Attended, Silent, attended, attending
+
+    @attending
+    def work(*, progress: object = None) -> object:
+        return progress
+
+    assert isinstance(work(progress=Heard()), Attended)
+    assert isinstance(work(), Silent), "nobody listens, so nobody speaks"
+    with attended(Heard()) as one, attended(one) as other:
+        assert one is other

@@ -21,7 +21,7 @@ from secondguess.model.agreement import agree
 from secondguess.model.classifier import Classifier
 from secondguess.model.observation import Observation
 from secondguess.planning import Plan, recorded_sizes
-from secondguess.progress import Progress, shown
+from secondguess.progress import Progress, attending, shown
 
 if TYPE_CHECKING:
     from secondguess.accuracy.base import Estimator
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["estimate", "watch"]
 
 
+@attending
 def estimate(
     model: Any,
     images: Any,

@@ -89,7 +89,7 @@ def check_labels(answers: Answers, settings: Settings) -> None:
 
 
 def check_right(answers: Answers, settings: Settings) -> None:
-    """Raise a `UserError` where next to nothing is answered rightly: nothing can be learnt from what should be quiet."""
+    """Raise a `UserError` where next to nothing is answered rightly, so that nobody knows what should be quiet."""
     quiet = int(answers.quiet(settings.protect).sum())
     if quiet < min(FEWEST, len(answers.known) // 2):
         raise UserError(

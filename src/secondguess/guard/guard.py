@@ -40,7 +40,7 @@ from secondguess.metrics import wilson
 from secondguess.model.classifier import Classifier
 from secondguess.model.determinism import warn_if_random
 from secondguess.planning import recorded_sizes
-from secondguess.progress import Progress, shown
+from secondguess.progress import Progress, attending, shown
 from secondguess.results import Result
 from secondguess.supervisors import Supervisor, SupervisorSet, make_all
 
@@ -129,6 +129,7 @@ class Guard(Result):
         promised = f"{self.false_alarms:g} false alarms" if self.risk is None else f"a risk of {self.risk:g}"
         return f"Guard({who}; {promised}; {fitted})"
 
+    @attending
     def fit(
         self,
         model: Any,

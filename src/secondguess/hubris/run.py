@@ -17,7 +17,7 @@ from secondguess.hubris.result import OverconfidenceResult
 from secondguess.hubris.scores import score
 from secondguess.images import check_loading
 from secondguess.metrics import smoothed, vote_shares
-from secondguess.progress import Progress, shown
+from secondguess.progress import Progress, attending, shown
 
 if TYPE_CHECKING:
     from secondguess.hubris.companion import CompanionSet
@@ -31,6 +31,7 @@ CONSTANT, AUTO = "constant", "auto"
 HALF_A_VOTE = 0.5  # added to each class, so that three votes of three are not certainty
 
 
+@attending
 def overconfidence(
     models: Any = None,
     data: str | os.PathLike[str] | Dataset | ImageSet | None = None,

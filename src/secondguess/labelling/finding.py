@@ -13,7 +13,7 @@ from secondguess.labelling.error_search import ErrorSearch
 from secondguess.labelling.store import Store
 from secondguess.model.agreement import relabelled, with_names_of
 from secondguess.model.classifier import Classifier
-from secondguess.progress import Progress, Stoppable, announce, shown
+from secondguess.progress import Progress, Stoppable, announce, attending, shown
 from secondguess.search import find
 from secondguess.search.distance import checked_attack
 from secondguess.search.pool import MIN_CONFIDENCE
@@ -28,6 +28,7 @@ __all__ = ["find_errors"]
 DISTANCES, SCORES = "distances", "scores.npz"  # in the folder of the labels
 
 
+@attending
 def find_errors(
     model: Any,
     images: Any,

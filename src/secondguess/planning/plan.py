@@ -243,8 +243,20 @@ class Plan:
             self._keep()
 
     def watched(self, progress: Progress) -> Progress:
-        """The progress that ends a part when it is far beyond what it was planned to take."""
+        """The progress that ends a part when it is far beyond what it was planned to take, and knows the time left."""
+        if attend := getattr(progress, "attend", None):
+            attend(self.state)
         return _Watched(progress, self)
+
+    def state(self) -> str | None:
+        """What goes on, and how long all of it will still take; None where no part is under way."""
+        if not self._doing:
+            return None
+        part, (since, spent) = self._doing[-1], self._stack[-1]
+        took = spent + self.clock() - since
+        rest = max(0.0, part.expected - took) + self._factor() * sum(one.expected for one in self._waiting())
+        what = f"{part.does[:1].upper()}{part.does[1:]}"
+        return f"{what}: {spoken(took)} so far, about {spoken(rest)} left in all"
 
     def check(self) -> None:
         """Raise `OutOfTime` where the part under way has passed its deadline."""
