@@ -129,7 +129,7 @@ def test_photographs_without_a_gpu_get_blends_and_a_word_about_it(run, monkeypat
     words = ["generate", "ambiguous", "--data", "digits", "--size", "70", "--pairs", "3-8", "--count", "4"]
     card = run(*words, "--out", "mine", "--json").json()
     assert card["generator"] == "PixelBlend"
-    assert card["notes"][0].startswith("Ambiguous images are blends of two photographs")
+    assert card["notes"][0].startswith("Ambiguous images are plain blends of two images")
 
 
 @pytest.mark.parametrize(

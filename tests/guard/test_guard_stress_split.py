@@ -32,7 +32,7 @@ def test_what_cannot_be_made_is_noted(classifier: Classifier, digits: Dataset, m
     assert set(made.learn) == set(made.test) == {"ambiguous", "corrupted", "invalid"}
     assert "lambda" in made.learn["ambiguous"].columns  # plain blends
     assert [note.partition(":")[0] for note in made.notes] == [
-        "Ambiguous images are plain blends, which teach little about true ambiguity",
+        "Ambiguous images are plain blends of two images, which teach little about true ambiguity",
         "No adversarial images were made",
     ]
     guard = Guard(["entropy"], false_alarms=0.1).fit(classifier, digits.train, digits.test, made)

@@ -19,10 +19,13 @@ from secondguess.audits.context import Context
 from secondguess.audits.planned import plan_audit
 from secondguess.audits.sections import Section
 from secondguess.audits.sections.supervisors import KINDS
+from secondguess.guard.stress_split import StressMaker
 from secondguess.images import Dataset, ImageSet, load
 from secondguess.model.passes import CANARIES, NOISE
-from secondguess.planning import Pace, Price
+from secondguess.planning import Pace, Part, Plan, Price
 from secondguess.stress import Corrupted
+from secondguess.stress.ambiguous.choosing import BLENDS
+from secondguess.stress.ambiguous.flow import AmbiFlow
 from secondguess.stress.base import Given, StressSet
 from secondguess.supervisors import Supervisor, make
 
@@ -182,3 +185,23 @@ def test_copies_are_priced_with_what_recognising_the_model_asks(classifier: sg.C
     assert plain.fixed == 0
     assert cached.fixed == pytest.approx(shifts * (NOISE + CANARIES) * 0.1)
     assert cached.each == pytest.approx(plain.each, rel=0.01), "an image costs as much either way"
+
+
+def test_a_flow_for_which_there_is_no_time_gives_way_to_blends(
+    classifier: sg.Classifier, digits: Dataset, tmp_path: Path
+) -> None:
+    settings: Any = {"supervisors": [make("entropy")], "stress": [AmbiFlow(device="cpu")], "folder": tmp_path}
+    context = Context(classifier=classifier, test=digits.test, train=digits.train, **settings)
+    context.follow(Plan([Part("stress.ambiguous_flow", "ambiguous images", Price(fixed=1e6))], minutes=1.0))
+    assert list(context.stressed) == ["ambiguous_blend"] == [one.name for one in context.stress]
+    assert context.ambiguous_note.startswith(f"{BLENDS}: Ambiguous images: left out") and not context.failed_stress
+
+
+def test_so_it_does_in_a_guard(classifier: sg.Classifier, digits: Dataset) -> None:
+    learn, test = digits.test.split(0.5)
+    maker = StressMaker(classifier, digits.train, learn, test, ambiguous="flow", device="cpu")
+    dear = Part("stress.ambiguous", "ambiguous images", Price(fixed=1e6))
+    others = [Part(f"stress.{kind}", kind, Price(), given=20) for kind in ("corrupted", "adversarial", "invalid")]
+    made = maker.make(Plan([dear, *others], minutes=1.0))
+    assert "lambda" in made.learn["ambiguous"].columns
+    assert made.notes[0].startswith(f"{BLENDS}: Ambiguous images: left out: it takes")

@@ -10,10 +10,11 @@ import torch
 from secondguess.errors import UserError
 from secondguess.images import ImageSet
 from secondguess.progress import Callback
-from secondguess.stress.ambiguous.choosing import choose_generator
-from secondguess.stress.ambiguous.flow import AmbiFlow, Committee, Flow
+from secondguess.stress.ambiguous.choosing import cheaper_generator, choose_generator, suited_generator
+from secondguess.stress.ambiguous.flow import AmbiFlow, Committee, Flow, drawing
 from secondguess.stress.ambiguous.flow.drawing import Dial
-from secondguess.stress.ambiguous.flow.network import Architecture, architecture_for
+from secondguess.stress.ambiguous.flow.fields import VelocityField
+from secondguess.stress.ambiguous.flow.network import Architecture, FlowNetwork, architecture_for
 from secondguess.stress.ambiguous.flow.pixels import from_padded, to_padded
 from secondguess.stress.ambiguous.flow.training import Schedule, train_flow
 from secondguess.stress.base import Given
@@ -249,3 +250,81 @@ def test_a_committee_is_kept_beside_the_generator_and_damage_is_said(tmp_path):
     weights.write_bytes(weights.read_bytes()[:-1] + b"x")
     with pytest.warns(UserWarning, match="damaged"):
         assert Committee.load(folder) is None
+
+
+def test_a_batch_that_does_not_fit_into_memory_is_learnt_from_in_parts(monkeypatch):
+    images, labels = (np.rint(blobs().images[:] * 255).astype(np.uint8), blobs().labels)
+    small = {"shape": (1, SIZE, SIZE), "classes": 3, "preset": "tiny"}
+    schedule = Schedule(steps=3, batch_size=60, lr=1e-3)
+
+    def trained_with(most):
+        plain = FlowNetwork.forward
+
+        def forward(self, x, t, weights):
+            if len(x) > most:
+                raise torch.OutOfMemoryError("too much")
+            return plain(self, x, t, weights)
+
+        monkeypatch.setattr(FlowNetwork, "forward", forward)
+        network, rows = train_flow(images, labels, architecture_for(**small), schedule, device=CPU)
+        monkeypatch.setattr(FlowNetwork, "forward", plain)
+        return network, rows
+
+    (whole, rows), (parted, again) = trained_with(60), trained_with(20)
+    assert again[-1]["loss"] == pytest.approx(rows[-1]["loss"], rel=1e-4)
+    for one, other in zip(whole.parameters(), parted.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+    with pytest.raises(torch.OutOfMemoryError):
+        trained_with(0)
+
+
+def test_judging_halves_batches_that_do_not_fit_into_memory(trained, monkeypatch):
+    flow, _ = trained
+    field = VelocityField(flow.field.network, batch_size=64)
+    x, t, labels = torch.randn(50, 1, SIZE, SIZE), torch.full((50,), 0.5), torch.zeros(50, dtype=torch.int64)
+    whole = field(x, t, labels)
+    plain = field._forward
+
+    def forward(x, t, weights):
+        if len(x) > 20:
+            raise torch.OutOfMemoryError("too much")
+        return plain(x, t, weights)
+
+    monkeypatch.setattr(field, "_forward", forward)
+    torch.testing.assert_close(field(x, t, labels), whole)
+    assert field.batch_size == 16
+
+
+def test_a_drawing_ends_after_its_minutes_with_what_it_has(trained, monkeypatch):
+    flow, _ = trained
+    now = [0.0]
+
+    def later():
+        now[0] += 100.0
+        return now[0]
+
+    monkeypatch.setattr(drawing.time, "monotonic", later)
+    made = generator(delta_max=0.9, minutes=0.5).generate(blobs(), 2000, trained=flow)
+    assert made.card["drawn"] == 12 * 3, "one round of three pairs"
+    assert 1 <= len(made.images) < 2000
+    assert "the pairs did not yield more" in made.card["notes"][-1] or "passed every check" in made.card["notes"][0]
+
+
+def test_the_preset_suits_images_and_device():
+    colour = ImageSet.from_arrays(np.zeros((4, 3, SIZE, SIZE), np.float32), np.arange(4) % 2, layout="NCHW")
+    cuda = torch.device("cuda")
+    cases = [(CPU, colour, "small"), (cuda, colour, "full"), (cuda, blobs(), "medium")]
+    assert all(AmbiFlow()._preset(device, images) == preset for device, images, preset in cases)
+
+
+def test_auto_takes_blends_where_no_flow_can_be_made(monkeypatch):
+    def photographs(size=32, classes=2):
+        pixels = np.zeros((classes, 3, size, size), np.float32)
+        return ImageSet.from_arrays(pixels, np.arange(classes), layout="NCHW")
+
+    monkeypatch.setattr("secondguess.devices.pick_device", lambda _: torch.device("cuda"))
+    assert suited_generator(photographs()) == ("flow", "")
+    assert suited_generator(photographs(80))[1].endswith("is made for 8 to 64 pixels per side.")
+    assert suited_generator(photographs(classes=101))[1].endswith("is made for at most 100 classes.")
+    assert cheaper_generator(AmbiFlow()).name == "ambiguous_blend"
+    assert cheaper_generator(None) is None

@@ -33,10 +33,12 @@ from secondguess.model.observation import Observation
 from secondguess.planning import OutOfTime, Plan
 from secondguess.progress import Progress, Silent, Titled
 from secondguess.stress import Given, StressSet
+from secondguess.stress.ambiguous.choosing import BLENDS, cheaper_generator
 from secondguess.supervisors import Supervisor
 
-__all__ = ["Context", "Scored", "explain", "learns"]
+__all__ = ["STRESS", "Context", "Scored", "explain", "learns"]
 
+STRESS = "stress"  # folder, in that of the audit
 STRESSED = 100_000  # test images of which a stress set is made at most: a share is known to a third of a point by then
 
 
@@ -149,25 +151,36 @@ class Context:
         """
         made: dict[str, tuple[ImageSet, Observation]] = {}
         for place, one in enumerate(self.stress):
-            part = f"stress.{one.name}"
             try:
-                with self.plan.doing(part):
-                    size = self.plan.reduced(part)
-                    if one.dial:
-                        one = self.stress[place] = one.turned(size)
-                    most = STRESSED if size is None else min(size, STRESSED)
-                    rows = np.arange(len(self.test)) if one.dial else self._some(most)
-                    given = self.given(self.test.take(rows) if len(rows) < len(self.test) else self.test)
-                    images = one.make(**vars(given))
-                    made[one.name] = (images, self.observe(images, f"{one.name} images"))
-                self.made_of[one.name] = rows
+                try:
+                    rows, images, seen = self._stressed(place, f"stress.{one.name}")
+                except OutOfTime as error:
+                    if (cheaper := cheaper_generator(one)) is None:
+                        raise
+                    one = self.stress[place] = cheaper
+                    self.ambiguous_note = f"{BLENDS}: {error}"
+                    rows, images, seen = self._stressed(place, "")
+                made[one.name], self.made_of[one.name] = (images, seen), rows
             except Exception as error:  # a failing generator must not stop the report
                 self.failed_stress[one.name] = explain(error)
         return made
 
+    def _stressed(self, place: int, part: str) -> tuple[NDArray[np.int64], ImageSet, Observation]:
+        """One stress set: the test images it was made of, its images, and their observation."""
+        one = self.stress[place]
+        with self.plan.doing(part):
+            size = self.plan.reduced(part)
+            if one.dial:
+                one = self.stress[place] = one.turned(size)
+            most = STRESSED if size is None else min(size, STRESSED)
+            rows = np.arange(len(self.test)) if one.dial else self._some(most)
+            given = self.given(self.test.take(rows) if len(rows) < len(self.test) else self.test)
+            images = one.make(**vars(given))
+            return rows, images, self.observe(images, f"{one.name} images")
+
     def given(self, nominal: ImageSet) -> Given:
         """What a stress set of these images is made of."""
-        device, folder = self.classifier.device, self.folder / "stress"
+        device, folder = self.classifier.device, self.folder / STRESS
         engine = self.classifier.engine or "local"
         return Given(nominal, self.train, self.classifier, self.seed, self.progress, device, folder, engine)
 

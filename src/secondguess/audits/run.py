@@ -20,7 +20,7 @@ from markupsafe import Markup
 from secondguess import stress as stress_room
 from secondguess import supervisors as supervisors_room
 from secondguess.accuracy.oracles.icos import InputRules
-from secondguess.audits.context import Context, explain
+from secondguess.audits.context import STRESS, Context, explain
 from secondguess.audits.findings import NotApplicable, SectionResult
 from secondguess.audits.gates import Gate, judge
 from secondguess.audits.planned import plan_audit
@@ -38,10 +38,11 @@ from secondguess.model.agreement import agree
 from secondguess.model.cache import Cache
 from secondguess.model.determinism import warn_if_random
 from secondguess.planning import OutOfTime, recorded_sizes
-from secondguess.progress import Progress, shown
+from secondguess.progress import Progress, attending, shown
 from secondguess.report import render
 from secondguess.stress import StressSet
 from secondguess.stress.ambiguous.choosing import choose_generator
+from secondguess.stress.base import GENERATOR
 from secondguess.supervisors import Supervisor
 
 __all__ = ["audit"]
@@ -52,6 +53,7 @@ DEFAULT = "section.html"  # shows the parts of a section that has no template of
 Named = TypeVar("Named", Supervisor, StressSet, Section)
 
 
+@attending
 def audit(
     model: Any = None,
     data: Images | None = None,
@@ -152,7 +154,8 @@ def audit(
         few = tested.head(max_test, seed=seed) if max_test and max_test < len(tested) else tested
         # A copy: the audit gives its classifier a cache, and the user's own stays as it is.
         classifier, images, training_images = agree(copy.copy(subject.classifier), few, data.train)
-        generator, note = choose_generator(ambiguous, training_images, device=classifier.device, folder=work)
+        kept = work / STRESS / GENERATOR
+        generator, note = choose_generator(ambiguous, training_images, device=classifier.device, folder=kept)
         by_name = [one for one, bare in zip(stressing, bare_sets, strict=True) if bare and one.name == AMBIGUOUS]
         sets = [generator if one in by_name else one for one in stressing]
         context = Context(

@@ -32,12 +32,14 @@ from secondguess.guard.unfinished import Unfinished
 from secondguess.planning import OutOfTime, Pace, Plan, Price
 from secondguess.progress import Progress, Silent
 from secondguess.stress import CORRUPTIONS, Adversarial, Corrupted, Given, Invalid, StressSet
+from secondguess.stress.base import GENERATOR
 from secondguess.stress.generated import alternate
 from secondguess.stress.pricing import price_of_set
 
 if TYPE_CHECKING:
     from secondguess.images import ImageSet
     from secondguess.model.classifier import Classifier
+    from secondguess.stress.ambiguous.base import AmbiguousGenerator
 
 __all__ = [
     "StressMaker",
@@ -126,7 +128,7 @@ class StressMaker:
     def __post_init__(self) -> None:
         from secondguess.stress.ambiguous.choosing import choose_generator  # needs torch, as only fitting does
 
-        where: Any = {"device": self.device, "folder": self.folder}
+        where: Any = {"device": self.device, "folder": self.folder and self.folder / GENERATOR}
         self.generator, self.note = choose_generator(self.ambiguous, self.train, **where)
 
     @property
@@ -138,7 +140,8 @@ class StressMaker:
         """What both sets of a kind cost: those to learn from, and those to be tested on."""
         full = len(self.learn) + len(self.test)
         if kind == "ambiguous" and self.generator is not None:
-            given = Given(self.learn, self._autoencoded, self.classifier, self.seed, device=self.device)
+            where: Any = {"device": self.device, "folder": self.folder}
+            given = Given(self.learn, self._autoencoded, self.classifier, self.seed, **where)
             price = price_of_set(self.generator, pace, given, observing)
             return replace(price, full=full) if price.unit == "images" else price
         given = Given(self.learn, self.train, self.classifier, self.seed)
@@ -157,6 +160,7 @@ class StressMaker:
     ) -> StressSplit:
         """All sets, as large as a plan allows; those that are kept of an interrupted fit are not made again."""
         from secondguess.stress.ambiguous import PixelBlend
+        from secondguess.stress.ambiguous.choosing import BLENDS, cheaper_generator
 
         plan, progress = plan or Plan([]), progress or Silent()
         unfinished = unfinished or Unfinished(None, None)
@@ -168,19 +172,26 @@ class StressMaker:
                 with plan.doing(f"stress.{kind}"):
                     made[kind] = self._both(kind, plan.reduced(f"stress.{kind}"), unfinished, progress)
             except (MissingExtra, OutOfTime) as error:
-                notes.append(f"No {kind} images were made: {error}")
+                cheaper = cheaper_generator(self.generator) if kind == "ambiguous" else None
+                if cheaper is None:
+                    notes.append(f"No {kind} images were made: {error}")
+                    continue
+                notes.append(f"{BLENDS}: {error}")
+                made[kind] = self._generated(cheaper, progress)
             except _TooFew as error:
                 notes.append(f"No {kind} images to learn from: {error}")
             except UserError as error:
                 if kind != "ambiguous" or isinstance(self.generator, PixelBlend):
                     raise
-                notes.append(f"Ambiguous images are plain blends, which teach little about true ambiguity: {error}")
-                made[kind] = _parted(
-                    PixelBlend().generate(self.train, self._count, seed=self.seed, progress=progress).images
-                )
+                notes.append(f"{BLENDS}: {error}")
+                made[kind] = self._generated(PixelBlend(), progress)
         known = [kind for kind in self.kinds if kind in made]
         learn, test = ({kind: made[kind][which] for kind in known} for which in (0, 1))
         return StressSplit(learn, test, tuple(notes))
+
+    def _generated(self, generator: AmbiguousGenerator, progress: Progress) -> tuple[ImageSet, ImageSet]:
+        """Both sets by a generator that takes the place of the one that was meant."""
+        return _parted(generator.generate(self.train, self._count, seed=self.seed, progress=progress).images)
 
     @property
     def _count(self) -> int:
@@ -250,8 +261,7 @@ class StressMaker:
         one = self.generator.turned(size) if self.generator.dial else self.generator
         count = self._count if self.generator.dial or size is None else size
         nominal = self.learn.take(np.arange(count) % len(self.learn))  # as many as are wanted; a generator counts them
-        folder = None if self.folder is None else self.folder / "generator"
-        where: Any = {"seed": self.seed, "progress": progress, "device": self.device, "folder": folder}
+        where: Any = {"seed": self.seed, "progress": progress, "device": self.device, "folder": self.folder}
         return one.make(nominal, train=self._autoencoded, classifier=self.classifier, **where)
 
 

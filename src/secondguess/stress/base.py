@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from secondguess.model.classifier import Classifier
     from secondguess.planning import Pace, Price
 
-__all__ = ["Given", "Kind", "StressSet", "changed"]
+__all__ = ["GENERATOR", "Given", "Kind", "StressSet", "changed"]
 
 Kind = Literal["ambiguous", "corrupted", "adversarial", "invalid"]
+GENERATOR = "generator"  # folder, in that of a stress set
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,11 @@ class Given:
     device: str = "auto"
     folder: Path | None = None
     engine: str = "local"
+
+    @property
+    def generator(self) -> Path | None:
+        """Where a set keeps what it was made with: autoencoders, or a trained flow; None keeps nothing."""
+        return None if self.folder is None else self.folder / GENERATOR
 
     def in_shards(self, tasks: Sequence[Task], label: str) -> Iterator[tuple[int, dict[str, Any]]]:
         """What tasks return, with their places, as they end; an interrupted run goes on with those that are missing."""

@@ -123,7 +123,7 @@ class AmbiguousGenerator(StressSet):
         if getattr(worker, "device", None) == "auto":
             worker.device = given.device  # type: ignore[attr-defined]
         if getattr(worker, "folder", "none of its own") is None:
-            worker.folder = given.folder  # type: ignore[attr-defined]
+            worker.folder = given.generator  # type: ignore[attr-defined]
         return worker
 
     def _make(self, given: Given) -> ImageSet:

@@ -1,10 +1,12 @@
 """Which generator of ambiguous images suits the data: `auto`, `ambiguess`, `flow`, `blend` or `none`.
 
-| images                                | `auto` takes                                                              |
-|---------------------------------------|---------------------------------------------------------------------------|
-| grey, 8 to 64 pixels per side         | AmbiGuess: its small autoencoders are made for these                      |
-| all others, a GPU or a generator there | the flow, which learns what photographs look like                         |
-| all others                            | blends, and says so: two pictures laid over each other are a poor stand-in |
+| images                                    | `auto` takes                                                         |
+|-------------------------------------------|----------------------------------------------------------------------|
+| grey, 8 to 64 pixels per side             | AmbiGuess: its small autoencoders are made for these                 |
+| others up to 64 pixels and 100 classes,   | the flow, which learns what photographs look like; blends where its  |
+| with a GPU or a trained generator at hand | training does not fit into the time allowed                          |
+| all others                                | blends, and says so: two pictures laid over each other are a poor    |
+|                                           | stand-in                                                             |
 """
 
 from __future__ import annotations
@@ -18,12 +20,15 @@ from secondguess.stress.registry import make
 
 if TYPE_CHECKING:
     from secondguess.images import ImageSet
+    from secondguess.stress.ambiguous.base import AmbiguousGenerator
     from secondguess.stress.base import StressSet
 
-__all__ = ["AMBIGUOUS", "Chosen", "choose_generator", "suited_generator"]
+__all__ = ["AMBIGUOUS", "BLENDS", "Chosen", "cheaper_generator", "choose_generator", "suited_generator"]
 
 AMBIGUOUS = ("auto", "ambiguess", "flow", "blend", "none")
-SMALLEST, LARGEST = 8, 64  # pixels per side
+SMALLEST, LARGEST = 8, 64  # pixels per side, of AmbiGuess and of the flow
+MOST_CLASSES = 100  # of the flow
+BLENDS = "Ambiguous images are plain blends of two images, which teach little about true ambiguity"
 NAMES = {"ambiguess": "ambiguous", "flow": "ambiguous_flow", "blend": "ambiguous_blend"}
 
 Chosen = tuple["StressSet | None", str]
@@ -57,17 +62,30 @@ def suited_generator(train: ImageSet | None, *, device: str = "auto", folder: Pa
     """What `auto` means for these images: the short name of a generator, and why it is not a better one."""
     if train is None or _small_grey(train.shape):
         return "ambiguess", ""
+    if unfit := _too_much(train):
+        return "blend", f"{BLENDS}: the generator of photographs {unfit}."
     if _can_flow(device, folder):
         return "flow", ""
-    return "blend", (
-        "Ambiguous images are blends of two photographs, which teach little about true ambiguity: a generator of "
-        "photographs needs a GPU, or one that has been trained before."
-    )
+    return "blend", f"{BLENDS}: a generator of photographs needs a GPU, or one that has been trained before."
+
+
+def cheaper_generator(generator: StressSet | None) -> AmbiguousGenerator | None:
+    """What takes the place of a generator for which there is no time: blends, for the flow; None for all others."""
+    from secondguess.stress.ambiguous.blend import PixelBlend
+
+    return PixelBlend() if generator is not None and generator.name == NAMES["flow"] else None
 
 
 def _small_grey(shape: tuple[int, int, int]) -> bool:
     channels, *sides = shape
     return channels == 1 and min(sides) >= SMALLEST and max(sides) <= LARGEST
+
+
+def _too_much(train: ImageSet) -> str:
+    """Why the flow is not made for these images; "" if it is."""
+    if not SMALLEST <= min(train.shape[1:]) <= max(train.shape[1:]) <= LARGEST:
+        return f"is made for {SMALLEST} to {LARGEST} pixels per side"
+    return "" if train.num_classes <= MOST_CLASSES else f"is made for at most {MOST_CLASSES} classes"
 
 
 def _can_flow(device: str, folder: Path | None) -> bool:

@@ -1,4 +1,7 @@
-"""A trained network as a function of any number of images: fixed batches, so that one compilation serves all."""
+"""A trained network as a function of any number of images: fixed batches, so that one compilation serves all.
+
+Batches that do not fit into the memory of a GPU are halved, once and for all.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from secondguess.stress.ambiguous.flow.network import FlowNetwork
 __all__ = ["VelocityField"]
 
 ON_DEVICE, ON_PROCESSOR = 2048, 256  # images of 32 x 32 pixels in a batch
+FEWEST = 16  # images in a batch: where these do not fit, nothing does
 
 
 class VelocityField:
@@ -42,11 +46,16 @@ class VelocityField:
     def __call__(self, x: Tensor, t: Tensor, labels: Tensor) -> Tensor:
         """Velocities (n, C, H, W) at x and t (n,), for classes (n,); K stands for no class."""
         weights = torch.nn.functional.one_hot(labels, self.classes + 1).to(x.dtype)
-        parts = [
-            self._batch(*(values[start : start + self.batch_size] for values in (x, t, weights)))
-            for start in range(0, len(x), self.batch_size)
-        ]
-        return torch.cat(parts)
+        parts: list[Tensor] = []
+        while (start := sum(map(len, parts))) < len(x):
+            try:
+                parts.append(self._batch(*(values[start : start + self.batch_size] for values in (x, t, weights))))
+            except torch.OutOfMemoryError:
+                if self.batch_size <= FEWEST:
+                    raise
+                self.batch_size //= 2
+                torch.cuda.empty_cache()
+        return torch.cat(parts) if parts else x[:0]
 
     def _batch(self, x: Tensor, t: Tensor, weights: Tensor) -> Tensor:
         missing = self.batch_size - len(x) if self._on_cuda else 0

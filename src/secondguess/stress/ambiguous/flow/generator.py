@@ -129,7 +129,7 @@ class AmbiFlow(AmbiguousGenerator):
         look = partial(field, noise_of(TIMED, architecture.padded, 0, device), times, classes)
         look()
         one = timed(look, pace.clock) / TIMED
-        trained = self.generator is not None or self.at_hand(self.folder or given.folder)
+        trained = self.generator is not None or self.at_hand(self.folder or given.generator)
         fixed = 0.0 if trained else LEARNING * one * BATCH[preset] * (self.train_steps or STEPS[preset])
         return Price(DRAWN * (3 * self.steps + JUDGED) * one, fixed, len(given.nominal), self.least, "images")
 

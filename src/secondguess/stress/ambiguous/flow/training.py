@@ -8,7 +8,8 @@ and in a tenth of the cases y is "no class". What is kept is an exponential movi
 rate rises in the first steps and falls linearly to zero over the last third.
 
 Everything random in a step is drawn from (seed, step), so that a training that is taken up again gives what an
-uninterrupted one gives.
+uninterrupted one gives. A batch that does not fit into the memory of a GPU is learnt from in parts, whose gradients add
+up to those of the whole.
 """
 
 from __future__ import annotations
@@ -136,7 +137,7 @@ class _Run:
         )
         self.forward: Any = torch.compile(network) if device.type == "cuda" else network
         self.rows: list[dict[str, float]] = []
-        self.step = 0
+        self.step, self.parts = 0, 1
 
     def settings(self, save_every: int) -> dict[str, Any]:
         """What determines the result."""
@@ -179,16 +180,35 @@ class _Run:
         z, t = torch.randn_like(x), torch.sigmoid(torch.randn(len(x), device=self.device))
         at = t[:, None, None, None]
         noisy = ((1 - at) * z + at * x).contiguous(memory_format=torch.channels_last)
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
-            velocity = self.forward(noisy, t, weights)
-        loss = (velocity.float() - (x - z)).square().mean()
-        self.optimiser.zero_grad(set_to_none=True)
-        torch.autograd.backward(loss)
+        loss = self._gradients(noisy, t, weights, x - z)
         self.optimiser.step()
         kept = schedule.average_at(self.step)
         with torch.no_grad():
             torch._foreach_lerp_(list(self.average.parameters()), list(self.network.parameters()), 1 - kept)
-        return loss.detach()
+        return loss
+
+    def _gradients(self, noisy: Tensor, t: Tensor, weights: Tensor, velocity: Tensor) -> Tensor:
+        """Let the parameters have the gradients of the loss, and return it."""
+        while True:
+            size = -(-len(noisy) // self.parts)
+            total = torch.zeros((), device=self.device)
+            self.optimiser.zero_grad(set_to_none=True)
+            try:
+                for chosen in zip(
+                    *(torch.split(values, size) for values in (noisy, t, weights, velocity)), strict=True
+                ):
+                    with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
+                        found = self.forward(*chosen[:3])
+                    loss = (found.float() - chosen[3]).square().mean() * (len(found) / len(noisy))
+                    torch.autograd.backward(loss)
+                    total += loss.detach()
+            except torch.OutOfMemoryError:
+                if size == 1:
+                    raise
+                self.parts *= 2
+                torch.cuda.empty_cache()
+                continue
+            return total
 
     def _batch(self) -> tuple[Tensor, Tensor]:
         """Images (n, C, H, W) in [-1, 1] and the weights (n, K + 1) of their classes."""
