@@ -2,16 +2,19 @@
 
 Each command runs as a user would start it, with nothing but a model and its images, in a fresh folder:
 
-| command  | planned                       | allowed, minutes | seconds counted                          |
-|----------|-------------------------------|-----------------:|------------------------------------------|
-| audit    | its own plan                  | 10               | from the call to the saved report        |
-| guard    | its own plan                  | 5                | from the call to the saved guard         |
-| estimate | its own plan                  | 3                | from the call to the saved result        |
-| label    | none, it opens a page         | 0.5              | until the page can be opened             |
+| command  | planned                       | allowed, minutes | seconds counted, opening model and images included |
+|----------|-------------------------------|-----------------:|----------------------------------------------------|
+| audit    | its own plan                  | 10               | until the report is saved                          |
+| guard    | its own plan                  | 5                | until the guard is saved                           |
+| estimate | its own plan                  | 3                | until the result is saved                          |
+| label    | none, it opens a page         | 0.5              | until there is a first image to ask about          |
+| embedded | its own plan                  | 5                | `secondguess audit` alone: a network is trained    |
 
 `ratio` is the real time of what was planned divided by what was planned: 1 is a perfect estimate. `silent` is the
-longest time without a report of progress, and after which report it began. `cpu` are the seconds of all cores together:
-where they are much fewer than the cores times the real seconds, the machine was busy with other things.
+longest time without a report of progress, and after which report it began. `missing` are sections that were not done
+and kinds of stress that a guard knows nothing of, `left_out` the parts for which the plan had no time. `cpu` are the
+seconds of all cores together: where they are much fewer than the cores times the real seconds, the machine was busy
+with other things.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -32,9 +36,13 @@ from secondguess.progress import Advance, Progress, Silent, Titled, announce
 
 __all__ = ["COMMANDS", "lines", "run"]
 
-ALLOWED = {"audit": 10.0, "guard": 5.0, "estimate": 3.0, "label": 0.5}
-COMMANDS = tuple(ALLOWED)
+ALLOWED = {"audit": 10.0, "guard": 5.0, "estimate": 3.0, "label": 0.5, "embedded": 5.0}
+EMBEDDED = "embedded"
+COMMANDS = tuple(name for name in ALLOWED if name != EMBEDDED)  # of a model
 TRAIN, TEST, CLASSES = 2000, 500, 10  # images of the stand-in for data of the user's
+
+Opened = Callable[[], tuple[sg.Classifier | None, Dataset | None]]
+Outcome = tuple[dict[str, Any] | None, list[str]]
 
 
 def run(
@@ -51,21 +59,22 @@ def run(
         models: what `Classifier.open` takes; a ResNet-20 with random weights if there are none.
         data: what `load` takes, with training and test images; photographs with random labels if left out, on which
             times mean what they mean elsewhere, but nothing else does.
-        commands: some of `COMMANDS`.
+        commands: some of `COMMANDS`, and `EMBEDDED`, which needs neither model nor data.
         minutes: that a planned command may take, where that is less than it is allowed by default.
         out: keep what the commands write, in a folder each; nothing is kept if left out.
         progress: where to report.
     """
-    rows, counts = [], {}
-    for name, classifier in _opened(models):
-        images = _stand_in() if data is None else sg.load(data, **classifier.loading)
-        counts = {"train": len(images.train or ()), "test": len(images.test)}
-        for command in commands:
-            allowed = min(ALLOWED[command], minutes or ALLOWED[command])
-            shown = Titled(progress or Silent(), command)
-            with _workplace(out, f"{name}-{command}") as folder:
-                row = _timed(command, classifier, images, allowed, folder, shown)
-            rows.append({"model": name, "command": command} | row)
+    rows: list[dict[str, Any]] = []
+    counts: dict[str, int] = {}
+    wanted = [(name, opened, one) for name, opened in _models(models, data) for one in commands if one != EMBEDDED]
+    wanted += [(EMBEDDED, _nothing, EMBEDDED)] * (EMBEDDED in commands)
+    for name, opened, command in wanted:
+        allowed = min(ALLOWED[command], minutes or ALLOWED[command])
+        shown = Titled(progress or Silent(), command)
+        with _workplace(out, f"{name}-{command}") as folder:
+            row = _timed(command, opened, allowed, folder, shown)
+        counts = row.pop("images") or counts
+        rows.append({"model": name, "command": command} | row)
     return {"rows": rows, "images": counts}
 
 
@@ -82,14 +91,28 @@ def lines(result: dict[str, Any]) -> list[str]:
     return shown
 
 
-def _opened(models: Sequence[str]) -> Iterator[tuple[str, sg.Classifier]]:
+def _models(models: Sequence[str], data: str | None) -> Iterator[tuple[str, Opened]]:
+    """The name of each model, and what opens it with its images."""
     if not models:
-        from secondguess_lab.reference import build
-
-        names = [f"class {k}" for k in range(CLASSES)]
-        yield "resnet20, random", sg.Classifier(build("resnet20", len(names)), class_names=names)
+        yield "resnet20, random", _random
     for model in models:
-        yield "/".join(Path(model).parts[-2:]), sg.Classifier.open(model)
+        yield "/".join(Path(model).parts[-2:]), partial(_opened, model, data)
+
+
+def _random() -> tuple[sg.Classifier, Dataset]:
+    from secondguess_lab.reference import build
+
+    names = [f"class {k}" for k in range(CLASSES)]
+    return sg.Classifier(build("resnet20", len(names)), class_names=names), _stand_in()
+
+
+def _opened(model: str, data: str | None) -> tuple[sg.Classifier, Dataset]:
+    classifier = sg.Classifier.open(model)
+    return classifier, _stand_in() if data is None else sg.load(data, **classifier.loading)
+
+
+def _nothing() -> tuple[None, None]:
+    return None, None
 
 
 @contextmanager
@@ -102,11 +125,10 @@ def _workplace(out: Path | None, name: str) -> Iterator[Path]:
         yield Path(folder)
 
 
-def _timed(
-    command: str, classifier: sg.Classifier, images: Dataset, minutes: float, folder: Path, progress: Progress
-) -> dict[str, Any]:
+def _timed(command: str, opened: Opened, minutes: float, folder: Path, progress: Progress) -> dict[str, Any]:
     heard = _Listening(progress)
     began, worked = time.perf_counter(), time.process_time()
+    classifier, images = opened()
     plan, missing = _RUN[command](classifier, images, minutes, folder, heard)
     seconds = time.perf_counter() - began
     heard.hear("the end")
@@ -119,6 +141,8 @@ def _timed(
         "allowed": 60 * minutes,
         "silent": {"seconds": round(heard.longest, 2), "after": heard.after},
         "missing": missing,
+        "left_out": [] if plan is None else [part["name"] for part in plan.get("parts", ()) if not part["size"]],
+        "images": None if images is None else {"train": len(images.train or ()), "test": len(images.test)},
         "plan": plan,
     }
 
@@ -156,36 +180,39 @@ class _Listening:
         announce(self._progress, text)
 
 
-Outcome = tuple[dict[str, Any] | None, list[str]]
-
-
-def _audit(classifier: sg.Classifier, images: Dataset, minutes: float, folder: Path, progress: Progress) -> Outcome:
-    found = sg.audit(classifier, images, minutes=minutes, folder=folder, progress=progress)
+def _audit(classifier: Any, images: Any, minutes: float, folder: Path, progress: Progress) -> Outcome:
+    subject = () if classifier is None else (classifier, images)
+    found = sg.audit(*subject, minutes=minutes, folder=folder, progress=progress)
     return found.about["plan"], [one.name for one in found.sections if one.status != "done"]
 
 
-def _guard(classifier: sg.Classifier, images: Dataset, minutes: float, folder: Path, progress: Progress) -> Outcome:
+def _guard(classifier: Any, images: Any, minutes: float, folder: Path, progress: Progress) -> Outcome:
     options: Any = {"minutes": minutes, "folder": folder, "progress": progress}
-    guard = sg.Guard(false_alarms=0.05).fit(classifier, images.train, images.test, **options)
+    guard = sg.Guard().fit(classifier, images.train, images.test, **options)
     guard.save(folder / "guard")
     kinds = {"ambiguous", "corrupted", "adversarial", "invalid"}
     return guard.record["plan"], sorted(kinds - set(guard.record["stress"]))
 
 
-def _estimate(classifier: sg.Classifier, images: Dataset, minutes: float, folder: Path, progress: Progress) -> Outcome:
+def _estimate(classifier: Any, images: Any, minutes: float, folder: Path, progress: Progress) -> Outcome:
     options: Any = {"minutes": minutes, "progress": progress}
     found = sg.estimate(classifier, images.test, train=images.train, **options)
     found.save(folder)
     return found.about["plan"], []
 
 
-def _label(classifier: sg.Classifier, images: Dataset, minutes: float, folder: Path, progress: Progress) -> Outcome:
-    options: Any = {"minutes": 10, "behind": True, "min_confidence": 0, "folder": folder}
-    sg.find_errors(classifier, images.test, progress=progress, **options).close()
+def _label(classifier: Any, images: Any, minutes: float, folder: Path, progress: Progress) -> Outcome:
+    options: Any = {"minutes": 10, "behind": True, "min_confidence": 0}  # a network with random weights is never sure
+    found = sg.find_errors(classifier, images.test, folder=folder, progress=progress, **options)
+    try:
+        found.ask(1)
+    finally:
+        found.close()
     return None, []
 
 
-_RUN: dict[str, Callable[[sg.Classifier, Dataset, float, Path, Progress], Outcome]] = {
+_RUN: dict[str, Callable[[Any, Any, float, Path, Progress], Outcome]] = {
+    "embedded": _audit,
     "audit": _audit,
     "guard": _guard,
     "estimate": _estimate,

@@ -162,14 +162,19 @@ def scale(
     count: Annotated[int, typer.Option(min=0, help="Images that are audited; 0: no audit.")] = 100_000,
     observed: Annotated[int, typer.Option(min=1, help="Images of each timed pass.")] = 20_000,
     photographs: Annotated[int, typer.Option(min=0, help="JPEG files that an ONNX file observes; 0: none.")] = 0,
-    engines: Annotated[str, typer.Option(help="Engines, separated by commas.")] = "local:1,local:2",
+    engines: Annotated[
+        str, typer.Option(help="Engines, separated by commas; dask:N is a Dask of N workers, started for this.")
+    ] = "dask:1,dask:2",
     repeats: Repeats = 3,
     minutes: Annotated[float | None, typer.Option(min=0.1, help="Of the audit. [default: all at full size]")] = None,
+    lost: Annotated[
+        int, typer.Option(min=0, help="Images of an audit on two workers of which one is killed; 0: none.")
+    ] = 0,
     common: Common,
 ) -> None:
     """Time passes over many images on one and on several workers, and a whole audit of them."""
     chosen = {"images": count, "observed": observed, "photographs": photographs, "engines": listed(engines)}
-    _measure("scale", common, **chosen, repeats=repeats, minutes=minutes)
+    _measure("scale", common, **chosen, repeats=repeats, minutes=minutes, lost=lost)
 
 
 @app.command("photos")
@@ -181,9 +186,9 @@ def photos(
         typer.Argument(metavar="[MODELS]...", help="Any --model; a ResNet-20 with random weights if left out."),
     ] = None,
     data: Annotated[str | None, DATA] = None,
-    commands: Annotated[str, typer.Option(help="Some of audit, guard, estimate and label, separated by commas.")] = (
-        "audit,guard,estimate,label"
-    ),
+    commands: Annotated[
+        str, typer.Option(help="Some of audit, guard, estimate, label and embedded, separated by commas.")
+    ] = ("audit,guard,estimate,label"),
     minutes: Annotated[
         float | None, typer.Option(min=0.1, help="Give no command more than this. [default: what each has by itself]")
     ] = None,
@@ -193,11 +198,11 @@ def photos(
     common: Common,
 ) -> None:
     """Time audit, guard fit, estimate and label on classifiers of photographs, against what they announced."""
-    from secondguess_lab.bench.photos import COMMANDS
+    from secondguess_lab.bench.photos import ALLOWED
 
     chosen = listed(commands)
-    if wrong := [one for one in chosen if one not in COMMANDS]:
-        raise UserError(f"There is no command {wrong[0]!r} to be timed; there is {', '.join(COMMANDS)}.")
+    if wrong := [one for one in chosen if one not in ALLOWED]:
+        raise UserError(f"There is no command {wrong[0]!r} to be timed; there is {', '.join(ALLOWED)}.")
     _measure("photos", common, models=models or [], data=data, commands=chosen, minutes=minutes, out=out)
 
 
