@@ -28,7 +28,8 @@ def cluster():
     distributed = pytest.importorskip("distributed", reason="NO DASK: pip install secondguess[distributed]")
     plain = {"cls": distributed.Nanny, "options": {"nthreads": 1}}
     gifted = {"cls": distributed.Nanny, "options": {"nthreads": 1, "resources": {"GPU": 1}}}
-    scheduler = {"cls": distributed.Scheduler, "options": {"dashboard": False, "port": 0}}
+    ports = {"port": 0, "dashboard_address": ":0"}  # several tests at once have a cluster each
+    scheduler = {"cls": distributed.Scheduler, "options": {"dashboard": False, **ports}}
     with distributed.SpecCluster(workers={"plain": plain, "gifted": gifted}, scheduler=scheduler) as made:
         yield made
 

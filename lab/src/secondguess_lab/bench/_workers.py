@@ -1,0 +1,77 @@
+"""Processes that have one thread and one core each: what an engine is measured with, and against.
+
+Threads of PyTorch, ONNX Runtime and the decoder of images would take every core of the machine, so that one worker
+would already be as fast as two. Each process is kept on a core of its own here. Whoever hands out the shards (this
+process, with the Dask scheduler in it) is not: on a machine with as many cores as workers it competes with them.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from secondguess.errors import require
+
+__all__ = ["alone", "dask_workers", "kept_to_core"]
+
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+# Dask has glibc hand freed memory back at once, and large tensors are then fresh pages; docs/evidence/scaling.md.
+KEPT_MEMORY = {"MALLOC_TRIM_THRESHOLD_": "1073741824", "MALLOC_MMAP_THRESHOLD_": "33554432"}
+
+
+@contextmanager
+def alone() -> Iterator[Callable[..., Any]]:
+    """A process of its own, in which functions are called: `called(function, *arguments)`."""
+    with (
+        _environment(ONE_THREAD),
+        ProcessPoolExecutor(1, get_context("spawn"), initializer=kept_to_core, initargs=(0,)) as pool,
+    ):
+        yield lambda function, *given: pool.submit(function, *given).result()
+
+
+@contextmanager
+def dask_workers(count: int) -> Iterator[tuple[str, list[int]]]:
+    """A scheduler and so many workers: the name of the engine, and the processes of the workers."""
+    dask = require("distributed", "distributed")
+    worker = {"cls": dask.Nanny, "options": {"nthreads": 1, "silence_logs": logging.ERROR}}
+    scheduler = {"cls": dask.Scheduler, "options": {"dashboard": False, "dashboard_address": ":0", "port": 0}}
+    with (
+        _environment(ONE_THREAD | KEPT_MEMORY),
+        dask.SpecCluster(dict.fromkeys(range(count), worker), scheduler, silence_logs=logging.ERROR) as cluster,
+    ):
+        cluster.wait_for_workers(count)
+        nannies = list(cluster.workers.values())
+        with dask.Client(cluster, set_as_default=False) as client:
+            for core, nanny in enumerate(nannies):
+                client.run(kept_to_core, core, workers=[nanny.worker_address])
+        yield cluster.scheduler_address.replace("tcp://", "dask://"), [nanny.pid for nanny in nannies]
+
+
+def kept_to_core(core: int) -> None:
+    """Keep this process, with the threads that it has and will have, on one core, where the system can do that."""
+    if not hasattr(os, "sched_setaffinity"):
+        return
+    allowed = sorted(os.sched_getaffinity(0))
+    for thread in Path("/proc/self/task").iterdir():
+        os.sched_setaffinity(int(thread.name), {allowed[core % len(allowed)]})
+
+
+@contextmanager
+def _environment(settings: dict[str, str]) -> Iterator[None]:
+    """Settings that processes find when they are started."""
+    before = {name: os.environ.get(name) for name in settings}
+    os.environ.update(settings)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
