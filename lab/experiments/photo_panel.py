@@ -3,11 +3,11 @@
     python photo_scores.py cifar10.npz --model resnet20/model.toml --kept kept ...
     python photo_panel.py --kept kept --models cifar10_resnet20 cifar10_vgg --out results/photos
 
-Reads what `photo_scores.py` has kept, writes `panel.json` and `verdict.json`. Kinds are left out in five turns: three
-corruptions, one attack and one source of invalid images at a time. A panel and a naming are fitted without them, on one
-half of the images, and judge them on the other half. Ambiguous images are learnt from blends and judged on blends of
-other images and, where they were kept, on those of a generator; another data set as invalid images is never learnt
-from. Mistakes are wrong answers against right ones among nominal images.
+Reads what `photo_scores.py` has kept, writes `panel.json` and `verdict.json`, and `single.json` of supervisors alone.
+Kinds are left out in five turns: three corruptions, one attack and one source of invalid images at a time. A panel and
+a naming are fitted without them, on one half of the images, and judge them on the other half. Ambiguous images are
+learnt from blends and judged on blends of other images and, where they were kept, on those of a generator; another data
+set as invalid images is never learnt from. Mistakes are wrong answers against right ones among nominal images.
 
 The AUROC of a column is the mean over its sorts, and so are the shares of verdicts. An alarm has 5 % false alarms among
 the nominal images of the judged half that are answered rightly. A verdict is single if the sureness of its kind is .7
@@ -342,6 +342,23 @@ def measured_verdicts(kept: Path, name: str):
     return verdict | {"temperatures": [fold.naming.temperature for fold in now]}
 
 
+def measured_singles(kept: Path, name: str):
+    """What one model's supervisors see, each by itself."""
+    labels, _, parts = read(kept, name)
+    sizes = {f"{half} {kind}": len(part.sorts) for (half, kind), part in parts.items() if half == "judge"}
+    return {"single": {label: single(parts, place) for place, label in enumerate(labels)}, "sizes": sizes}
+
+
+def single_cells(models):
+    """The table of `study table photos-single`."""
+    cells = {}
+    for name, one in models.items():
+        for label, row in one["single"].items():
+            for column in (*COLUMNS, WITHIN, "missed"):
+                cells[f"{name}, {label}", column] = Cell(row[column])
+    return _in_rows(cells)
+
+
 def panel_cells(models):
     """The table of `study table photos-panel`."""
     cells = {}
@@ -392,6 +409,11 @@ RECORDS = {
         verdict_cells,
         "Verdicts on kinds that were not met, among alarms: single ones that are right, single ones, likeliest kind",
     ),
+    "single": (
+        measured_singles,
+        single_cells,
+        "Single supervisors on photographs: AUROC, and the share of the mistakes without an alarm",
+    ),
 }
 
 
@@ -400,8 +422,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kept", type=Path, required=True)
     parser.add_argument("--models", nargs="+", required=True)
-    parser.add_argument("--out", type=Path, required=True, help="the folder of the two records")
-    parser.add_argument("--only", choices=["panel", "verdict"], help="one of the records")
+    parser.add_argument("--out", type=Path, required=True, help="the folder of the records")
+    parser.add_argument("--only", choices=list(RECORDS), help="one of the records")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     for record in RECORDS if arguments.only is None else [arguments.only]:
@@ -411,7 +433,7 @@ def main():
         for name in arguments.models:
             models[name] = measure(arguments.kept, name)
             found = models[name]
-            say(f"{name}: {found['margins'] if record == 'panel' else found['now']['all']}")
+            say(f"{name}: {found.get('margins') or found.get('now', {}).get('all', 'done')}")
         head = provenance({"models": list(models), "false_alarms": RATE, "min_probability": SURE, "turns": TURNS})
         write(file, {**head, "title": title, "cells": cells(models), "models": models})
 
