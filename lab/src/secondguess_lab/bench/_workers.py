@@ -29,7 +29,7 @@ KEPT_MEMORY = {"MALLOC_TRIM_THRESHOLD_": "1073741824", "MALLOC_MMAP_THRESHOLD_":
 def alone() -> Iterator[Callable[..., Any]]:
     """A process of its own, in which functions are called: `called(function, *arguments)`."""
     with (
-        _environment(ONE_THREAD),
+        _environment(ONE_THREAD | KEPT_MEMORY),  # as workers have it, so that the engine alone differs
         ProcessPoolExecutor(1, get_context("spawn"), initializer=kept_to_core, initargs=(0,)) as pool,
     ):
         yield lambda function, *given: pool.submit(function, *given).result()
