@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from html import escape
 from pathlib import Path
 
 from secondguess.files import write_bytes
@@ -18,7 +19,9 @@ ROOT = Path(__file__).resolve().parent.parent
 def main(words: list[str]) -> None:
     """Read the audit, write the page."""
     audit = ROOT / (words[0] if words else "out/audit")
-    page = marked((audit / "report.html").read_text("utf-8"), json.loads((audit / "audit.json").read_text("utf-8")))
+    report = (audit / "report.html").read_text("utf-8")
+    report = report.replace(escape(str(audit)), "out/audit")  # the command that made it, without a folder of ours
+    page = marked(report, json.loads((audit / "audit.json").read_text("utf-8")))
     write_bytes(ROOT / "src/secondguess/welcome" / PACKED, packed(page))
 
 
