@@ -113,3 +113,13 @@ def test_agreement(world) -> None:
         EnsembleAgreement([])
     with pytest.raises(UserError, match="'em' or 'bbse', not by 'map'"):
         LabelShift("map")
+
+
+def test_the_curve_of_many_classes_is_interpolated(monkeypatch: pytest.MonkeyPatch) -> None:
+    from secondguess.accuracy import dispersion
+
+    rng = np.random.default_rng(0)
+    right, wrong = rng.dirichlet(np.full(120, 0.05), 300), rng.dirichlet(np.full(120, 0.3), 80)
+    whole = dispersion._curve(right, wrong)
+    monkeypatch.setattr(dispersion, "MANY_CLASSES", 100)
+    np.testing.assert_allclose(dispersion._curve(right, wrong), whole, atol=1e-3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 from torch import nn
 
 import secondguess as sg
-from secondguess import AuditResult, Classifier, Dataset
+from secondguess import AuditResult, Classifier, Dataset, supervisors
 from secondguess.model.check import check_model
 
 Kind = Callable[[torch.Tensor], torch.Tensor]
@@ -121,3 +122,35 @@ def test_guard_estimate_and_check_say_it_first(net: nn.Module, digits: Dataset, 
     assert len(found.summary().splitlines()) <= 10 and found.to_dict()["softmax"] == found.softmax
     assert all(np.isfinite([one.value, one.low, one.high]).all() for one in found.estimates.values())
     assert check_model(model, digits.test).findings[0].about == "softmax"
+
+
+CHEAP = [
+    one
+    for one in supervisors.names()
+    if not (supervisors.get(one).expensive or supervisors.make(one).needs.samples or one == "autoencoder")
+]
+
+
+REFUSE = {"constant": ("dsa",), "one class": ("dsa",), "tied": ("react", "ash", "scale", "fdbd", "nnguide", "vim")}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_supervisor_has_a_score_that_is_no_number(kind: str, net: nn.Module, digits: Dataset) -> None:
+    assert digits.train is not None
+    model = classifier(net, kind)
+    model.observe(digits.test.head(20, seed=0))  # then it knows whether it gives logits
+    made = [one for one in supervisors.make_all(CHEAP) if one.needs.abilities <= model.gives]
+    assert len(made) > 15
+    needs = supervisors.SupervisorSet(made).needs
+    some = digits.train.head(300, seed=0)
+    learnt, asked = model.observe(some, needs), model.observe(digits.test.head(100, seed=0), needs)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # there is little to learn from such a softmax, and some say so
+        for one in made:
+            try:
+                fitted = one.fit(learnt, some.labels)
+            except sg.UserError as error:  # one class has no others, and clipped logits no last layer; they say so
+                assert one.name in REFUSE.get(kind, ()), error
+                continue
+            scores = fitted.score(asked)
+            assert scores.shape == (100,) and not np.isnan(scores).any(), one.name

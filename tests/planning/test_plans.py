@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from secondguess.accuracy.planned import price_of_rules
 from secondguess.errors import UserError
+from secondguess.images import ImageSet
 from secondguess.planning import OutOfTime, Part, Plan, Price, recorded_sizes
 from secondguess.progress import Callback, Lines, Titled, announce
 
@@ -200,3 +204,14 @@ def test_announcements_reach_lines_and_nobody_else(capsys: Any) -> None:
     announce(Titled(Lines(), "title"), "hello")
     announce(Plan([]).watched(Lines()), "again")
     assert capsys.readouterr().err == "hello\nagain\n"
+
+
+def test_rules_for_many_classes_are_dearer_and_those_for_large_images_are_not() -> None:
+    def each(size: int, classes: int) -> float:
+        pixels = np.zeros((classes, 3, size, size), np.float32)
+        images = ImageSet.from_arrays(pixels, np.arange(classes), layout="NCHW")
+        pace = SimpleNamespace(images=images, slowness=1.0, passing=lambda: 0.0)
+        return price_of_rules(pace, 100).each  # type: ignore[arg-type]
+
+    assert each(32, 300) > 5 * each(32, 10)
+    assert each(224, 10) < 2 * each(32, 10), "they are learnt from larger cells"

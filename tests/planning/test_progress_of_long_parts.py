@@ -156,6 +156,9 @@ def test_a_plan_knows_what_goes_on_and_how_long_all_of_it_takes() -> None:
     with plan.doing("a"):
         now[0] = 10.0
         assert plan.state() == "Learn: 10 s so far, about 70 s left in all"
+        now[0] = 31.0
+        assert plan.state() == "Learn: 31 s so far instead of 30 s, then about 50 s"
+        now[0] = 10.0
         made._since = made._said = -100.0
         made.beat()
     assert heard.said == ["Learn: 10 s so far, about 70 s left in all"]

@@ -35,6 +35,7 @@ __all__ = ["NuclearNorm", "nuclear_norm"]
 
 GRID = np.linspace(0, 1, 201)
 MOST_NUMBERS = 4_000_000  # in matrices whose eigenvalues are found together
+MANY_CLASSES, FEW_POINTS = 200, 25  # classes beyond which the curve is interpolated between so many points
 
 
 class NormCurve(NamedTuple):
@@ -58,11 +59,7 @@ class NuclearNorm(Estimator):
         right = predictions == labels
         if right.all() or not right.any():  # of one kind nothing is known: the curve is a point
             return NormCurve(np.full(len(GRID), nuclear_norm(probabilities)), float(right.mean()))
-        good, bad = (_second_moment(probabilities[rows]) for rows in (right, ~right))
-        # All at once, but for models with so many classes that the matrices would fill the memory.
-        parts = np.array_split(GRID[:, None, None], 1 + GRID.size * good.size // MOST_NUMBERS)
-        curve = np.concatenate([_norm(a * good + (1 - a) * bad) for a in parts])
-        return NormCurve(curve, float(right.mean()))
+        return NormCurve(_curve(probabilities[right], probabilities[~right]), float(right.mean()))
 
     def _value(self, learnt: NormCurve, seen: Rows) -> float:
         """The curve is concave and may bend down at its end: of two answers the one nearer to validation is taken."""
@@ -89,6 +86,21 @@ class NuclearNorm(Estimator):
 
     def _details(self, learnt: NormCurve, seen: Rows) -> dict[str, float]:
         return {"nuclear_norm": nuclear_norm(seen[0])}
+
+
+def _curve(right: NDArray[np.float64], wrong: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The score (201,) of mixtures of images that are answered rightly (n, K) and wrongly (m, K)."""
+    good, bad = (_second_moment(rows) for rows in (right, wrong))
+    few = len(good) > MANY_CLASSES  # eigenvalues of large matrices are dear, and the curve is smooth but for its ends
+    shares = np.sin(np.linspace(0, np.pi / 2, FEW_POINTS)) ** 2 if few else GRID
+    # All at once, but for models with so many classes that the matrices would fill the memory.
+    parts = np.array_split(shares[:, None, None], 1 + shares.size * good.size // MOST_NUMBERS)
+    curve = np.concatenate([_norm(a * good + (1 - a) * bad) for a in parts])
+    if not few:
+        return curve
+    from scipy.interpolate import PchipInterpolator
+
+    return np.asarray(PchipInterpolator(shares, curve)(GRID))
 
 
 def nuclear_norm(probabilities: NDArray[np.float64]) -> float:

@@ -25,7 +25,8 @@ __all__ = ["FEWEST_COPIES", "plan_estimate", "price_of_copies", "price_of_estima
 
 FEWEST_TRAIN, FEWEST_COPIES = 1000, 50  # images
 TRIED = 2  # images whose shifting is timed
-RULES = 3e-7  # seconds for a pixel of an image that rules are learnt from, about
+RULES, MANY = 3e-7, 30  # seconds for a pixel of an image that rules are learnt from, about; classes that double them
+MOST_PIXELS = 4096  # beyond which rules look at larger cells instead
 FITTING, TRIALS = 6.0, 8.0  # seconds for all estimators, and for trying them, about
 
 
@@ -72,7 +73,9 @@ def _all(count: int, each: float) -> Price:
 
 def price_of_rules(pace: Pace, count: int, *, essential: bool = False) -> Price:
     """The observation of training images, and the rules that are learnt from them."""
-    each = pace.passing() + RULES * pace.slowness * math.prod(pace.images.shape)
+    pixel = RULES * (1 + pace.images.num_classes / MANY)  # at every threshold, a tree counts the images of all classes
+    pixels = min(math.prod(pace.images.shape), MOST_PIXELS)
+    each = pace.passing() + pixel * pace.slowness * pixels
     return Price(each, full=count, least=FEWEST_TRAIN, unit="images", essential=essential)
 
 

@@ -254,9 +254,11 @@ class Plan:
             return None
         part, (since, spent) = self._doing[-1], self._stack[-1]
         took = spent + self.clock() - since
-        rest = max(0.0, part.expected - took) + self._factor() * sum(one.expected for one in self._waiting())
-        what = f"{part.does[:1].upper()}{part.does[1:]}"
-        return f"{what}: {spoken(took)} so far, about {spoken(rest)} left in all"
+        rest = self._factor() * sum(one.expected for one in self._waiting())
+        what = f"{part.does[:1].upper()}{part.does[1:]}: {spoken(took)} so far"
+        if took > part.expected:
+            return f"{what} instead of {spoken(part.expected)}, then about {spoken(rest)}"
+        return f"{what}, about {spoken(part.expected - took + rest)} left in all"
 
     def check(self) -> None:
         """Raise `OutOfTime` where the part under way has passed its deadline."""
