@@ -24,6 +24,7 @@ def test_real_workers_are_timed_against_a_loop_and_one_may_be_lost():
     pytest.importorskip("distributed", reason="NO DASK: pip install secondguess[distributed]")
     found = scale.run(images=0, observed=600, engines=["dask:1"], repeats=1, lost=2000)
     assert [row["engine"] for row in found["observing"]] == ["local", "dask:1"]
+    assert all(0 < row["core_seconds"] < row["seconds"] + 1 for row in found["observing"])
     assert found["lost"]["killed"].startswith("Observing") and found["lost"]["numbers"] > 50
     assert found["lost"]["same"] and found["lost"]["different"] == 0
     assert found["targets"][0]["what"] == "overhead of one Dask worker, small CNN"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import get_context
@@ -18,7 +18,7 @@ from typing import Any
 
 from secondguess.errors import require
 
-__all__ = ["alone", "dask_workers", "kept_to_core"]
+__all__ = ["alone", "core_seconds", "dask_workers", "kept_to_core"]
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 # Dask has glibc hand freed memory back at once, and large tensors are then fresh pages; docs/evidence/scaling.md.
@@ -26,13 +26,13 @@ KEPT_MEMORY = {"MALLOC_TRIM_THRESHOLD_": "1073741824", "MALLOC_MMAP_THRESHOLD_":
 
 
 @contextmanager
-def alone() -> Iterator[Callable[..., Any]]:
-    """A process of its own, in which functions are called: `called(function, *arguments)`."""
+def alone() -> Iterator[tuple[Callable[..., Any], list[int]]]:
+    """A process of its own: what calls functions in it, `called(function, *arguments)`, and the process."""
     with (
         _environment(ONE_THREAD | KEPT_MEMORY),  # as workers have it, so that the engine alone differs
         ProcessPoolExecutor(1, get_context("spawn"), initializer=kept_to_core, initargs=(0,)) as pool,
     ):
-        yield lambda function, *given: pool.submit(function, *given).result()
+        yield (lambda function, *given: pool.submit(function, *given).result()), [pool.submit(os.getpid).result()]
 
 
 @contextmanager
@@ -60,6 +60,12 @@ def kept_to_core(core: int) -> None:
     allowed = sorted(os.sched_getaffinity(0))
     for thread in Path("/proc/self/task").iterdir():
         os.sched_setaffinity(int(thread.name), {allowed[core % len(allowed)]})
+
+
+def core_seconds(processes: Sequence[int]) -> float:
+    """The seconds of a core that processes have had, which other work on the machine hardly changes; Linux only."""
+    fields = [Path(f"/proc/{one}/stat").read_text("utf-8").rpartition(")")[2].split() for one in processes]
+    return sum(int(one[11]) + int(one[12]) for one in fields) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager

@@ -21,7 +21,7 @@ import numpy as np
 
 from secondguess.progress import Advance, Progress, Silent
 from secondguess_lab.bench._memory import peak_memory
-from secondguess_lab.bench._workers import alone, dask_workers
+from secondguess_lab.bench._workers import alone, core_seconds, dask_workers
 
 __all__ = ["lines", "run", "targets"]
 
@@ -65,7 +65,8 @@ def run(
         progress: where to report.
 
     Returns:
-        `observing`: for each engine the seconds, and the speed against none; `photographs`: the same. `audit`: seconds,
+        `observing`: for each engine the seconds, the speed against none, and the seconds of a core that its workers
+        had (this process, which hands out the shards, not counted); `photographs`: the same. `audit`: seconds,
         milliseconds an image, the memory by which the process grew, in MiB, and the seconds of each section. `lost`:
         whether the numbers stayed the same. `targets`: what was aimed at, and whether it was met.
     """
@@ -203,31 +204,44 @@ def _passes(
     """The fastest pass of each engine, all of them in turns, so that other work on the machine hits all alike."""
     with ExitStack() as started:
         ways: dict[str, Callable[[], float]] = {}
+        workers: dict[str, list[int]] = {}
         for name in (PLAIN, *engines):
-            called, address = _started(name, started)
+            called, address, workers[name] = _started(name, started)
             ways[name] = partial(called, _one_pass, what, folder, count, address)
         for way in ways.values():  # workers import what they need, and open the model
             way()
         times: dict[str, list[float]] = {name: [] for name in ways}
+        worked: dict[str, list[float]] = {name: [] for name in ways}
         with progress.task("Timing passes", repeats) as advance:
             for repeat in range(repeats):
                 for name, way in ways.items():
+                    before = core_seconds(workers[name])
                     times[name].append(way())
+                    worked[name].append(core_seconds(workers[name]) - before)
                 advance(repeat + 1, repeats)
     bare = min(times[PLAIN])
     return [
-        {"engine": name, "seconds": min(taken), "speed": bare / min(taken), "images": count, "all": taken}
+        {
+            "engine": name,
+            "seconds": min(taken),
+            "speed": bare / min(taken),
+            "images": count,
+            "core_seconds": min(worked[name]) if workers[name] else None,
+            "all": taken,
+        }
         for name, taken in times.items()
     ]
 
 
-def _started(name: str, started: ExitStack) -> tuple[Callable[..., Any], str]:
-    """Who calls a pass on an engine, and how the engine is called there."""
+def _started(name: str, started: ExitStack) -> tuple[Callable[..., Any], str, list[int]]:
+    """Who calls a pass on an engine, how the engine is called there, and its processes where they are known."""
     if name == PLAIN:
-        return started.enter_context(alone()), PLAIN
+        called, processes = started.enter_context(alone())
+        return called, PLAIN, processes
+    processes = []
     if name.startswith("dask:") and name[5:].isdigit():
-        name, _ = started.enter_context(dask_workers(int(name[5:])))
-    return (lambda function, *given: function(*given)), name
+        name, processes = started.enter_context(dask_workers(int(name[5:])))
+    return (lambda function, *given: function(*given)), name, processes
 
 
 def _audit(
@@ -308,7 +322,9 @@ def lines(result: dict[str, Any]) -> Iterator[str]:
     """The result for a terminal."""
     yield f"{result['observed']:,} images of {SIDE} x {SIDE} pixels observed, {result['cores']} cores"
     for row in result["observing"]:
-        yield f"  {row['engine']:<10} {row['seconds']:7.2f} s   {row['speed']:5.2f} x the speed without an engine"
+        worked = f", {row['core_seconds']:.2f} s of a core" if row.get("core_seconds") else ""
+        speed = f"{row['speed']:5.2f} x the speed without an engine"
+        yield f"  {row['engine']:<10} {row['seconds']:7.2f} s   {speed}{worked}"
     for row in result.get("photographs") or ():
         yield (
             f"  {row['engine']:<10} {row['seconds']:7.2f} s   {row['speed']:5.2f} x, {row['images']:,} JPEG files of "
