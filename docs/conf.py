@@ -51,6 +51,7 @@ html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sourcelink = False
+html_show_search_summary = False  # it would fetch every page that is found, which a browser refuses from file://
 html_theme_options = {"navigation_with_keys": True, "top_of_page_buttons": []}
 copybutton_prompt_text = "$ "
 

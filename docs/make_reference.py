@@ -76,7 +76,9 @@ def _first_line(command: Any) -> str:
 
 
 def _help(command: Any) -> str:
-    return re.sub(r"\s*\f.*", "", str(command.help or ""), flags=re.DOTALL).strip()
+    text = re.sub(r"\s*\f.*", "", str(command.help or ""), flags=re.DOTALL).strip()
+    # A command that stands alone is a block: it can be copied, and a phone breaks no option in two.
+    return re.sub(r"^`(secondguess [^`\n]+)`$", r"    \1", text, flags=re.MULTILINE)
 
 
 def _options(command: Any) -> Iterator[str]:

@@ -49,5 +49,5 @@ for place, (name, found) in enumerate(aurocs.items()):
 axis.axhline(0.5, color="grey", lw=0.8)
 axis.set(ylim=(0.3, 1), ylabel="AUROC")
 axis.set_xticks(np.arange(len(kinds)) + 0.3, kinds)
-axis.legend(fontsize=8, ncols=2, loc="lower left")
+axis.legend(fontsize=8, ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1))
 figure.tight_layout()
