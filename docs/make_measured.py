@@ -97,10 +97,13 @@ def four() -> list[str]:
     record = json.loads((ROOT / "results" / "photos" / "panel.json").read_text(encoding="utf-8"))
     models = [model for name, model in record["models"].items() if not name.startswith("mnist")]
     lines = ["| AUROC, four networks | " + " | ".join(FOUR.values()) + " |\n", "|---" * (len(FOUR) + 1) + "|\n"]
-    for supervisor in models[0]["single"]:
-        seen = [[model["single"][supervisor][column] for model in models] for column in FOUR]
+    anew = json.loads((ROOT / "results" / "photos" / "single.json").read_text(encoding="utf-8"))["models"].values()
+    later = [name for name in next(iter(anew))["single"] if name not in models[0]["single"]]
+    for supervisor in (*models[0]["single"], *later):
+        of = anew if supervisor in later else models
+        seen = [[model["single"][supervisor][column] for model in of] for column in FOUR]
         cells = [f"{mean(values):.2f} ({min(values):.2f}, {max(values):.2f})" for values in seen]
-        lines.append(f"| `{supervisor}` | " + " | ".join(cells) + " |\n")
+        lines.append(f"| `{supervisor}`{'*' if supervisor in later else ''} | " + " | ".join(cells) + " |\n")
     return [*lines, "\n"]
 
 

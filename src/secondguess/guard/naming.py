@@ -8,8 +8,9 @@ nominal images,
 
 The absolute values are there because an image may be too blurred or too noisy, and is spoilt either way. W and b
 minimise the cross-entropy of stress images with a penalty on W, all kinds weighing the same. The features are those of
-how a picture was made: its noise, and how much of it is flat or clipped. Others (brightness, colour, the spectrum) tell
-the corruptions that were met from other kinds, and mislead about corruptions that were not.
+how a picture was made: its noise, and how much of it is flat or clipped. Others (sharpness, colour, the spectrum) tell
+sorts that were met from other kinds, and mislead about corruptions that were not: measured in
+`lab/experiments/photo_features.py`, with the numbers in docs/guard.md.
 
 Bias and temperature make the probabilities honest about what has not been met: each sort of stress image (a corruption,
 an attack, a source of invalid images) is left out in turn, of a kind with a single sort some images, the others are
