@@ -17,7 +17,6 @@ def claims() -> Iterator[Claim]:
     yield from surprise()
     yield from on_a_gpu()
     yield from models()
-    yield from photographs()
     networks = record("oracles/mnist.json")["networks"].values()
     learnt, judged, checked = (
         [network["seconds"][key] for network in networks]
@@ -119,7 +118,8 @@ def on_a_gpu() -> Iterator[Claim]:
     found, traces = kept["rows"], kept["settings"]["traces"]
     rate = {name: row["images a second"] for name, row in found.items()}
     yield says(
-        "passes {:,.0f} images a second alone, and {:,.0f} with `max_softmax`, `knn` among {:,} traces and `vim` behind it",
+        "passes {:,.0f} images a second alone, and {:,.0f} with `max_softmax`, `knn` among {:,} traces and `vim` "
+        "behind it",
         rate["bare"],
         rate["scored"],
         traces,
@@ -183,39 +183,4 @@ def models() -> Iterator[Claim]:
         kept["members"],
         *ends(faster(True)),
         *ends(faster(False)),
-    )
-
-
-SHOWN = ("allowed", "planned", "seconds", "ratio")  # of the times of a command
-
-
-def photographs() -> Iterator[Claim]:
-    """Planned and real seconds of the commands."""
-    kept = record("photos/times.json")["rows"]
-    first = "| {} | {} | `{}` | {{:.0f}} | {{:.0f}} | {{:.0f}} | {{:.2f}} |"
-    small, cats = "10,000/2,000 of 32 pixels", "12,501/12,499 of 64 pixels"
-    blocks = (
-        ("ResNet-20, torch", small, "cifar10_10k2k", "resnet20/model.toml"),
-        ("ResNet-20, ONNX", small, "cifar10_10k2k", "resnet20/onnx.toml"),
-        ("the papers' network, torch", cats, "cats_dogs", "cats_dogs_cnn/model.toml"),
-        ("ResNet-20, torch", cats, "cats_dogs", "resnet20/model.toml"),
-        ("VGG, torch, earlier", small, "cifar10_10k2k", "vgg/model.toml"),
-    )
-    names = {"audit": "audit", "guard": "guard fit", "estimate": "estimate"}
-    for title, images, data, model in blocks:
-        found = {row["command"]: row for row in kept if (row["data"], row["model"]) == (data, model)}
-        lines: list[tuple] = []
-        for command in (one for one in names if one in found):
-            text = first.format(*(("", "") if lines else (title, images)), names[command])
-            row = found[command]
-            lines.append((text.replace("|  |  |", "| | |"), *(row[key] for key in SHOWN)))
-        if "label" in found:
-            head = "| | |" if lines else f"| {title} | {images} |"
-            text = head + " `label`, until its page is there | {:.0f} | | {:.1f} | |"
-            lines.append((text, found["label"]["allowed"], found["label"]["seconds"]))
-        yield rows(*lines)
-    audits = [row for row in kept if row["command"] == "audit" and row["model"].startswith("resnet20")]
-    yield says(
-        "The audits of the first two had all their sections.",
-        provided=not any(row["missing"] for row in audits if row["data"] == "cifar10_10k2k"),
     )

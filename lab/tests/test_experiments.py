@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import json
 import sys
 from pathlib import Path
 
@@ -33,3 +34,10 @@ def test_a_script_imports_public_names_that_exist(path: Path) -> None:
 def test_a_script_says_how_it_is_run(path: Path) -> None:
     text = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
     assert f"python {path.name}" in text or path.stem.startswith("scaling_")
+
+
+def test_the_times_of_the_page_are_those_of_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPTS[0].parent))
+    photo_times = importlib.import_module("photo_times")
+    page = photo_times.PAGE.read_text("utf-8")
+    assert photo_times.filled(page, json.loads(photo_times.RECORD.read_text("utf-8"))) == page
