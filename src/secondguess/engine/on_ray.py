@@ -98,8 +98,7 @@ class OnRay:
 
 def _performed(call: bytes) -> bytes:
     """Perform a pickled call in the worker; the outcome, pickled."""
-    from ray import cloudpickle
-
+    cloudpickle: Any = require("ray", "ray").cloudpickle
     return bytes(cloudpickle.dumps(perform(cloudpickle.loads(call))))
 
 

@@ -14,11 +14,12 @@ Each command runs as a user would start it, with nothing but a model and its ima
 longest time without a report of progress, and after which report it began. `missing` are sections that were not done
 and kinds of stress that a guard knows nothing of, `left_out` the parts for which the plan had no time. `cpu` are the
 seconds of all cores together: where they are much fewer than the cores times the real seconds, the machine was busy
-with other things.
+with other things. `mebibytes` is the most memory that the process had so far, libraries included.
 """
 
 from __future__ import annotations
 
+import resource
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -137,6 +138,7 @@ def _timed(command: str, opened: Opened, minutes: float, folder: Path, progress:
         "planned": planned,
         "seconds": round(seconds, 2),
         "cpu": round(time.process_time() - worked, 2),
+        "mebibytes": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
         "ratio": None if not planned or plan is None else round(plan["seconds"] / planned, 3),
         "allowed": 60 * minutes,
         "silent": {"seconds": round(heard.longest, 2), "after": heard.after},
