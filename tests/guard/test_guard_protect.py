@@ -168,7 +168,7 @@ def test_without_labels_only_novelty_is_known(classifier: Classifier, digits: Da
 
 def test_too_few_right_answers_are_said_to_be_that() -> None:
     settings = Guard(SUPERVISORS, false_alarms=0.1).settings
-    with pytest.raises(UserError, match="Only 5 of 30 calibration images are answered rightly, and 9 such are needed"):
+    with pytest.raises(UserError, match="answers 5 of 30 nominal images rightly, and 9 such are needed"):
         calibrate(
             np.arange(30.0), np.zeros(30, np.int64), answers(list(range(5)), list(range(5, 30)), 30), settings, None
         )
@@ -184,6 +184,6 @@ def test_a_model_that_is_always_wrong_is_refused_before_stress_sets_are_made(
         raise AssertionError("a stress set was made")
 
     monkeypatch.setattr(StressMaker, "make", never)
-    with pytest.raises(UserError, match=r"answers 0 of .* nominal images rightly, too few .*--protect novelty"):
+    with pytest.raises(UserError, match=r"answers 0 of .* nominal images rightly, and 2 such .*--protect novelty"):
         fitted(classifier, mistaken, "generated")
     assert fitted(classifier, mistaken, None, rule="bonferroni", protect="novelty").pipeline.panel.rule == "bonferroni"

@@ -20,6 +20,7 @@ def test_an_audit_is_told_by_its_sections():
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
+@pytest.mark.slow
 def test_real_workers_are_timed_against_a_loop_and_one_may_be_lost():
     pytest.importorskip("distributed", reason="NO DASK: pip install secondguess[distributed]")
     found = scale.run(images=0, observed=600, engines=["dask:1"], repeats=1, lost=2000)

@@ -10,14 +10,15 @@ from numpy.typing import NDArray
 
 from secondguess.errors import UserError
 from secondguess.guard.pipeline import Settings
-from secondguess.guard.protect import FEWEST, Answers
+from secondguess.guard.protect import Answers
 from secondguess.guard.risk import RiskControl, RiskPromise
 from secondguess.guard.thresholds import Calibration, smallest_sample
 from secondguess.metrics import wilson
 
-__all__ = ["Calibrated", "calibrate", "check_labels", "check_right"]
+__all__ = ["Calibrated", "calibrate", "check_enough", "check_labels", "check_right"]
 
 Floats = NDArray[np.float64]
+FEWEST = 2  # images that a panel can learn from
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,11 +72,7 @@ def calibrate(
         limit, promise = control.promise(statistics[answers.known], answers.wrong[answers.known])
     else:
         minimum = smallest_sample(settings.false_alarms)
-        if quiet.sum() < minimum <= len(quiet):
-            raise UserError(
-                f"Only {int(quiet.sum())} of {len(quiet)} calibration images are answered rightly, and {minimum} such "
-                "are needed; check the model and the labels, or protect against novelty."
-            )
+        check_enough(answers, settings)
     found = Calibration.of(statistics[quiet], classes[quiet] if settings.per_class else None, minimum=minimum)
     return Calibrated(found, limit, promise, quiet)
 
@@ -88,12 +85,19 @@ def check_labels(answers: Answers, settings: Settings) -> None:
     raise UserError(f"The nominal images have no labels, without which a guard cannot {what}; give labelled ones.")
 
 
-def check_right(answers: Answers, settings: Settings) -> None:
+def check_enough(answers: Answers, settings: Settings) -> None:
+    """Raise a `UserError` where there are images enough for the rate of false alarms, but too few right answers."""
+    needed = 0 if settings.risk is not None else smallest_sample(settings.false_alarms)
+    if needed <= len(answers.known):
+        check_right(answers, settings, fewest=max(FEWEST, needed))
+
+
+def check_right(answers: Answers, settings: Settings, *, fewest: int = FEWEST) -> None:
     """Raise a `UserError` where next to nothing is answered rightly, so that nobody knows what should be quiet."""
     quiet = int(answers.quiet(settings.protect).sum())
-    if quiet < min(FEWEST, len(answers.known) // 2):
+    if quiet < min(fewest, len(answers.known)):
         raise UserError(
-            f"The model answers {quiet} of {len(answers.known)} nominal images rightly, too few to learn from what "
-            "should raise no alarm; check the order of its classes and its normalisation (`secondguess model check`), "
-            "or protect against novelty alone (--protect novelty)."
+            f"The model answers {quiet} of {len(answers.known)} nominal images rightly, and {fewest} such are needed "
+            "to learn what should raise no alarm; check the order of its classes and its normalisation (`secondguess "
+            "model check`), or protect against novelty alone (--protect novelty)."
         )

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from secondguess.errors import UserError
 from secondguess.guard.actions import Actions
-from secondguess.guard.calibrating import calibrate, check_labels, check_right
+from secondguess.guard.calibrating import calibrate, check_enough, check_labels, check_right
 from secondguess.guard.cascade import Cascade, fit_cascade
 from secondguess.guard.naming import Examined, Naming, learn_names, looks_of
 from secondguess.guard.panel import Panel, fit_panel
@@ -126,10 +126,10 @@ def fit_pipeline(
     with work.plan.doing("nominal"):
         observed = work.observe(parts.calibrate, fitted, "calibration images")
         nominal = work.observe(parts.learn, fitted, "nominal images")
-    for images, seen in ((parts.learn, nominal), (parts.calibrate, observed)):
+    for images, seen, check in ((parts.learn, nominal, check_right), (parts.calibrate, observed, check_enough)):
         known = Answers.of(images, seen.predictions)  # looked at before stress sets are made for minutes
         check_labels(known, settings)
-        check_right(known, settings)
+        check(known, settings)
     split = stress() if callable(stress) else stress  # after what every guard needs: then it is known what time is left
     learnt = _learn(work, fitted, nominal, parts.learn, split, settings, seed)
     panel, cascade = learnt.panel, learnt.cascade

@@ -26,7 +26,7 @@ from secondguess.guard.verdicts import MISTAKEN, OF_STRESS, Kind
 if TYPE_CHECKING:
     from secondguess.images import ImageSet
 
-__all__ = ["FEWEST", "PROTECT", "Answers", "Examples", "Protect", "Stressed", "check_protect", "examples"]
+__all__ = ["PROTECT", "Answers", "Examples", "Protect", "Stressed", "check_protect", "examples"]
 
 Protect = Literal["errors", "novelty", "both"]
 PROTECT: tuple[Protect, ...] = get_args(Protect)
