@@ -42,7 +42,8 @@ from secondguess.stress.registry import register
 
 __all__ = ["AmbiFlow"]
 
-HELD_OUT, MOST_HELD_OUT = 0.05, 2000  # of the training images, for the calibration of the judges
+# Of the training images, for the calibration of the judges: sixteen numbers, for which a thousand images do.
+HELD_OUT, MOST_HELD_OUT = 0.05, 1000
 STEPS = {"full": 5000, "medium": 4000, "small": 1500, "tiny": 300}
 BATCH = {"full": 512, "medium": 512, "small": 64, "tiny": 64}
 RATE = {"full": 4e-4, "medium": 6e-4, "small": 1e-3, "tiny": 2e-3}
