@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -65,5 +66,21 @@ def test_splits_agree() -> None:
     data = Dataset("farm", train, test, bare)
     assert data.validation.class_names == ("cat", "dog")
     assert data.fingerprint != Dataset("farm", train, test).fingerprint
-    with pytest.raises(UserError, match="classes of validation and test differ in farm"):
+    with pytest.raises(UserError, match=r"classes of validation and test differ in farm \(only in validation: hen"):
         Dataset("farm", train, test, ImageSet.from_arrays(pixels(2), ["cat", "hen"]))
+
+
+def test_a_split_that_lacks_classes_takes_over_their_names() -> None:
+    train = ImageSet.from_arrays(pixels(4), ["ant", "bee", "cat", "dog"])
+    few = ImageSet.from_arrays(pixels(3), ["dog", "bee", "dog"])
+    soft = replace(few, soft_labels=np.array([[0.1, 0.9], [1, 0], [0, 1]]))
+    with pytest.warns(UserWarning, match="The test images of farm have none of ant, cat; nothing is known of these"):
+        data = Dataset("farm", train, few)
+    assert data.test.class_names == train.class_names and data.test.labels.tolist() == [3, 1, 3]
+    with pytest.warns(UserWarning, match="none of ant, cat"):
+        assert Dataset("farm", train, soft).test.soft_labels.tolist() == [[0, 0.1, 0, 0.9], [0, 1, 0, 0], [0, 0, 0, 1]]
+    many = ImageSet.from_arrays(pixels(40), [f"class {k:02}" for k in range(40)])
+    with pytest.warns(
+        UserWarning, match=r"none of 38 classes \(class 02, class 03, class 04, class 05, class 06, ...\)"
+    ):
+        Dataset("farm", many, ImageSet.from_arrays(pixels(2), ["class 00", "class 01"]))

@@ -25,9 +25,9 @@ __all__ = ["FEWEST_COPIES", "plan_estimate", "price_of_copies", "price_of_estima
 
 FEWEST_TRAIN, FEWEST_COPIES = 1000, 50  # images
 TRIED = 2  # images whose shifting is timed
-RULES, MANY = 3e-7, 30  # seconds for a pixel of an image that rules are learnt from, about; classes that double them
+RULES, MANY = 2e-7, 30  # seconds for a pixel of an image that rules are learnt from, about; classes that double them
 MOST_PIXELS = 4096  # beyond which rules look at larger cells instead
-FITTING, TRIALS = 6.0, 8.0  # seconds for all estimators, and for trying them, about
+FITTING, TRIALS = 4.0, 5.0  # seconds for all estimators, and for trying them, about
 
 
 def plan_estimate(

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from secondguess.errors import UserError
 from secondguess.images.image_set import ImageSet
@@ -14,6 +17,7 @@ from secondguess.images.remote import Place, file_name
 
 __all__ = ["Dataset", "assemble", "canonical_split", "files_by_split"]
 
+SHOWN = 5  # classes that a message names
 SPLIT_NAMES = {
     "train": "train",
     "training": "train",
@@ -30,7 +34,8 @@ class Dataset:
     """A test split, and training and validation splits or None, that agree on classes and image shape.
 
     Where only some of them know the class names, the others take them over: an unlabelled test set may come with a
-    labelled training set.
+    labelled training set. A split that lacks classes of another one, as small splits of many classes do, takes over
+    its names too, with a warning.
 
     Attributes:
         name: what to call the data set.
@@ -49,6 +54,10 @@ class Dataset:
         for key, part in self.splits.items():
             if not part.class_names:
                 object.__setattr__(self, key, replace(part, class_names=names))
+        widest = max((part.class_names for part in self.splits.values()), key=len)
+        for key, part in self.splits.items():
+            if set(part.class_names) < set(widest):
+                object.__setattr__(self, key, _widened(part, widest, f"{key} images of {self.name}"))
         for key in ("train", "validation"):
             if key in self.splits:
                 _check_agreement(self.name, key, self.splits[key], self.test)
@@ -134,17 +143,29 @@ def assemble(name: str, parts: Mapping[str, ImageSet], split: str | None = None)
     return Dataset(name, others["train"], parts[key], others["val"])
 
 
+def _widened(part: ImageSet, names: tuple[str, ...], what: str) -> ImageSet:
+    """The images with classes that they have none of."""
+    missing = [name for name in names if name not in set(part.class_names)]
+    warnings.warn(f"The {what} have none of {_some(missing)}; nothing is known of these.", stacklevel=4)
+    return part.among(names, np.array([names.index(name) for name in part.class_names], dtype=np.int64))
+
+
+def _some(names: Sequence[str]) -> str:
+    """The names, or how many they are where they are many."""
+    shown = ", ".join(names[:SHOWN])
+    return shown if len(names) <= SHOWN else f"{len(names)} classes ({shown}, ...)"
+
+
 def _check_agreement(name: str, role: str, other: ImageSet, test: ImageSet) -> None:
     if other.class_names != test.class_names:
         only_other = sorted(set(other.class_names) - set(test.class_names))
         only_test = sorted(set(test.class_names) - set(other.class_names))
         difference = "; ".join(
-            f"only in {where}: {', '.join(names)}"
-            for where, names in ((role, only_other), ("test", only_test))
-            if names
+            f"only in {where}: {_some(names)}" for where, names in ((role, only_other), ("test", only_test)) if names
         )
         raise UserError(
-            f"The classes of {role} and test differ in {name} ({difference or 'another order'}); make them agree."
+            f"The classes of {role} and test differ in {name} ({difference or 'another order'}); make them agree, or "
+            "give the splits apart (--train, --test), to a model that names its classes."
         )
     if other.shape != test.shape:
         raise UserError(

@@ -217,6 +217,15 @@ class ImageSet:
             columns={key: np.asarray(values)[rows] for key, values in self.columns.items()},
         )
 
+    def among(self, names: tuple[str, ...], places: NDArray[np.int64]) -> ImageSet:
+        """The same images as images of the classes `names`, among which their own are at `places` (K,)."""
+        soft = None
+        if self.soft_labels is not None:
+            soft = np.zeros((len(self), len(names)))
+            np.add.at(soft.T, places, self.soft_labels.T)
+        labels = np.where(self.labels < 0, -1, places[self.labels])
+        return replace(self, labels=labels, soft_labels=soft, class_names=names)
+
     def head(self, n: int, *, seed: int | None = None) -> ImageSet:
         """The first n images, or with a seed n random ones in their old order; all if there are fewer."""
         if n < 1:

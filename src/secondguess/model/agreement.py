@@ -126,9 +126,4 @@ def relabelled(images: ImageSet, names: tuple[str, ...], mapping: Mapping[str, s
             f"{', '.join(names[:10])}{' ...' if len(names) > 10 else ''}: name them as in the data, with --classes or "
             f"in its model.toml, or say there which one it is ([names] {strange[0]} = ...)."
         )
-    soft = None
-    if images.soft_labels is not None:
-        soft = np.zeros((len(images), len(names)))
-        np.add.at(soft.T, places, images.soft_labels.T)
-    labels = np.where(images.labels < 0, -1, places[images.labels])
-    return replace(images, labels=labels, soft_labels=soft, class_names=names)
+    return images.among(names, places)

@@ -36,9 +36,9 @@ FEW_MISTAKES = 10  # below, differences between searches are mostly noise
 
 # Images whose distance is measured, by the way it is done: as many pixels, and between how many images.
 LIMITS = {"gradient": (1_000_000, 200, 1000), "hop_skip_jump": (250_000, FEWEST, 250)}
-STEPS = 25  # forwards and back for an image, where gradients are available
+STEPS = 12  # forwards and back for an image, where gradients are available, about
 SEARCHING = 7.0  # seconds that all searches take, about
-QUESTIONS = 150  # to the model about each image, where gradients are unavailable
+QUESTIONS, ASKED = 150, 0.6  # to the model about each image, where gradients are unavailable; how many it takes, about
 
 SHOWN = 4  # mistakes of each search
 EXPLAINED, SAMPLES = 3, 300
@@ -57,7 +57,7 @@ class ConfidentErrors(Section):
         """The attack on each image, and the searches, whose cost hardly depends on the number of images."""
         attack = _attack(context)
         full = min(_limit(attack, context.test.shape), len(context.test))
-        each = STEPS * pace.gradient() if attack == "gradient" else QUESTIONS * pace.observing()
+        each = STEPS * pace.gradient() if attack == "gradient" else ASKED * QUESTIONS * pace.observing()
         explaining = 2 * EXPLAINED * SAMPLES * pace.observing() if find_spec("captum") else 0.0
         return Price(each, SEARCHING * pace.slowness + explaining, full, FEWEST, "images", within="test")
 
