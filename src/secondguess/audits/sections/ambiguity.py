@@ -27,7 +27,7 @@ from secondguess.metrics import (
 )
 from secondguess.model.observation import Observation
 from secondguess.report import data_uri, figures
-from secondguess.stress.ambiguous import AmbiguousGenerator
+from secondguess.stress.ambiguous import AmbiguousGenerator, PixelBlend
 
 PAIRS, SHOWN = 8, 8
 SURE = 0.95
@@ -78,7 +78,8 @@ def _words(findings: Findings, name: str, images: ImageSet, observation: Observa
     pair = findings.numbers.get(f"ambiguity.{name}.top_pair")
     sure = float((observation.confidences >= SURE).mean())
     words = f"both right classes on top in {pair.value:.0%} of {len(images):,} images; " if pair else ""
-    return f"{words}in {sure:.0%} it is {SURE:.0%} sure or more, and must not be"
+    end = "; these are plain blends, a weak stand-in" if name == PixelBlend.name else ", and must not be"
+    return f"{words}in {sure:.0%} it is {SURE:.0%} sure or more{end}"
 
 
 def _measure(
