@@ -33,7 +33,7 @@ import numpy as np
 import secondguess as sg
 from secondguess.files import make_folder
 from secondguess.images import Dataset, ImageSet, conform, load_images
-from secondguess.progress import Advance, Progress, Silent, Titled, announce
+from secondguess.progress import Advance, Progress, Silent, Titled, announce, attended
 
 __all__ = ["COMMANDS", "lines", "run"]
 
@@ -129,8 +129,9 @@ def _workplace(out: Path | None, name: str) -> Iterator[Path]:
 def _timed(command: str, opened: Opened, minutes: float, folder: Path, progress: Progress) -> dict[str, Any]:
     heard = _Listening(progress)
     began, worked = time.perf_counter(), time.process_time()
-    classifier, images = opened()
-    plan, missing = _RUN[command](classifier, images, minutes, folder, heard)
+    with attended(heard) as attentive:  # as the commands are, which open model and images themselves
+        classifier, images = opened()
+        plan, missing = _RUN[command](classifier, images, minutes, folder, attentive)
     seconds = time.perf_counter() - began
     heard.hear("the end")
     planned = None if plan is None else plan["planned_seconds"]
