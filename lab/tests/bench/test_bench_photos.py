@@ -46,7 +46,7 @@ def test_every_command_is_timed_on_every_model(quick: list[tuple[str, Path]]) ->
     assert (guard["planned"], guard["ratio"], guard["missing"]) == (None, None, ["adversarial"])
     assert (audit["left_out"], guard["left_out"]) == (["stress.a"], [])
     shown = photos.lines(found)
-    assert audit["silent"]["after"] == "the beginning"
+    assert audit["silent"]["after"].lower().removeprefix("the ").startswith("beginning")
     assert len(shown) == 5 and "1.50" in shown[1] and shown[1].endswith("without adversarial")
 
 
