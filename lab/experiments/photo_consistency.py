@@ -6,8 +6,8 @@
 Reads what `photo_scores.py --altered` has kept. Panels, alarms and turns are those of `photo_panel.py`: a panel and a
 naming are fitted without some sorts and judge them on other images. Only the naming differs: without changes, with the
 two features of `secondguess.guard.consistency` for the mirror image, for the blur, and for both. `kept` is the share of
-nominal images, of those that are learnt from, whose answer stays; a guard uses the mirror image from `KEPT` on. `guard`
-says whether it would.
+images of each kind whose answer stays; a guard uses the mirror image if that is at least `KEPT` of the nominal images
+that are learnt from, and `guard` says whether it would.
 
 Blends (for digits: AmbiGuess) are the one sort of ambiguous images, and so always met; they are counted apart
 (`blends`), and `others` are the means over the other three kinds, the sorts of each weighing the same. Which change is
@@ -48,7 +48,7 @@ def read(kept: Path, name: str):
     """The labels of the supervisors, the shares kept, and the parts, whose looks end with those of `CHANGES`."""
     labels, _, parts = read_parts(kept, name)
     scores, images = np.load(kept / f"{name}.npz"), np.load(kept / f"{name}_images.npz").files
-    shares = {}
+    shares = {change: {} for change in CHANGES}
     for (half, kind), part in parts.items():
         places = [place for place in images if place.startswith(f"{half}/{kind}/")]
         found = {
@@ -57,10 +57,8 @@ def read(kept: Path, name: str):
         before = found.pop("probabilities")
         more = [moved(before, found[change]) for change in CHANGES]
         parts[half, kind] = replace(part, looks=np.hstack([part.looks, *more]))
-        if (half, kind) == ("learn", "nominal"):
-            shares = {
-                change: float((after.argmax(axis=1) == before.argmax(axis=1)).mean()) for change, after in found.items()
-            }
+        for change, after in found.items():
+            shares[change][f"{half} {kind}"] = float((after.argmax(axis=1) == before.argmax(axis=1)).mean())
     return labels, shares, parts
 
 
@@ -126,7 +124,8 @@ def measured(kept: Path, name: str, *, choose: bool):
     columns = [labels.index(one) for one in RECOMMENDED]
     if choose:
         return {"chosen": chosen(parts, columns)}
-    found = {"kept": {"mirror": shares["flip"], "blur": shares["blur"]}, "guard": shares["flip"] >= KEPT}
+    found = {"kept": {"mirror": shares["flip"], "blur": shares["blur"]}}
+    found["guard"] = shares["flip"]["learn nominal"] >= KEPT
     folded = [Fold(parts, columns, out) for out in folds(parts)]
     for title, changes in SETS.items():
         found[title] = named(folded, changes)
