@@ -1,7 +1,7 @@
 """What a guard names rightly if it also asks the model about a changed image: a mirror image, a slight blur, or both.
 
     python photo_scores.py cifar10.npz --model resnet20/model.toml --kept kept --altered ...
-    python photo_consistency.py --kept kept --models cifar10_resnet20 cifar10_vgg --out results/photos/verdict_consistency.json
+    python photo_consistency.py --kept kept --models cifar10_resnet20 --out results/photos/verdict_consistency.json
 
 Reads what `photo_scores.py --altered` has kept. Panels, alarms and turns are those of `photo_panel.py`: a panel and a
 naming are fitted without some sorts and judge them on other images. Only the naming differs: without changes, with the
@@ -11,8 +11,7 @@ that are learnt from, and `guard` says whether it would.
 
 Blends (for digits: AmbiGuess) are the one sort of ambiguous images, and so always met; they are counted apart
 (`blends`), and `others` are the means over the other three kinds, the sorts of each weighing the same. Which change is
-used, and that both features of it are, was chosen on the `learn` half alone, split in two at random (`--choose`: the
-same numbers, means over three such splits).
+used was chosen on the `learn` half alone, split in two at random (`--choose`: means over three such splits).
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ docs/guard.md.
 A change is only of use where it means nothing to the task: the mirror image of a digit or of a text is another thing.
 So the data decide. A change is used if the model gives the same answer to at least `KEPT` of the nominal images that a
 guard learns from, wrong answers included, since it is the model that is asked and not the labels. Four networks for
-photographs keep .90 to .95 of their answers in a mirror, one for digits .46 (`results/photos/verdict_consistency.json`).
+photographs keep .90 to .95 of their answers in a mirror, one for digits .46.
 
 The model must be asked once more for every change, so only images with an alarm are looked at, and those that names
 are learnt from. Each image is changed by itself: the batch it came in does not matter. Where the model has no finite
