@@ -117,7 +117,7 @@ def _asked(images: Pixels, classes: int, ask: Ask) -> Floats:
 
 
 def _answered(probabilities: Floats) -> NDArray[np.bool_]:
-    return np.isfinite(probabilities).all(axis=1)
+    return np.asarray(np.isfinite(probabilities).all(axis=1))
 
 
 def _entropy(probabilities: Floats) -> Floats:

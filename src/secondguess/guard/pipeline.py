@@ -100,8 +100,8 @@ class Decisions:
         scores: Floats,
         chances: Floats,
         images: Pixels | None,
-        probabilities: Floats,
-        ask: Ask | None,
+        probabilities: Floats | None = None,
+        ask: Ask | None = None,
     ) -> tuple[Floats, NDArray[np.int8]]:
         """The probabilities of each kind (n, t), and the verdicts (n, 2) as `decide` gives them.
 
@@ -110,8 +110,8 @@ class Decisions:
             scores: (n, m); those of images with an alarm are all known.
             chances: (n, t) by the panel, from the scores alone.
             images: n of them, or None where they are not at hand.
-            probabilities: (n, K) of the model.
-            ask: for those of changed images, or None where the model is not at hand.
+            probabilities: (n, K) of the model, for a naming that looks at changed images.
+            ask: for those of changed images; None where the model is not at hand.
         """
         rows, sureness = np.flatnonzero(alarms), None
         looks = None if images is None or not len(rows) else self._looks(images, rows, probabilities, ask)
@@ -121,14 +121,18 @@ class Decisions:
             sureness = self.naming.sureness(chances)
         return chances, decide(alarms, chances, self.panel.anomalies, self.min_probability, sureness)
 
-    def _looks(self, images: Pixels, rows: NDArray[np.int64], probabilities: Floats, ask: Ask | None) -> Floats | None:
+    def _looks(
+        self, images: Pixels, rows: NDArray[np.int64], probabilities: Floats | None, ask: Ask | None
+    ) -> Floats | None:
         """What the naming sees of the images at `rows` beside their scores; None where it lacks something."""
         if self.naming is None:
             return None
-        changes, looks = self.naming.changes, looks_of(images, rows)
+        changes = self.naming.changes
         if not changes:
-            return looks
-        return None if ask is None else np.hstack([looks, consistency(images, rows, probabilities[rows], changes, ask)])
+            return looks_of(images, rows)
+        if probabilities is None or ask is None:
+            return None
+        return np.hstack([looks_of(images, rows), consistency(images, rows, probabilities[rows], changes, ask)])
 
     def _judged(
         self,
