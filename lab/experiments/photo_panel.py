@@ -74,9 +74,9 @@ class Part:
         """As a panel takes them."""
         return Stressed(self.scores[:, columns], Answers(self.right, self.wrong), self.sorts)
 
-    def examined(self, columns) -> Examined:
-        """As a naming takes them."""
-        return Examined(self.scores[:, columns], self.looks, self.sorts)
+    def examined(self, columns, looks=slice(None)) -> Examined:
+        """As a naming takes them, with all looks or some."""
+        return Examined(self.scores[:, columns], self.looks[:, looks], self.sorts)
 
 
 def read(kept: Path, name: str):
@@ -136,16 +136,28 @@ class Fold:
             {kind: one.stressed(columns) for kind, one in learn.items()},
         )
         self.panel = fit_panel(taught.nominal, taught.anomalies, sorts=taught.sorts, harmless=taught.harmless)
-        self.naming = learn_names(
-            self.panel,
-            RATE,
-            nominal.examined(columns),
-            Answers(nominal.right, nominal.wrong),
-            {kind: one.examined(columns) for kind, one in learn.items()},
-        )
+        self.nominal, self.learn = nominal, learn
+        self._learn_names(slice(None), ())
         self.judged = parts["judge", "nominal"]
         self.strange = {kind: parts["judge", kind].take(left_out(parts["judge", kind], out[kind])) for kind in KINDS}
         self.usual, self.threshold = self._usual()
+
+    def _learn_names(self, looks, changes) -> None:
+        self.looks = looks
+        self.naming = learn_names(
+            self.panel,
+            RATE,
+            self.nominal.examined(self.columns, looks),
+            Answers(self.nominal.right, self.nominal.wrong),
+            {kind: one.examined(self.columns, looks) for kind, one in self.learn.items()},
+            changes,
+        )
+
+    def naming_by(self, looks, changes) -> Fold:
+        """The same, with names by some of the looks, of which the last are of changed images."""
+        fold = copy(self)
+        fold._learn_names(looks, changes)
+        return fold
 
     def _usual(self):
         usual = self.statistics(self.judged)
@@ -171,7 +183,7 @@ class Fold:
         if self.naming is None:
             chances = self.panel.combine(part.scores[:, self.columns])[1]
             return chances, chances.max(axis=1)
-        chances = self.naming.chances(part.examined(self.columns).values)
+        chances = self.naming.chances(part.examined(self.columns, self.looks).values)
         return chances, self.naming.sureness(chances)
 
 

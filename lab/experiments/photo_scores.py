@@ -115,8 +115,9 @@ def parts(classifier, train, halves, arguments):
 
 def further(nominal, arguments):
     """Nominal images of neither half, and corruptions of some of them at each severity."""
-    if len(nominal):
-        yield "more", "nominal", nominal, np.full(len(nominal), "nominal")
+    if nominal is None:
+        return
+    yield "more", "nominal", nominal, np.full(len(nominal), "nominal")
     for number, name in enumerate(COLOUR) if arguments.severities else ():
         chosen = nominal.head(arguments.corrupted, seed=number)
         for severity in arguments.severities:
@@ -181,7 +182,7 @@ def main():
     rest = data.test.take(order[arguments.judge : len(order) - arguments.more])
     rest = load(arguments.validation).test if arguments.validation else rest
     halves = {"learn": rest.head(arguments.learn, seed=0)} | halves
-    more = data.test.take(order[len(order) - arguments.more :])
+    more = data.test.take(order[len(order) - arguments.more :]) if arguments.more else None
     classifier = Classifier.open(arguments.model, device="cpu")
     jury = candidates()
     look = classifier.observe(train, jury.needs)

@@ -55,6 +55,24 @@ def other_classifier(digits: Dataset) -> Classifier:
 
 
 @pytest.fixture(scope="session")
+def both_ways(digits: Dataset) -> Dataset:
+    """Digits, every other one in a mirror, of the same classes."""
+
+    def turned(images: ImageSet) -> ImageSet:
+        pixels = images.materialise()
+        pixels[::2] = pixels[::2, ..., ::-1].copy()
+        return ImageSet.from_arrays(pixels, images.labels, layout="NCHW", class_names=images.class_names)
+
+    return Dataset("both ways", turned(digits.train), turned(digits.test))
+
+
+@pytest.fixture(scope="session")
+def indifferent(both_ways: Dataset) -> Classifier:
+    """A classifier to which left and right mean nothing."""
+    return Classifier(trained(both_ways, 0), class_names=both_ways.train.class_names, device="cpu")
+
+
+@pytest.fixture(scope="session")
 def stress_split(digits: Dataset, classifier: Classifier) -> StressSplit:
     parts = split_images(digits.train, digits.test, seed=0, most=None)
     return make_stress_split(

@@ -112,9 +112,13 @@ def test_a_kill_while_writing_leaves_the_old_guard(
     assert Guard.load(folder, classifier).report.calibrated_on == 400
 
 
-def test_formats_1_to_3_are_migrated(folder: Path, guard: Guard, classifier: Classifier, digits: Dataset) -> None:
+def test_formats_1_to_4_are_migrated(folder: Path, guard: Guard, classifier: Classifier, digits: Dataset) -> None:
     card = read_card(folder)  # without its digest, which earlier versions did not write
-    assert card["format"] == FORMAT == 4
+    assert card["format"] == FORMAT == 5
+    if card["naming"] is not None:
+        del card["naming"]["changes"]
+    (folder / "guard.json").write_text(json.dumps(card | {"format": 4}))
+    assert Guard.load(folder, classifier).judge(digits.test).codes.tolist() == guard.judge(digits.test).codes.tolist()
     for name in ("protect", "risk", "confidence"):
         del card["settings"][name]
     for name in ("protect", "alarms", "mistakes", "promise"):
@@ -140,7 +144,7 @@ def test_formats_1_to_3_are_migrated(folder: Path, guard: Guard, classifier: Cla
     assert read.false_alarms == guard.false_alarms
     assert read.judge(digits.test).p_values.tolist() == expected
     read.save(folder)
-    assert read_card(folder)["format"] == 4
+    assert read_card(folder)["format"] == 5
     assert not (folder / "panel.safetensors").exists()
 
 
@@ -171,7 +175,7 @@ def test_damage_is_said(folder: Path, classifier: Classifier, tmp_path: Path) ->
     broken(lambda copy: swap(copy / "guard.json", '"false_alarms": 0.0', '"false_alarms": 0.1'), "not hold what was")
     broken(lambda copy: (copy / panel).write_bytes(b"x" * 99), "its content is not what its name says")
     broken(lambda copy: (copy / panel).unlink(), "is missing; copy the whole folder")
-    broken(edit(format=99), "format 99, but this version of secondguess reads up to 4")
+    broken(edit(format=99), "format 99, but this version of secondguess reads up to 5")
     broken(edit(arrays="../../etc/passwd"), "is no file of a guard")
     broken(edit(panel={}), "is damaged")
     assert np.isfinite(Guard.load(folder, classifier).report.false_alarms.value)

@@ -24,6 +24,7 @@ def assert_same_observation(classifier: Classifier, needs: Needs, images: np.nda
             seen = session.observe(images[rows])
             assert seen.probabilities == pytest.approx(expected.probabilities[rows], abs=1e-6)
             assert seen.probabilities.dtype == np.float64
+            assert session.predict(images[rows]) == pytest.approx(expected.probabilities[rows], abs=1e-6)
             for trace in needs.traces:
                 assert seen.trace(trace) == pytest.approx(expected.trace(trace)[rows], abs=1e-5)
                 assert seen.trace(trace).dtype == np.float32
@@ -195,5 +196,6 @@ def test_bad_requests_are_said(images: np.ndarray) -> None:
         classifier.session(Needs(traces=frozenset({Trace("conv#2")})), SHAPE).observe(images[:1])
     session = classifier.session()
     session.close()
-    with pytest.raises(UserError, match="This session is closed"):
-        session.observe(images[:1])
+    for call in (session.observe, session.predict):
+        with pytest.raises(UserError, match="This session is closed"):
+            call(images[:1])

@@ -1,9 +1,10 @@
 """A guard put together from the scores that an audit already has, and tried on images that it has not learnt from.
 
-Its supervisors are those that a guard recommends, as far as they took part (a fitted guard uses earlier layers
-besides). One half of the test images and part of every stress set teach its panel; the other half sets the threshold;
-what is reported was seen on the rest of the stress sets: on sorts that the panel has not met where a set has several,
-on other images of the same sort where not. What an alarm is for is the audit's `protect`.
+Its supervisors are those that a guard recommends, as far as they took part (a fitted guard uses earlier layers besides,
+and names kinds by mirror images, too, for which the model would have to be asked again). One half of the test images
+and part of every stress set teach its panel; the other half sets the threshold; what is reported was seen on the rest
+of the stress sets: on sorts that the panel has not met where a set has several, on other images of the same sort where
+not. What an alarm is for is the audit's `protect`.
 
 The same statistics are asked what they could promise about errors (`secondguess.guard.risk`), and how often the answers
 that such a guard accepts are wrong on each stress set, where nothing is promised. How well they order right and wrong

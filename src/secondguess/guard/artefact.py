@@ -14,10 +14,10 @@ A guard belongs to one model. It is recognised by its fingerprint, or, where tha
 (another version of torch, the same weights in another file), by its answers to a few fixed noise images: the guard
 keeps the probabilities and the supervisors' scores of these, and both must be reproduced.
 
-Format 4. Format 3 knew neither what to protect against nor a promised risk. Format 2 called `min_probability` `sure`
-and the `anomalies` of a panel `troubles`. Format 1 also kept its settings at the top of `guard.json` instead of under
-`settings`, its arrays in `panel.safetensors`, its supervisors in `supervisors/LABEL.safetensors` without digests, and
-knew no noise images.
+Format 5. Format 4 named kinds without asking the model about changed images. Format 3 knew neither what to protect
+against nor a promised risk. Format 2 called `min_probability` `sure` and the `anomalies` of a panel `troubles`. Format
+1 also kept its settings at the top of `guard.json` instead of under `settings`, its arrays in `panel.safetensors`, its
+supervisors in `supervisors/LABEL.safetensors` without digests, and knew no noise images.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ __all__ = [
     "write_guard",
 ]
 
-FORMAT = 4
+FORMAT = 5
 CARD = "guard.json"
 LIMIT, LIMITS = "risk/limit", "risk/limits"
 CANARIES = 8
@@ -361,9 +361,19 @@ def _from_3(card: dict[str, Any]) -> dict[str, Any]:
     return card | {"format": 4, "report": unknown | card["report"] | {"seen": seen}}
 
 
+def _from_4(card: dict[str, Any]) -> dict[str, Any]:
+    """Format 4 as format 5."""
+    return card | {"format": 5, "naming": card.get("naming") and {"changes": [], **card["naming"]}}
+
+
 def with_anomalies(panel: Mapping[str, Any]) -> dict[str, Any]:
     """The card of a panel that calls its anomalies troubles, as it is now."""
     return {"anomalies" if name == "troubles" else name: value for name, value in panel.items()}
 
 
-MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _from_1, 2: _from_2, 3: _from_3}
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    1: _from_1,
+    2: _from_2,
+    3: _from_3,
+    4: _from_4,
+}

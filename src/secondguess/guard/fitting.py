@@ -22,6 +22,7 @@ from secondguess.errors import UserError
 from secondguess.guard.actions import Actions
 from secondguess.guard.calibrating import calibrate, check_enough, check_labels, check_right
 from secondguess.guard.cascade import Cascade, fit_cascade
+from secondguess.guard.consistency import changes_that_keep, consistency
 from secondguess.guard.naming import Examined, Naming, learn_names, looks_of
 from secondguess.guard.panel import Panel, fit_panel
 from secondguess.guard.pipeline import DecisionPipeline, Settings
@@ -31,6 +32,7 @@ from secondguess.guard.risk import RiskControl
 from secondguess.guard.stress_split import StressSplit
 from secondguess.guard.thresholds import Threshold
 from secondguess.guard.unfinished import Unfinished
+from secondguess.images.sources import ArraySource
 from secondguess.metrics import MISTAKES, wilson
 from secondguess.model.degenerate import find_degenerate
 from secondguess.planning import OutOfTime, Plan
@@ -126,12 +128,14 @@ def fit_pipeline(
     with work.plan.doing("nominal"):
         observed = work.observe(parts.calibrate, fitted, "calibration images")
         nominal = work.observe(parts.learn, fitted, "nominal images")
+        named = stress is not None and settings.rule == "learnt"
+        kept = changes_that_keep(parts.learn.images, nominal.probabilities, work.ask) if named else {}
     for images, seen, check in ((parts.learn, nominal, check_right), (parts.calibrate, observed, check_enough)):
         known = Answers.of(images, seen.predictions)  # looked at before stress sets are made for minutes
         check_labels(known, settings)
         check(known, settings)
     split = stress() if callable(stress) else stress  # after what every guard needs: then it is known what time is left
-    learnt = _learn(work, fitted, nominal, parts.learn, split, settings, seed)
+    learnt = _learn(work, fitted, nominal, parts.learn, kept, split, settings, seed)
     panel, cascade = learnt.panel, learnt.cascade
     scores, answers = fitted.score(observed), Answers.of(parts.calibrate, observed.predictions)
     statistics, _ = _combined(panel, cascade, scores)
@@ -154,7 +158,7 @@ def fit_pipeline(
     notes = (*parts.notes, *left_out)
     if settings.protect == "both" and not answers.known.any():
         notes += ("The validation images have no labels, so nothing is known of the model's own mistakes.",)
-    report = _report(work, pipeline, (parts.calibrate, scores, answers, observed.predictions), split, notes)
+    report = _report(work, pipeline, (parts.calibrate, scores, answers, observed.probabilities), split, notes)
     degenerate = find_degenerate(observed.probabilities, observed.labels)
     softmax = degenerate.text if degenerate else ""
     return pipeline, replace(report, softmax=softmax, **found.report(settings, statistics))
@@ -199,6 +203,11 @@ class _Work:
         titled = Titled(self.progress, f"Observing {what}")
         return self.classifier.observe(images, supervisors.needs, progress=titled)
 
+    def ask(self, pixels: NDArray[np.float32]) -> Floats:
+        """The probabilities (n, K) of images that were changed."""
+        titled = Titled(self.progress, "Observing changed images")
+        return self.classifier.observe(ArraySource(pixels, "NCHW"), progress=titled).probabilities
+
 
 def _fitted(
     work: _Work, supervisors: SupervisorSet, train: ImageSet, seed: int, unfinished: Unfinished, notes: list[str]
@@ -229,23 +238,37 @@ def _learn(
     fitted: SupervisorSet,
     nominal: Observation,
     images: ImageSet,
+    kept: Mapping[str, Floats],
     stress: StressSplit | None,
     settings: Settings,
     seed: int,
 ) -> _Learnt:
+    """Learn the panel, and names of kinds.
+
+    Args:
+        work: observes.
+        fitted: the supervisors.
+        nominal: what was observed of the nominal images.
+        images: these.
+        kept: their features (n, 2) for each change of `consistency` that keeps their answers.
+        stress: with the sets to learn from.
+        settings: of the guard.
+        seed: of the panel's training.
+    """
     scores, answers = fitted.score(nominal), Answers.of(images, nominal.predictions)
     strange, looks = {}, {}
     for kind, anomalous in ({} if stress is None else stress.learn).items():
         observation = work.observe(anomalous, fitted, f"{kind} images to learn from")
         found, sorts = fitted.score(observation), _sorts(kind, anomalous.columns)
         strange[kind] = Stressed(found, Answers.of(anomalous, observation.predictions, kind), sorts)
-        looks[kind] = Examined(found, looks_of(anomalous.images), sorts)
+        steady = consistency(anomalous.images, np.arange(len(anomalous)), observation.probabilities, [*kept], work.ask)
+        looks[kind] = Examined(found, np.hstack([looks_of(anomalous.images), steady]), sorts)
     taught = examples(settings.protect, scores, answers, strange, learnt=settings.rule == "learnt")
     how: Any = {"sorts": taught.sorts, "harmless": taught.harmless, "rule": settings.rule, "seed": seed}
     with work.plan.doing("panel"), work.progress.task("Putting the panel together", 1) as advance:
         panel, cascade = fit_panel(taught.nominal, taught.anomalies, **how), None
-        own = Examined(scores, looks_of(images.images)) if looks else Examined(scores, scores[:, :0])
-        naming = learn_names(panel, settings.false_alarms, own, answers, looks)
+        seen = np.hstack([looks_of(images.images), *kept.values()]) if looks else scores[:, :0]
+        naming = learn_names(panel, settings.false_alarms, Examined(scores, seen), answers, looks, [*kept])
         advance(1, 1)
     if settings.latency_ms is not None:
         costs = fitted.costs(nominal)
@@ -261,7 +284,7 @@ def _combined(panel: Panel, cascade: Cascade | None, scores: Floats) -> tuple[Fl
 def _report(
     work: _Work,
     pipeline: DecisionPipeline,
-    calibrated: tuple[ImageSet, Floats, Answers, NDArray[np.int64]],
+    calibrated: tuple[ImageSet, Floats, Answers, Floats],
     stress: StressSplit | None,
     notes: tuple[str, ...],
 ) -> GuardReport:
@@ -270,14 +293,14 @@ def _report(
     Args:
         work: observes.
         pipeline: judges.
-        calibrated: the calibration images, their scores (n, m), the answers to them, and the predicted classes (n,).
+        calibrated: the calibration images, their scores (n, m), the answers to them, and their probabilities (n, K).
         stress: with the stress sets.
         notes: for the report.
     """
     panel, cascade, rate = pipeline.panel, pipeline.cascade, pipeline.false_alarms
-    own, scores, answers, classes = calibrated
+    own, scores, answers, probabilities = calibrated
     statistics, chances = _combined(panel, cascade, scores)
-    raised = pipeline.alarms(statistics, pipeline.calibration.p_values(statistics, classes))
+    raised = pipeline.alarms(statistics, pipeline.calibration.p_values(statistics, probabilities.argmax(axis=1)))
     everybody = None if cascade is None else Threshold.at(panel.combine(scores)[0], rate)
     seen: dict[str, Seen] = {}
     for kind, images in ({} if stress is None else stress.test).items():
@@ -287,7 +310,7 @@ def _report(
         known = Answers.of(images, observation.predictions, kind)
         strange, kinds = _combined(panel, cascade, found)
         alarms = pipeline.alarms(strange, pipeline.calibration.p_values(strange, observation.predictions))
-        _, codes = pipeline.named(alarms, found, kinds, images.images)
+        _, codes = pipeline.named(alarms, found, kinds, images.images, observation.probabilities, work.ask)
         seen[kind] = summarise(kind, statistics, strange, codes, _sorts(kind, images.columns), whole, known)
     fully_scored = None
     if cascade is not None:
@@ -295,7 +318,7 @@ def _report(
         fully_scored = float((first > cascade.limit).mean())
     mistakes = None
     if answers.wrong.any() and answers.right.any():
-        _, codes = pipeline.named(raised, scores, chances, own.images)
+        _, codes = pipeline.named(raised, scores, chances, own.images, probabilities, work.ask)
         mistakes = summarise(MISTAKES, statistics[answers.right], statistics[answers.wrong], codes[answers.wrong], None)
     everything = wilson(int(raised.sum()), len(raised))
     notes += () if stress is None else stress.notes

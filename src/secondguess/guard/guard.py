@@ -190,7 +190,9 @@ class Guard(Result):
             maker = StressMaker(classifier, train, parts.learn, parts.calibrate, seed=seed, **where)
         ready = [label for label, one in zip(supervisors.labels, self._given(), strict=False) if one]
         work: Any = {"unfinished": unfinished, "progress": progress}
-        kept = plan_guard(classifier, supervisors, parts, maker, minutes, given=ready, sizes=sizes, **work)
+        names = stress is not None and self.rule == "learnt"
+        how: Any = {"names": names, "given": ready, "sizes": sizes}
+        kept = plan_guard(classifier, supervisors, parts, maker, minutes, **how, **work)
         parts = parts.fewer(kept.reduced("nominal"), seed=seed)
         work["progress"] = kept.watched(progress)
         sets: list[StressSplit] = [] if split is None else [split]
@@ -200,7 +202,7 @@ class Guard(Result):
             sets.append(maker.make(kept, **work))
             return sets[0]
 
-        how: Any = {"seed": seed, "plan": kept, **work}
+        how = {"seed": seed, "plan": kept, **work}
         made = split if maker is None else make_sets
         pipeline, self.report = fit_pipeline(classifier, supervisors, parts, made, self.settings, self.actions, **how)
         unfinished.remove()
@@ -276,11 +278,11 @@ class Guard(Result):
         """
         pipeline = self.pipeline
         batch = self.session.batch(images)
-        return pipeline.judge(self.session.observe(batch), batch)
+        return pipeline.judge(self.session.observe(batch), batch, self.session.predict)
 
     def judge_observation(self, observation: Observation) -> Judgements:
         """Judge predictions that have been observed already, with what `needs` says."""
-        return self.pipeline.judge(observation)
+        return self.pipeline.judge(observation, ask=self.session.predict)
 
     def recalibrate(self, nominal: Any, **loading: Any) -> Self:
         """Calibrate the threshold anew on fresh nominal images; nothing else changes.

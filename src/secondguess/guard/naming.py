@@ -1,7 +1,7 @@
-"""Which kind of anomaly an image is, from the scores of the supervisors and from how it looks.
+"""Which kind of anomaly an image is, from the scores of the supervisors, how it looks, and mild changes of it.
 
-With v the scores of the supervisors and a few features of `supervisors.pixel_features`, and the medians and spreads of
-nominal images,
+With v the scores of the supervisors, a few features of `supervisors.pixel_features` and those of `consistency`, and the
+medians and spreads of nominal images,
 
     f = asinh((v - median) / spread)
     P(kind | anomaly) = softmax((W [f, |f|] + b) / temperature)
@@ -10,7 +10,8 @@ The absolute values are there because an image may be too blurred or too noisy, 
 minimise the cross-entropy of stress images with a penalty on W, all kinds weighing the same. The features are those of
 how a picture was made: its noise, and how much of it is flat or clipped. Others (sharpness, colour, the spectrum) tell
 sorts that were met from other kinds, and mislead about corruptions that were not: measured in
-`lab/experiments/photo_features.py`, with the numbers in docs/guard.md.
+`lab/experiments/photo_features.py`, with the numbers in docs/guard.md. How far the answer moves when the image
+is mirrored is used where nominal images keep their answer; `consistency` says why.
 
 Bias and temperature make the probabilities honest about what has not been met: each sort of stress image (a corruption,
 an attack, a source of invalid images) is left out in turn, of a kind with a single sort some images, the others are
@@ -30,6 +31,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from secondguess.guard.consistency import FINEST, MEASURED
 from secondguess.guard.panel import LARGEST, Panel, spread_of, turns_of
 from secondguess.guard.protect import Answers
 from secondguess.guard.verdicts import MISTAKEN, OF_STRESS, Kind
@@ -62,7 +64,7 @@ class Examined:
 
     Attributes:
         scores: (n, m) of the supervisors.
-        looks: (n, q) as `looks_of` has them.
+        looks: (n, q) as `looks_of` has them, then the features of each change of `consistency` that is used.
         sorts: (n,) of which sort each image is; None where there is one.
         alarms: (n,) which of them raise an alarm; None for all.
     """
@@ -101,6 +103,7 @@ class Naming:
         bias: (t,).
         record: (t, len(GRID)) how often each name was right, by the probability that it was given.
         temperature: of the probabilities.
+        changes: of `consistency`, whose features are the last of the looks.
     """
 
     anomalies: tuple[Kind, ...]
@@ -110,12 +113,14 @@ class Naming:
     bias: Floats
     record: Floats
     temperature: float
+    changes: tuple[str, ...] = ()
 
     def chances(self, values: Floats) -> Floats:
         """The probabilities (n, t) of each kind, given that there is an anomaly.
 
         Args:
-            values: (n, m + q), the scores of the supervisors, never NaN, and `looks_of` the images side by side.
+            values: (n, m + q), the scores of the supervisors, never NaN, `looks_of` the images and the features of
+                their changes side by side.
         """
         return _softmax(
             _logits(_features(values, self.centre, self.spread), self.weights, self.bias) / self.temperature
@@ -135,26 +140,33 @@ class Naming:
 
     def card(self) -> dict[str, Any]:
         """The rest, as JSON."""
-        return {"anomalies": list(self.anomalies), "temperature": self.temperature}
+        return {"anomalies": list(self.anomalies), "temperature": self.temperature, "changes": list(self.changes)}
 
     @classmethod
     def restored(cls, card: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Naming:
-        """The opposite of `card` and `arrays`; guards of format 4 kept no record, and take a probability as it is."""
-        anomalies = tuple(card["anomalies"])
-        return cls(**{"record": np.tile(GRID, (len(anomalies), 1)), **card, "anomalies": anomalies, **arrays})
+        """The opposite of `card` and `arrays`.
+
+        Guards of format 4 knew no changes, and the first of them kept no record: they take a probability as it is.
+        """
+        kinds = {"anomalies": tuple(card["anomalies"]), "changes": tuple(card.get("changes", ()))}
+        return cls(**{"record": np.tile(GRID, (len(card["anomalies"]), 1)), **card, **kinds, **arrays})
 
 
-def fit_naming(nominal: Examined, anomalies: Mapping[Kind, Examined]) -> Naming | None:
+def fit_naming(nominal: Examined, anomalies: Mapping[Kind, Examined], changes: Sequence[str] = ()) -> Naming | None:
     """Learn to tell kinds of anomaly apart; None where there are fewer than two.
 
     Args:
         nominal: nominal images, for the scale of scores and looks.
         anomalies: images of each kind.
+        changes: of `consistency`, whose features are the last of the looks.
     """
     if len(anomalies) < 2:
         return None
     usual = _limited(nominal.values)
     centre, spread = np.median(usual, axis=0), spread_of(usual)
+    if changes:
+        own = spread[-len(MEASURED) * len(changes) :]
+        np.maximum(own, FINEST, out=own)
     rows = np.concatenate([_features(one.values, centre, spread) for one in anomalies.values()])
     turns = np.concatenate([turns_of(one.sorts, len(one.scores), TURNS, 0) for one in anomalies.values()])
     kinds = np.repeat(np.arange(len(anomalies)), [len(one.scores) for one in anomalies.values()])
@@ -163,11 +175,17 @@ def fit_naming(nominal: Examined, anomalies: Mapping[Kind, Examined]) -> Naming 
     shares = np.concatenate([_shares(one) for one in anomalies.values()])[unmet]
     temperature, added = _recalibrated(logits, kinds[unmet], shares)
     record = _record(_softmax(logits / temperature + added), kinds[unmet], shares)
-    return Naming(tuple(anomalies), centre, spread, weights, bias + temperature * added, record, temperature)
+    learnt = weights, bias + temperature * added, record, temperature
+    return Naming(tuple(anomalies), centre, spread, *learnt, tuple(changes))
 
 
 def learn_names(
-    panel: Panel, false_alarms: float, nominal: Examined, answers: Answers, stress: Mapping[str, Examined]
+    panel: Panel,
+    false_alarms: float,
+    nominal: Examined,
+    answers: Answers,
+    stress: Mapping[str, Examined],
+    changes: Sequence[str] = (),
 ) -> Naming | None:
     """Learn to tell apart the kinds that a panel knows; None where it knows one, or where there are no stress images.
 
@@ -179,6 +197,7 @@ def learn_names(
         nominal: nominal images; those that are answered wrongly are of the kind `mistaken`.
         answers: to them.
         stress: the images of each kind of stress set.
+        changes: of `consistency`, whose features are the last of the looks.
     """
     known = {OF_STRESS[kind]: one for kind, one in stress.items()} | {MISTAKEN: nominal.take(answers.wrong)}
     if not stress or not all(kind in known for kind in panel.anomalies):
@@ -189,7 +208,7 @@ def learn_names(
     def alarming(one: Examined) -> Examined:
         return replace(one, alarms=panel.combine(one.scores)[0] > limit) if len(one.scores) else one
 
-    return fit_naming(usual, {kind: alarming(known[kind]) for kind in panel.anomalies})
+    return fit_naming(usual, {kind: alarming(known[kind]) for kind in panel.anomalies}, changes)
 
 
 def _limited(values: Floats) -> Floats:

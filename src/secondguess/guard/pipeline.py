@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from secondguess.guard.actions import Actions
 from secondguess.guard.cascade import Cascade
+from secondguess.guard.consistency import Ask, consistency
 from secondguess.guard.judgements import Judgements
 from secondguess.guard.naming import Naming, looks_of
 from secondguess.guard.panel import Panel, Rule
@@ -59,7 +60,8 @@ class Decisions:
         limit: above which a statistic is an alarm, where a risk was promised; None where the false-alarm rate decides.
         min_probability: see `decide`.
         actions: from verdicts to actions.
-        naming: tells kinds of anomaly apart by the pixels too; None where the scores alone do.
+        naming: tells kinds of anomaly apart by the pixels too, and perhaps by the model's answers to changed images;
+            None where the scores alone do.
     """
 
     labels: tuple[str, ...]
@@ -73,18 +75,33 @@ class Decisions:
     actions: Actions
     naming: Naming | None
 
-    def judge_scores(self, probabilities: Floats, scores: Floats, images: Pixels | None = None) -> Judgements:
-        """The judgements of n images from probabilities (n, K), scores (n, m) and, if at hand, the images."""
+    def judge_scores(
+        self, probabilities: Floats, scores: Floats, images: Pixels | None = None, ask: Ask | None = None
+    ) -> Judgements:
+        """The judgements of n images.
+
+        Args:
+            probabilities: (n, K).
+            scores: (n, m).
+            images: the n images, if they are at hand.
+            ask: for the model's probabilities of changed images, if it is at hand.
+        """
         if self.cascade is None:
-            return self._judged(probabilities, scores, *self.panel.combine(scores), images)
-        return self._judged(probabilities, *self.cascade.combine_scores(self.panel, scores), images)
+            return self._judged(probabilities, scores, *self.panel.combine(scores), images, ask)
+        return self._judged(probabilities, *self.cascade.combine_scores(self.panel, scores), images, ask)
 
     def alarms(self, statistics: Floats, p_values: Floats) -> NDArray[np.bool_]:
         """Which images (n,) raise an alarm, from their statistics (n,) and p-values (n,)."""
         return p_values <= self.false_alarms if self.limit is None else statistics > self.limit
 
     def named(
-        self, alarms: NDArray[np.bool_], scores: Floats, chances: Floats, images: Pixels | None
+        self,
+        alarms: NDArray[np.bool_],
+        scores: Floats,
+        chances: Floats,
+        images: Pixels | None,
+        probabilities: Floats | None = None,
+        ask: Ask | None = None,
     ) -> tuple[Floats, NDArray[np.int8]]:
         """The probabilities of each kind (n, t), and the verdicts (n, 2) as `decide` gives them.
 
@@ -93,20 +110,43 @@ class Decisions:
             scores: (n, m); those of images with an alarm are all known.
             chances: (n, t) by the panel, from the scores alone.
             images: n of them, or None where they are not at hand.
+            probabilities: (n, K) of the model, for a naming that looks at changed images.
+            ask: for those of changed images; None where the model is not at hand.
         """
         rows, sureness = np.flatnonzero(alarms), None
-        if self.naming is not None and images is not None and len(rows):
+        looks = None if images is None or not len(rows) else self._looks(images, rows, probabilities, ask)
+        if self.naming is not None and looks is not None:
             chances = chances.copy()
-            chances[rows] = self.naming.chances(np.hstack([scores[rows], looks_of(images, rows)]))
+            chances[rows] = self.naming.chances(np.hstack([scores[rows], looks]))
             sureness = self.naming.sureness(chances)
         return chances, decide(alarms, chances, self.panel.anomalies, self.min_probability, sureness)
 
+    def _looks(
+        self, images: Pixels, rows: NDArray[np.int64], probabilities: Floats | None, ask: Ask | None
+    ) -> Floats | None:
+        """What the naming sees of the images at `rows` beside their scores; None where it lacks something."""
+        if self.naming is None:
+            return None
+        changes = self.naming.changes
+        if not changes:
+            return looks_of(images, rows)
+        if probabilities is None or ask is None:
+            return None
+        return np.hstack([looks_of(images, rows), consistency(images, rows, probabilities[rows], changes, ask)])
+
     def _judged(
-        self, probabilities: Floats, scores: Floats, statistics: Floats, chances: Floats, images: Pixels | None
+        self,
+        probabilities: Floats,
+        scores: Floats,
+        statistics: Floats,
+        chances: Floats,
+        images: Pixels | None,
+        ask: Ask | None,
     ) -> Judgements:
         classes = None if self.calibration.known is None else probabilities.argmax(axis=1)
         p_values = self.calibration.p_values(statistics, classes)
-        chances, codes = self.named(self.alarms(statistics, p_values), scores, chances, images)
+        alarms = self.alarms(statistics, p_values)
+        chances, codes = self.named(alarms, scores, chances, images, probabilities, ask)
         return Judgements(
             probabilities=probabilities,
             p_values=p_values,
@@ -132,16 +172,18 @@ class DecisionPipeline(Decisions):
     supervisors: SupervisorSet
     control: RiskControl | None = None
 
-    def judge(self, observation: Observation, images: Pixels | None = None) -> Judgements:
+    def judge(self, observation: Observation, images: Pixels | None = None, ask: Ask | None = None) -> Judgements:
         """The judgements of n images that were observed.
 
         Args:
             observation: with what the supervisors need.
             images: the n images, where the observation does not hold them.
+            ask: for the model's probabilities of changed images; without it, a naming that needs them is not used, and
+                kinds are told apart by the scores alone.
         """
         if images is None and self.naming is not None and observation.images is not None:
             images = observation.images.images
-        return self._judged(observation.probabilities, *self.combine(observation), images)
+        return self._judged(observation.probabilities, *self.combine(observation), images, ask)
 
     def combine(self, observation: Observation) -> tuple[Floats, Floats, Floats]:
         """Scores (n, m), statistics (n,) and probabilities of each kind of anomaly (n, t)."""

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from secondguess.guard.consistency import CHANGES
 from secondguess.guard.fitting import Parts
 from secondguess.guard.stress_split import StressMaker
 from secondguess.guard.unfinished import Unfinished
@@ -37,6 +38,7 @@ def plan_guard(
     stress: StressMaker | None,
     minutes: float | None,
     *,
+    names: bool = False,
     given: Sequence[str] = (),
     sizes: Mapping[str, int] | None = None,
     unfinished: Unfinished,
@@ -50,6 +52,7 @@ def plan_guard(
         parts: the images, the training images in full.
         stress: makes the stress sets; None where none are made.
         minutes: that the fit may take; None for full sizes.
+        names: whether kinds of anomaly will be named: then the model is asked about changed images, too.
         given: labels of supervisors whose parameters were given.
         sizes: of parts, by name, from a plan that is to be repeated.
         unfinished: where the plan of an interrupted fit is kept.
@@ -60,7 +63,7 @@ def plan_guard(
     if unfinished.plan is not None and (kept := Plan.kept(unfinished.plan, unfinished.key, minutes)) is not None:
         return kept
     return Plan.drawn_up(
-        _parts(classifier, supervisors, parts, stress),
+        _parts(classifier, supervisors, parts, stress, names),
         3 + len(supervisors.supervisors) + (0 if stress is None else len(stress.kinds)),
         minutes,
         fixed={f"supervisor.{label}" for label in given},
@@ -72,13 +75,16 @@ def plan_guard(
 
 
 def _parts(
-    classifier: Classifier, supervisors: SupervisorSet, parts: Parts, stress: StressMaker | None
+    classifier: Classifier, supervisors: SupervisorSet, parts: Parts, stress: StressMaker | None, names: bool
 ) -> Iterator[Part]:
     pace = Pace(classifier, parts.learn)
     observing = pace.passing(supervisors.needs)
+    asking = len(CHANGES) * pace.passing() if names else 0.0  # as much as that, if every change is of use
     images: Any = {"unit": "images", "essential": True}
     nominal = len(parts.learn) + len(parts.calibrate)
-    yield Part("nominal", "observe the nominal images", Price(observing, full=nominal, least=FEWEST_NOMINAL, **images))
+    looking = observing + asking / 2  # about those that teach, one half of them
+    looks = Price(looking, full=nominal, least=FEWEST_NOMINAL, **images)
+    yield Part("nominal", "observe the nominal images", looks)
     train = Price(observing, full=len(parts.train), least=FEWEST_TRAIN, **images)
     yield Part("train", "observe the training images", train)
     learners = {label: one for label, one in supervisors.by_label.items() if one.requires_fit and not one.is_fitted}
@@ -88,6 +94,6 @@ def _parts(
         yield replace(part, name=f"supervisor.{label}", does=f"fit {label}")
     if stress is not None:
         for kind in stress.kinds:
-            yield Part(f"stress.{kind}", f"{kind} images", stress.price(kind, pace, observing))
+            yield Part(f"stress.{kind}", f"{kind} images", stress.price(kind, pace, observing + asking))
         learning = {"nominal": pace.slowness * 5 * PANEL / 2}
         yield Part("panel", "put the panel together", Price(beside=learning, essential=True))

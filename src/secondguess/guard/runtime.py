@@ -26,7 +26,7 @@ from secondguess.images.sources import Floats
 
 __all__ = ["FORMAT", "Runtime"]
 
-FORMAT = 2
+FORMAT = 3
 
 
 class Runtime:
@@ -50,7 +50,7 @@ class Runtime:
                     raise Damaged(f"{name} does not hold what was written")
         except (OSError, ValueError) as error:
             raise UserError(f"There is no exported guard in {folder} ({error}); write one with export_onnx.") from error
-        if card.get("format") not in (1, FORMAT):
+        if card.get("format") not in (1, 2, FORMAT):
             raise UserError(f"{folder} is written in format {card.get('format')!r}; install a newer secondguess.")
         if card["format"] == 1:
             card = _from_1(card)
@@ -73,7 +73,11 @@ class Runtime:
     def judge(self, images: Any) -> Judgements:
         """Judge one image or several, in any form that `secondguess.images.as_batch` takes."""
         batch = as_batch(images, self.shape)
-        return self.decisions.judge_scores(*self.scores(batch), batch)
+        return self.decisions.judge_scores(*self.scores(batch), batch, self.probabilities)
+
+    def probabilities(self, images: Floats) -> NDArray[np.float64]:
+        """The probabilities (n, K) of images (n, C, H, W) in [0, 1]."""
+        return self.scores(images)[0]
 
     def scores(self, images: Floats) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The probabilities (n, K) and the supervisors' scores (n, m) of images (n, C, H, W) in [0, 1]."""
@@ -87,7 +91,10 @@ class Runtime:
 
 
 def _from_1(card: dict[str, Any]) -> dict[str, Any]:
-    """Format 1, which called `min_probability` `sure` and `anomalies` `troubles`, as format 2."""
+    """Format 1, which called `min_probability` `sure` and `anomalies` `troubles`, as format 2.
+
+    Format 2 named kinds without asking the model about changed images, and is read as it is.
+    """
     cascade = card["cascade"] and card["cascade"] | {"first": with_anomalies(card["cascade"]["first"])}
     return card | {"min_probability": card["sure"], "panel": with_anomalies(card["panel"]), "cascade": cascade}
 

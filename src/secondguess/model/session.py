@@ -10,6 +10,7 @@ does so once. The observations are the same.
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -63,14 +64,11 @@ class Session:
 
     def observe(self, images: Any) -> Observation:
         """Observe images in any form that `secondguess.images.as_batch` takes."""
-        if self._closed:
-            raise UserError("This session is closed; open another with classifier.session(needs).")
-        batch = self.batch(images)
-        recorder = self._recorder or self._open((batch.shape[1], batch.shape[2], batch.shape[3]))
+        batch = self._batch(images)
         classifier, needs = self.classifier, self.needs
         if needs.samples or len(batch) > classifier.batch_size:
             return classifier.observe(ArraySource(batch, "NCHW"), needs)
-        raw, activations = recorder(batch if self._plain else classifier.normalised(batch))
+        raw, activations = self._run(batch)
         probabilities, logits = classifier.read(raw, len(batch))
         if needs.logits and logits is None:
             classifier.check(Needs(logits=True), "The session")
@@ -85,6 +83,13 @@ class Session:
             class_names=classifier.class_names,
             checked=True,
         )
+
+    def predict(self, images: Any) -> NDArray[np.float64]:
+        """The probabilities (n, K) of images alone, whatever else the session observes."""
+        batch = self._batch(images)
+        if len(batch) > self.classifier.batch_size:
+            return self.classifier.observe(ArraySource(batch, "NCHW")).probabilities
+        return self.classifier.read(self._run(batch)[0], len(batch))[0]
 
     def close(self) -> None:
         """Release what the session holds; it cannot be used any more."""
@@ -103,6 +108,16 @@ class Session:
     def batch(self, images: Any) -> NDArray[np.float32]:
         """The images as the classifier takes them, (n, C, H, W) in [0, 1]; what `observe` begins with."""
         return as_batch(images, self.shape or self.classifier.input_shape, self._resize, who=self.classifier.name)
+
+    def _batch(self, images: Any) -> NDArray[np.float32]:
+        if self._closed:
+            raise UserError("This session is closed; open another with classifier.session(needs).")
+        return self.batch(images)
+
+    def _run(self, batch: NDArray[np.float32]) -> tuple[NDArray[Any], Mapping[str, NDArray[np.float32]]]:
+        """The raw output of the model, and what its layers gave."""
+        recorder = self._recorder or self._open((batch.shape[1], batch.shape[2], batch.shape[3]))
+        return recorder(batch if self._plain else self.classifier.normalised(batch))
 
     def _open(self, shape: Shape) -> Recorder:
         """Find the layers and prepare the model."""
