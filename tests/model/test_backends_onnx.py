@@ -333,3 +333,11 @@ def test_what_was_seen_is_cached(tmp_path: Path, onnx_file: Path, images: np.nda
     second = Classifier(onnx_file, cache=tmp_path, batch_size=2).observe(images, needs)
     np.testing.assert_array_equal(first.trace("penultimate"), second.trace("penultimate"))
     assert Classifier(onnx_file).fingerprint == Classifier(onnx_file).fingerprint
+
+
+def test_large_images_go_through_in_small_passes(exported: Exported) -> None:
+    _, path = exported(tiny_models.TinyCNN, "onnx")
+    classifier = Classifier(path)
+    assert classifier.pass_rows((1, 8, 8)) == classifier.batch_size == 256
+    assert classifier.pass_rows((3, 224, 224)) == 13
+    assert classifier.pass_rows((3, 1024, 1024)) == 8

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from secondguess.errors import UserError, require
-from secondguess.model.backends.base import Array, Backend, Layer, digest, without_padding
+from secondguess.model.backends.base import ONNX_VALUES, Array, Backend, Layer, digest, without_padding
 
 __all__ = ["OnnxBackend"]
 
@@ -52,6 +52,7 @@ class OnnxBackend(Backend):
         self._sessions: dict[tuple[str, ...], Any] = {}
         session = self._session(())
         self.device = _device_of(session, device)
+        self.values = ONNX_VALUES if self.device == "cpu" else None
         inputs = session.get_inputs()
         if len(inputs) != 1:
             names = ", ".join(one.name for one in inputs)
