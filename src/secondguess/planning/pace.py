@@ -98,8 +98,14 @@ class Pace:
 
     def _once(self, key: object, work: Callable[[ImageSet], object]) -> float:
         if key not in self._known:
-            work(self.images.head(WARM))
-            self._known[key] = timed(lambda: work(self.images), self.clock) / len(self.images)
+            few = self.images.head(WARM)
+            work(few)
+            began = self.clock()
+            work(few)
+            each = max((self.clock() - began) / len(few), 1e-9)
+            # A slow model says soon how slow it is.
+            some = self.images.head(max(FEWEST, round(min(len(self.images), ENOUGH / each))))
+            self._known[key] = timed(lambda: work(some), self.clock) / len(some)
         return self._known[key]
 
 

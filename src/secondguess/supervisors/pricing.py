@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["parts_of_fits"]
 
 TRIED, SHARE = (80, 240), 20  # images on which a fit is timed, and at most one of so many
+SECONDS = 4.0  # that observing them may take, about
 
 
 def parts_of_fits(supervisors: Sequence[Supervisor], needs: Needs, train: ImageSet, pace: Pace) -> Iterator[Part]:
@@ -29,7 +30,8 @@ def parts_of_fits(supervisors: Sequence[Supervisor], needs: Needs, train: ImageS
         train: the training images.
         pace: of the classifier.
     """
-    few = [max(2, min(size, len(train) // SHARE)) for size in TRIED]
+    most = SECONDS / max(pace.observing(needs), 1e-9)
+    few = [max(2, min(size, len(train) // SHARE, round(most * size / sum(TRIED)))) for size in TRIED]
     seen = [pace.classifier.observe(train.head(size, seed=0), needs) for size in few]
     for one in supervisors:
         yield Part(f"supervisor.{one.name}", f"fit {one.name}", _fitting(one, seen, pace))
