@@ -49,13 +49,30 @@ def audit() -> Iterator[Claim]:
     )
     sizes = near["settings"]["traces"], near["settings"]["width"]
     yield says(found, *sizes, recall[0], isqrt(sizes[0]), recall[1])
-    timed = record("bench/scale_passes.json")
-    passes = [find(timed["observing"], engine=engine) for engine in ("local", "local:2")]
+    yield from passes(kept)
+
+
+def passes(kept: dict) -> Iterator[Claim]:
+    """What Dask workers make of passes over images, and of a lost one."""
+    lines = []
+    titles = {"observing": "a small network, arrays", "photographs": "ONNX, JPEG files of 224 pixels from a folder"}
+    for key, title in titles.items():
+        plain, one, two = (find(kept[key], engine=engine) for engine in ("local", "dask:1", "dask:2"))
+        numbers = (plain["images"], plain["seconds"], 100 * (one["seconds"] / plain["seconds"] - 1))
+        text = f"| {title} | {{:,}} | {{:.1f}} | {{:.0f}} % | {{:.2f}} | {{:.1f}} and {{:.1f}} |"
+        lines.append((text, *numbers, one["seconds"] / two["seconds"], one["core_seconds"], two["core_seconds"]))
+    yield rows(*lines)
+    small = {row["engine"]: row["core_seconds"] for row in kept["observing"]}
     yield says(
-        "over {:,} images (`results/bench/scale_passes.json`): {:.1f} s without an engine, and {:.2f} times that speed",
-        timed["observed"],
-        passes[0]["seconds"],
-        passes[1]["speed"],
+        "two workers together take {:.0f} % more of the processor than one",
+        100 * (small["dask:2"] / small["dask:1"] - 1),
+    )
+    lost = kept["lost"]
+    yield says(
+        "audit of {:,} images: all of {} numbers of its `audit.json` stayed the same",
+        lost["images"],
+        lost["numbers"],
+        provided=lost["same"] and not lost["different"],
     )
 
 
