@@ -11,11 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from secondguess import Classifier
 from secondguess.accuracy.planned import price_of_rules
 from secondguess.errors import UserError
 from secondguess.images import ImageSet
+from secondguess.model.needs import Needs
 from secondguess.planning import OutOfTime, Part, Plan, Price, recorded_sizes
 from secondguess.progress import Callback, Lines, Titled, announce
+from secondguess.supervisors import make, pricing
 
 
 class Clock:
@@ -215,3 +218,19 @@ def test_rules_for_many_classes_are_dearer_and_those_for_large_images_are_not() 
 
     assert each(32, 300) > 5 * each(32, 10)
     assert each(224, 10) < 2 * each(32, 10), "they are learnt from larger cells"
+
+
+def test_fits_for_many_classes_are_priced_for_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pricing, "timed", lambda work, clock: 0.001 * len(work.args[0]))
+
+    def each(classes: int) -> float:
+        pixels = np.random.default_rng(0).random((4000, 1, 2, 2), dtype=np.float32)
+        train = ImageSet.from_arrays(pixels, np.arange(4000) % classes, layout="NCHW")
+        model = Classifier(lambda x: np.full((len(x), classes), 1 / classes))
+        pace: Any = SimpleNamespace(classifier=model, clock=None, observing=lambda needs: 0.0)
+        (part,) = pricing.parts_of_fits([make("kl_matching")], Needs(), train, pace)
+        return part.price.each
+
+    few, many = each(10), each(1000)
+    assert few == pytest.approx(0.001)
+    assert 3 < many / few < 8, "of a thousand classes, 200 images show about 180"

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from secondguess.model.needs import Needs
 from secondguess.model.observation import Observation
 from secondguess.planning import Pace, Part, Price, timed
@@ -32,12 +34,15 @@ def parts_of_fits(supervisors: Sequence[Supervisor], needs: Needs, train: ImageS
     """
     most = SECONDS / max(pace.observing(needs), 1e-9)
     few = [max(2, min(size, len(train) // SHARE, round(most * size / sum(TRIED)))) for size in TRIED]
-    seen = [pace.classifier.observe(train.head(size, seed=0), needs) for size in few]
+    tried = [train.head(size, seed=0) for size in few]
+    seen = [pace.classifier.observe(images, needs) for images in tried]
+    # Of many classes a few images show a few; what is fitted class by class then costs an image more and more.
+    growth = len(np.unique(train.labels)) / len(np.unique(tried[-1].labels))
     for one in supervisors:
-        yield Part(f"supervisor.{one.name}", f"fit {one.name}", _fitting(one, seen, pace))
+        yield Part(f"supervisor.{one.name}", f"fit {one.name}", _fitting(one, seen, pace, growth))
 
 
-def _fitting(one: Supervisor, seen: Sequence[Observation], pace: Pace) -> Price:
+def _fitting(one: Supervisor, seen: Sequence[Observation], pace: Pace, growth: float) -> Price:
     """The price of a fit, by the supervisor's dial and the training images; nothing where it cannot be fitted."""
     full = getattr(one, one.dial) if one.dial else 1
     with warnings.catch_warnings():
@@ -51,4 +56,4 @@ def _fitting(one: Supervisor, seen: Sequence[Observation], pace: Pace) -> Price:
     line = Price.line([len(part) for part in seen], seconds)
     if one.dial:
         return Price(line.each, line.fixed, full, one.least, one.dial, per="train")
-    return Price(line.each, line.fixed, per="train")
+    return Price(growth * line.each, line.fixed, per="train")
