@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import time
 from pathlib import Path
@@ -76,3 +77,37 @@ def whereabouts(*, seed):
     """The process it runs in, and what Dask knows it by."""
     time.sleep(0.05)
     return {"pid": os.getpid()}
+
+
+class Weighty:
+    """Leaves a line with the process it is unpickled in."""
+
+    def __init__(self, log, numbers):
+        self.log, self.numbers = log, numbers
+
+    def __setstate__(self, state):
+        vars(self).update(state)
+        with Path(self.log).open("a") as file:
+            file.write(f"{os.getpid()}\n")
+
+
+def weighed(*, order, seed, pause=0.0):
+    """Uses what all tasks share, and writes into it."""
+    time.sleep(pause)
+    numbers = order.value.numbers
+    numbers[0] = seed
+    return {"total": numbers[1:].sum() + seed, "pid": os.getpid()}
+
+
+def filling(*, folder, most, seed):
+    """Writes more than its process may, as on a small disk; /dev/full is a disk that has no room at all."""
+    if most is None:
+        with Path("/dev/full").open("wb", buffering=0) as file:
+            file.write(bytes(10))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
+    try:
+        Path(folder, str(seed)).write_bytes(bytes(4 * most))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    return {}

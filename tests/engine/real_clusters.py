@@ -1,8 +1,10 @@
-"""A real Dask cluster of two worker processes, and what tests do to it."""
+"""Real Dask and Ray clusters of two worker processes, and what tests do to them."""
 
 from __future__ import annotations
 
+import os
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -32,6 +34,20 @@ def cluster():
     scheduler = {"cls": distributed.Scheduler, "options": {"dashboard": False, **ports}}
     with distributed.SpecCluster(workers={"plain": plain, "gifted": gifted}, scheduler=scheduler) as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+def ray_of_two():
+    """Ray with two processors, whose workers find the tasks of these tests."""
+    ray = pytest.importorskip("ray", reason="NO RAY: pip install secondguess[ray]")
+    found = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_AUTH_MODE", "disabled")  # else a token is written into the home folder
+        ray.init(
+            num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env={"env_vars": {"PYTHONPATH": found}}
+        )
+        yield ray
+        ray.shutdown()
 
 
 def engine_of(cluster):

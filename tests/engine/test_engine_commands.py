@@ -117,12 +117,12 @@ def both(run, cluster, sent):
     return called
 
 
-def numbers(folder):
+def numbers(folder, least=100):
     """What an audit found, but for how long it took."""
     content = json.loads((folder / "audit.json").read_text("utf-8"))
     assert {one["name"]: one["status"] for one in content["sections"]} == dict.fromkeys(AUDIT[-1].split(","), "done")
     found = {name: one for name, one in content["numbers"].items() if not name.endswith("seconds")}
-    assert len(found) > 100
+    assert len(found) > least
     return content["verdict"], content["summary"], found
 
 
@@ -133,7 +133,26 @@ def assert_same_arrays(one, other):
             np.testing.assert_array_equal(left[name], right[name], err_msg=name)
 
 
-def test_an_audit_that_loses_a_worker_has_the_same_numbers(both, cluster, sent, house, model):
+@pytest.fixture
+def rows_here(monkeypatch, sent):
+    """How many images were scored, or inspected by an oracle, at a time in this process: workers are others.
+
+    By whether anything had been sent to a cluster by then.
+    """
+    from secondguess.accuracy.oracles.icos import Icos
+    from secondguess.supervisors.knn import KNN
+
+    rows = {False: [], True: []}
+
+    def noted(bare):
+        return lambda self, seen: rows[bool(sent)].append(len(seen)) or bare(self, seen)
+
+    monkeypatch.setattr(KNN, "_score", noted(KNN._score))
+    monkeypatch.setattr(Icos, "inspect", noted(Icos.inspect))
+    return rows
+
+
+def test_an_audit_that_loses_a_worker_has_the_same_numbers(both, cluster, sent, house, model, rows_here):
     victim = cluster.workers["plain"].pid
     sent.then = lambda names: os.kill(victim, signal.SIGKILL) if len(names) == 12 else None
     words = *AUDIT, *model, "--test", house / "test.npz", "--train", house / "train.npz"
@@ -141,8 +160,33 @@ def test_an_audit_that_loses_a_worker_has_the_same_numbers(both, cluster, sent, 
     assert numbers(there) == numbers(here)
     assert_same_arrays(here / "predictions.npz", there / "predictions.npz")
     assert len(sent) > 12 and {"observe_shard", "spoil_shard", "attack_shard"} == set(sent)
+    assert rows_here[False].count(160) == 4 and max(rows_here[True]) == 8  # the test images and three stress sets
     with pytest.raises(ProcessLookupError):
         os.kill(victim, 0)
+
+
+def test_an_audit_and_an_estimate_on_ray_are_the_same(run, house, model, ray_of_two, monkeypatch):
+    from secondguess.engine.on_ray import OnRay
+
+    ended, bare = set(), OnRay.run
+
+    def noted(self, calls, *, retries):
+        ended.update(call.name.rpartition(":")[2] for call in calls)
+        return bare(self, calls, retries=retries)
+
+    monkeypatch.setattr(OnRay, "run", noted)
+    sets = "--test", house / "test.npz", "--train", house / "train.npz"
+    audit = "audit", "--full", "--stress", "corrupted", *AUDIT[4:], *model, *sets
+    guess = "estimate", "--full", *model, "--images", house / "test.npz", *sets[2:], "--max-train", "200"
+    for engine in ("local", "ray"):
+        for words in (audit, guess):
+            done = run(*words, "--engine", engine, "--out", f"{words[0]}-{engine}")
+            assert done.code == 0, done.err + done.out
+    assert numbers(Path("audit-ray"), 50) == numbers(Path("audit-local"), 50)
+    assert_same_arrays(Path("audit-local/predictions.npz"), Path("audit-ray/predictions.npz"))
+    here, there = (json.loads(Path(f"estimate-{one}/estimate.json").read_text("utf-8")) for one in ("local", "ray"))
+    assert here["estimates"] == there["estimates"] and here["judged_wrong"] == there["judged_wrong"]
+    assert ended == {"observe_shard", "spoil_shard"}
 
 
 def test_a_comparison_of_two_models_is_the_same(both, sent, house, model):
@@ -153,13 +197,49 @@ def test_a_comparison_of_two_models_is_the_same(both, sent, house, model):
     assert here["numbers"] == there["numbers"] and len(here["numbers"]) > 10
 
 
-def test_an_estimate_is_the_same(both, sent, house, model):
-    images = "--images", house / "test.npz", "--train", house / "train.npz", "--max-train", "200"
-    words = "estimate", "--full", *model, *images
+def written(archive, folder):
+    """The images of an archive as files of a folder."""
+    from PIL import Image
+
+    from secondguess import load
+
+    folder.mkdir()
+    for number, pixels in enumerate(load(archive).test.materialise()[:, 0]):
+        Image.fromarray(np.rint(255 * pixels).astype(np.uint8)).save(folder / f"{number:03}.png")
+    return folder
+
+
+@pytest.mark.parametrize("form", ["arrays", "files"])
+def test_an_estimate_is_the_same(both, sent, house, model, rows_here, form, tmp_path):
+    place = house / "test.npz"
+    if form == "files":
+        place = written(place, tmp_path / "files")
+    images = "--images", place, "--train", house / "train.npz", "--max-train", "200"
+    words = "estimate", "--full", *model, *images, *(["--selfchecker"] if form == "arrays" else [])
     here, there = (json.loads((folder / "estimate.json").read_text("utf-8")) for folder in both(*words))
     assert set(sent) == {"observe_shard"}
+    assert 160 in rows_here[False] and 160 not in rows_here[True]
     for found in ("answer", "shift", "estimates", "oracle", "judged_wrong"):
         assert here[found] == there[found]
+
+
+def test_a_search_for_errors_is_the_same(cluster, sent, house, rows_here):
+    from secondguess import Classifier, find_errors, load
+
+    cluster.wait_for_workers(2)
+    images, train = load(house / "test.npz").test, load(house / "train.npz").test
+    how = {"supervisors": ["knn", "vim"], "train": train, "min_confidence": 0.0, "budget": 140, "max_images": 100}
+    found = []
+    for engine in (None, engine_of(cluster)):
+        classifier = Classifier.open(house / "model.toml", device="cpu", batch_size=16, engine=engine)
+        found.append(find_errors(classifier, images, **how).pool)
+    here, there = found
+    assert {"observe_shard", "measure_shard"} == set(sent)
+    assert rows_here == {False: [100], True: []}
+    for name in ("knn", "vim"):
+        np.testing.assert_allclose(there.scores[name], here.scores[name], rtol=1e-6)
+    np.testing.assert_array_equal(there.distances.failed, here.distances.failed)
+    np.testing.assert_allclose(there.distances.mae, here.distances.mae, rtol=1e-6)
 
 
 def test_scores_are_the_same(both, sent, house):

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import signal
+import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 
 from secondguess import files as _files
 from secondguess.contracts.sealed import file_digest, read_json, write_json_sealed
-from secondguess.engine import Ledger, Task, TaskData, TaskFailed, WorkerLost, open_engine, run, task
+from secondguess.engine import Ledger, Shared, Task, TaskData, TaskFailed, WorkerLost, open_engine, run, shared, task
 from secondguess.engine.engines import Processes
 from secondguess.errors import UserError
 
@@ -299,3 +300,61 @@ def test_gpu_tasks_stay_in_this_process(tmp_path):
     tasks = [Task(grid_tasks.whereabouts, {}, seed, {"GPU": 1} if seed else {}) for seed in range(2)]
     entries = run(tasks, Ledger(tmp_path), Processes(2))
     assert [entry.result["pid"] == os.getpid() for entry in entries] == [False, True]
+
+
+def test_what_tasks_share_is_brought_to_each_process_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # other processes leave their files in the usual place
+    log = tmp_path / "log"
+    numbers = [np.arange(1000.0), np.arange(70_001.0)]
+    common = [Shared(grid_tasks.Weighty(str(log), one), f"numbers{place}") for place, one in enumerate(numbers)]
+    tasks = [Task(grid_tasks.weighed, {"order": common[seed % 2]}, seed) for seed in range(12)]
+    entries = run(tasks, Ledger(tmp_path / "ledger"), "local:2")
+    for seed, entry in enumerate(entries):
+        assert entry.result["total"] == numbers[seed % 2][1:].sum() + seed
+    assert numbers[0][0] == 0  # a process writes into its own copy
+    workers = {entry.result["pid"] for entry in entries}
+    unpickled = log.read_text().split()
+    assert os.getpid() not in workers and set(map(int, unpickled)) == workers
+    assert len(unpickled) <= 2 * len(workers)  # each of two values once in each process
+    assert not list(tmp_path.glob("secondguess-shared-*"))
+
+
+def test_a_value_goes_to_a_file_and_back(tmp_path):
+    value = {"a": np.arange(7.0), "none": np.zeros((0, 3)), "fortran": np.asfortranarray(np.eye(5)), "plain": "text"}
+    shared.write_file(tmp_path / "value", value)
+    back = shared.map_file(tmp_path / "value")
+    assert back["plain"] == "text"
+    for name in ("a", "none", "fortran"):
+        np.testing.assert_array_equal(back[name], value[name])
+    back["a"][0] = 5.0
+    assert shared.map_file(tmp_path / "value")["a"][0] == 0
+
+
+def test_a_full_disk_is_said_where_tasks_share_something(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    plain_open = Path.open
+
+    def full(self, mode="r", **given):
+        if "w" in mode and "secondguess-shared-" in str(self):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return plain_open(self, mode, **given)
+
+    monkeypatch.setattr(Path, "open", full)
+    tasks = [Task(grid_tasks.weighed, {"order": Shared(np.arange(3), "few")}, seed) for seed in range(2)]
+    with pytest.raises(UserError, match=r"could not be written to .*: No space left on device; name another folder"):
+        run(tasks, Ledger(tmp_path / "ledger"), "local:2")
+
+
+def test_a_process_keeps_only_the_latest_of_what_was_shared(monkeypatch):
+    monkeypatch.setattr(shared, "_kept", {})
+    fetched = []
+
+    def fetch(name):
+        return lambda: fetched.append(name) or name.upper()
+
+    for name in "abcdea":
+        assert shared.kept_here(name, fetch(name)) == name.upper()
+    assert fetched == list("abcdea")  # a was dropped for e
+    assert shared.kept_here("e", fetch("e")) == "E"
+    assert fetched == list("abcdea")

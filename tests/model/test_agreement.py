@@ -47,5 +47,6 @@ def test_one_score_means_two_classes() -> None:
 
 def test_names_of_one_s_own_must_be_complete() -> None:
     classifier, images, _ = agree(Classifier(four), labelled([0, 1], class_names=["cat", "dog"]))
-    with pytest.raises(UserError, match="gives 4 classes, but 2 class names were given"):
+    message = r"gives 4 classes, but 2 class names were given \(cat, dog; 2 in all\); name the model's 4, .* --classes"
+    with pytest.raises(UserError, match=message):
         classifier.observe(images)

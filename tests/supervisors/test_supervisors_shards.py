@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import json
+import sys
 import weakref
 from contextlib import contextmanager
-from importlib.util import find_spec
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -13,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from secondguess import Classifier, ImageSet, Observation, UserError
+from secondguess.contracts.merging import ByKey, Sums, put_together, taken_apart
 from secondguess.model.shards import unseen_shards
-from secondguess.supervisors import fit_in_shards, make, score_in_shards, shards
+from secondguess.supervisors import Supervisor, fit_in_shards, make, score_in_shards, shards
 from secondguess.supervisors.knn import KNN
 from secondguess.supervisors.surprise.dsa import DSA
 
@@ -99,12 +102,74 @@ def test_an_interrupted_run_goes_on_with_the_shards_that_are_missing(tmp_path, m
 
     with pytest.raises(KeyboardInterrupt):
         score_in_shards([one], asked, folder=folder, progress=Stops())
-    assert len(list(folder.glob("*.npz"))) == 5
+    assert len(list(folder.glob("*.json"))) == 5
     left = []
     monkeypatch.setattr(type(one), "_score", lambda self, seen: left.append(seen) or np.zeros(len(seen)))
     score_in_shards([one], asked, folder=folder)
     assert len(left) == shards.FEWEST - 5
     assert not folder.exists()  # nothing is left of a run that has ended
+
+
+@pytest.mark.parametrize("unseen", [False, True])
+def test_an_interrupted_fit_goes_on_with_the_statistics_that_are_missing(tmp_path, monkeypatch, unseen):
+    folder, learnt = tmp_path / "shards", []
+    supervisors = [*map(make, MERGING), *SEARCHING]
+    if unseen:
+        supervisors, parts = [make("vim"), make("mdsa")], pictured(make("vim").needs)
+    else:
+        parts = split(seen(100, 1), [11, 40, 45, 80])
+    plain = fit_in_shards(supervisors, parts)
+    assert not folder.exists()
+
+    class Stops:
+        @contextmanager
+        def task(self, label, total):
+            def advance(done, total):
+                if done == 3:
+                    raise KeyboardInterrupt
+
+            yield advance
+
+    with pytest.raises(KeyboardInterrupt):
+        fit_in_shards(supervisors, parts, folder=folder, progress=Stops())
+    assert len(list(folder.glob("*.npz"))) == 3
+    monkeypatch.setattr(Supervisor, "statistics", noting(Supervisor.statistics, learnt))
+    again = fit_in_shards(supervisors, parts, folder=folder)
+    assert learnt.count("mdsa") == len(parts) - 3
+    assert learnt.count("vim") == 2 * len(parts) - 3  # its second round had not begun
+    assert not folder.exists()
+    for one, other in zip(plain, again, strict=True):
+        assert one.fingerprint == other.fingerprint  # to the last digit
+
+
+def noting(bare, learnt):
+    def noted(self, *given):
+        learnt.append(self.name)
+        return bare(self, *given)
+
+    return noted
+
+
+def test_statistics_that_cannot_be_kept_are_named(tmp_path, monkeypatch):
+    @dataclass(frozen=True)
+    class Odd:
+        """Not marked as keepable."""
+
+    monkeypatch.setattr(Supervisor, "statistics", lambda *given: Odd())
+    with pytest.raises(
+        UserError, match=r"What vim learn .* in a folder: Odd is not marked as keepable; mark the class"
+    ):
+        fit_in_shards([make("vim")], split(seen(60, 1), [20]), folder=tmp_path / "shards")
+
+
+@pytest.mark.parametrize("number", [np.nan, -np.inf, 0.1, 3, None, True])
+def test_numbers_are_kept_as_they_are(number):
+    arrays = {}
+    plain = json.loads(
+        json.dumps(taken_apart(ByKey({7: Sums({"one": number, "rows": np.eye(2)})}), arrays), allow_nan=False)
+    )
+    back = put_together(plain, arrays).parts[7].values
+    np.testing.assert_equal(back, {"one": number, "rows": np.eye(2)})
 
 
 def test_shards_are_taken_one_after_the_other_and_let_go(monkeypatch):
@@ -134,14 +199,23 @@ def test_a_shard_has_so_many_bytes_at_most(monkeypatch):
     assert list(shards.rows_of(seen(1, 2))) == [slice(0, 1)]
 
 
-def test_images_are_observed_where_they_are_learnt_from():
-    from torch import nn
+def network():
+    from torch import manual_seed, nn
 
-    network = nn.Sequential(nn.Flatten(), nn.Linear(16, 6), nn.ReLU(), nn.Linear(6, 3))
-    network[3].bias.data += 5
+    manual_seed(0)
+    made = nn.Sequential(nn.Flatten(), nn.Linear(16, 6), nn.ReLU(), nn.Linear(6, 3))
+    made[3].bias.data += 5
+    return Classifier(made, batch_size=16, device="cpu", output_kind="logits")
+
+
+def pictured(needs, count=100):
+    pixels = np.random.default_rng(0).integers(0, 256, (count, 4, 4), dtype=np.uint8)
+    return unseen_shards(network(), ImageSet.from_arrays(pixels), needs)
+
+
+def test_images_are_observed_where_they_are_learnt_from():
     pixels = np.random.default_rng(0).integers(0, 256, (600, 4, 4), dtype=np.uint8)
-    classifier = Classifier(network, batch_size=16, device="cpu", output_kind="logits")
-    images, vim = ImageSet.from_arrays(pixels), make("vim")
+    classifier, images, vim = network(), ImageSet.from_arrays(pixels), make("vim")
     parts = unseen_shards(classifier, images, vim.needs)
     assert len(parts) > 10
     (fitted,) = fit_in_shards([vim], parts)
@@ -177,9 +251,8 @@ def test_one_that_needs_all_images_says_so():
         fit_in_shards([make("lsa")], [seen(30, 1)])
 
 
-def test_faiss_is_named_where_it_is_missing():
-    if find_spec("faiss"):
-        pytest.skip("FAISS is installed")
+def test_faiss_is_named_where_it_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(UserError, match=r"secondguess\[faiss\]"):
         KNN(index="faiss").fit(seen(60, 1)).score(seen(10, 2))
 

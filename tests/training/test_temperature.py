@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, softmax
 
 from secondguess.errors import UserError
-from secondguess.training import apply_temperature, fit_temperature
+from secondguess.training import apply_temperature, fit_temperature, merged_temperature, temperature_part
 
 
 def simulated(temperature: float, n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -86,3 +90,25 @@ def test_bad_input(logits, labels, message):
 def test_bad_temperature(temperature):
     with pytest.raises(UserError, match="greater than 0"):
         apply_temperature(np.zeros((1, 2)), temperature)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    cuts=st.lists(st.integers(1, 199), max_size=8, unique=True),
+    kind=st.sampled_from([np.float32, np.float64]),
+    soft=st.booleans(),
+)
+def test_a_temperature_of_parts_is_that_of_the_whole(cuts, kind, soft):
+    rng = np.random.default_rng(len(cuts))
+    logits = (3 * rng.standard_normal((200, 4))).astype(kind)
+    labels = rng.dirichlet(np.ones(4), 200) if soft else rng.integers(0, 4, 200)
+    edges = [0, *sorted(cuts), 200]
+    parts = [temperature_part(logits[low:high], labels[low:high]) for low, high in pairwise(edges)]
+    assert merged_temperature(parts) == fit_temperature(logits, labels)
+
+
+def test_a_part_that_cannot_be_used_is_refused_where_it_is():
+    with pytest.raises(UserError, match="NaN or infinity"):
+        temperature_part(np.array([[0.0, np.nan]]), np.array([0]))
+    with pytest.raises(UserError, match="labels go up to 5"):
+        temperature_part(np.zeros((2, 3)), np.array([0, 5]))

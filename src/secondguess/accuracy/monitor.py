@@ -18,6 +18,8 @@ import numpy as np
 from secondguess.accuracy.base import Estimator, Trial
 from secondguess.accuracy.labelled_data import LabelledData, LearntFrom, labelled_images
 from secondguess.accuracy.oracles.icos import Icos, InputRules
+from secondguess.accuracy.oracles.inspecting import observe_and_inspect
+from secondguess.accuracy.passes import OraclePasses
 from secondguess.accuracy.recommendation import LEADING, WIDEST, check_widest, recommend
 from secondguess.accuracy.registry import make
 from secondguess.accuracy.result import EstimateResult, JudgedWrong
@@ -37,6 +39,7 @@ from secondguess.model.classifier import Classifier
 from secondguess.model.degenerate import find_degenerate
 from secondguess.model.needs import Needs
 from secondguess.model.observation import Observation
+from secondguess.model.shards import goes_to_workers
 from secondguess.planning import Plan
 from secondguess.progress import Progress, Silent, Titled, at_work
 
@@ -239,11 +242,22 @@ class AccuracyMonitor:
         needs = _recorded_for(self.estimators)
         if isinstance(images, (str, Path)) and holds_images(Path(images)) and not needs.traces:
             arriving = self._arriving(Path(images), skip_bad=bool(self.loading.get("skip_bad")))
+            if self.classifier.engine is not None and goes_to_workers(self.classifier, len(found := arriving.images())):
+                return self._observe_there(found, progress)
             arriving.scan(progress)
             return arriving.observation()
         opened = as_image_set(images, self.training.shape, **self.loading)
         images = relabelled(opened, self.classifier.class_names, self.classifier.description.names)
+        if goes_to_workers(self.classifier, len(images)):
+            return self._observe_there(images, progress)
         return self.classifier.observe(images, needs, progress=progress)
+
+    def _observe_there(self, images: ImageSet, progress: Progress) -> Observation:
+        """Observe images on workers, which take of pixels and traces what the oracles judge by."""
+        judging = [one for one in self.estimators if isinstance(one, OraclePasses)]
+        others = [replace(one.needs, images=False) for one in self.estimators if one not in judging]
+        oracles = [self.oracle, *(one.judge for one in judging)]
+        return observe_and_inspect(self.classifier, images, oracles, others, progress=progress)
 
     def _arriving(self, folder: Path, *, skip_bad: bool) -> WatchedFolder:
         return WatchedFolder(folder, self.classifier, self.training, resize=self.loading["resize"], skip_bad=skip_bad)

@@ -93,6 +93,11 @@ class OraclePasses(Estimator):
         return self._oracle.needs
 
     @property
+    def judge(self) -> Oracle:
+        """The oracle, fitted where this is."""
+        return self._oracle
+
+    @property
     def other_models(self) -> bool:
         """Whether the oracle has referees."""
         return isinstance(self._oracle, CrossReference)

@@ -72,14 +72,7 @@ class WatchedFolder:
 
     def scan(self, progress: Progress) -> bool:
         """Observe new images; return whether any were added, removed or changed since the last scan."""
-        files, odd = files_within(self.folder)
-        if odd and not self._skip_bad:
-            raise BadImage(
-                f"The image {odd[0]} is not a file within the folder {self.folder}; put a copy there, or leave it out "
-                "with --skip-bad."
-            )
-        new = self._readable([file for file in files if file not in self._seen])
-        self.unreadable += odd
+        files, new = self._listed()
         gone = self._seen.keys() - set(files)
         seen: dict[File, NDArray[np.float64]] = {}
         if new:
@@ -90,6 +83,13 @@ class WatchedFolder:
         self._seen = {file: row for file, row in self._seen.items() if file not in gone} | seen
         return bool(new or gone)
 
+    def images(self) -> ImageSet:
+        """The images in the folder right now, none of them observed."""
+        _, files = self._listed()
+        if not files:
+            raise UserError(self._empty())
+        return replace(self._images(sorted(files)), skipped=self.unreadable)
+
     def forget_unreadable(self) -> None:
         """Forget the images that can no longer be read, so that the next scan tries them again."""
         files = list(self._seen)
@@ -99,13 +99,28 @@ class WatchedFolder:
     def observation(self) -> Observation:
         """The observation of all images of the last scan; `BadImage` where one cannot be read any more."""
         if not self._seen:
-            raise UserError(f"There is no image ({', '.join(EXTENSIONS)}) in the folder {self.folder}.")
+            raise UserError(self._empty())
         files = sorted(self._seen)
         images = self._images(files)
         if len(files) * math.prod(images.shape) <= IN_MEMORY:  # several will read them
             images = replace(images, images=ArraySource(images.materialise(), "NCHW"))
         probabilities = np.stack([self._seen[file] for file in files])
         return Observation(probabilities, images=replace(images, skipped=self.unreadable))
+
+    def _empty(self) -> str:
+        return f"There is no image ({', '.join(EXTENSIONS)}) in the folder {self.folder}."
+
+    def _listed(self) -> tuple[list[File], list[File]]:
+        """All files of the folder, and those that are new and can be read."""
+        files, odd = files_within(self.folder)
+        if odd and not self._skip_bad:
+            raise BadImage(
+                f"The image {odd[0]} is not a file within the folder {self.folder}; put a copy there, or leave it out "
+                "with --skip-bad."
+            )
+        new = self._readable([file for file in files if file not in self._seen])
+        self.unreadable += odd
+        return files, new
 
     def _readable(self, files: Sequence[File]) -> list[File]:
         self.unreadable = ()

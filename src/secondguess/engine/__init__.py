@@ -9,13 +9,14 @@ from __future__ import annotations
 from secondguess.engine.engines import Engine, open_engine
 from secondguess.engine.grid import run, run_each
 from secondguess.engine.ledger import Entry, Ledger
-from secondguess.engine.task import Sent, Task, TaskData, TaskFailed, WorkerLost, resources_for
+from secondguess.engine.task import Sent, Shared, Task, TaskData, TaskFailed, WorkerLost, resources_for
 
 __all__ = [
     "Engine",
     "Entry",
     "Ledger",
     "Sent",
+    "Shared",
     "Task",
     "TaskData",
     "TaskFailed",

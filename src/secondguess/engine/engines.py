@@ -10,8 +10,12 @@ import re
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Protocol
 
+from secondguess.engine.shared import apart, kept_here, map_file, together, write_file
 from secondguess.engine.task import Call, Failure, Outcome, WorkerLost, perform
 from secondguess.errors import UserError
 
@@ -94,23 +98,28 @@ class Processes:
         for place, call in enumerate(calls):
             if call.resources:
                 yield place, perform(call)
-        waiting = {place: call for place, call in enumerate(calls) if not call.resources}
+        bare, shared = apart(calls)
+        waiting = {place: call for place, call in enumerate(bare) if not call.resources}
         losses = 0
-        while waiting:
-            before = len(waiting)
-            yield from self._until_lost(waiting)
-            losses = losses + 1 if len(waiting) == before else 0
-            for place in list(waiting)[: self.count]:  # one of these was fatal; the others go first
-                waiting[place] = waiting.pop(place)
-            if losses > retries:
-                place, call = next(iter(waiting.items()))
-                suspect = {place: call}
-                yield from self._until_lost(suspect)
-                if suspect:
-                    yield place, lost(call, retries)
-                del waiting[place]
+        with TemporaryDirectory(prefix="secondguess-shared-", ignore_cleanup_errors=True) as name:
+            folder = Path(name)
+            for fingerprint, value in shared.items() if waiting else ():
+                write_file(folder / fingerprint, value)
+            while waiting:
+                before = len(waiting)
+                yield from self._until_lost(waiting, folder)
+                losses = losses + 1 if len(waiting) == before else 0
+                for place in list(waiting)[: self.count]:  # one of these was fatal; the others go first
+                    waiting[place] = waiting.pop(place)
+                if losses > retries:
+                    place, call = next(iter(waiting.items()))
+                    suspect = {place: call}
+                    yield from self._until_lost(suspect, folder)
+                    if suspect:
+                        yield place, lost(call, retries)
+                    del waiting[place]
 
-    def _until_lost(self, waiting: dict[int, Call]) -> Iterator[Ended]:
+    def _until_lost(self, waiting: dict[int, Call], folder: Path) -> Iterator[Ended]:
         """Take away from `waiting` what ends; return early when a process is lost, which takes the others with it."""
         from joblib import Parallel, delayed
         from joblib.externals.loky.process_executor import TerminatedWorkerError
@@ -122,7 +131,9 @@ class Processes:
         pool = Parallel(n_jobs=self.count, return_as="generator_unordered", pre_dispatch=ahead, batch_size=1)
         try:
             # A process may be lost while the calls are still being handed out, before there is anything to iterate.
-            with closing(pool(delayed(_numbered)(place, call) for place, call in list(waiting.items()))) as ending:
+            with closing(
+                pool(delayed(_numbered)(place, call, folder) for place, call in list(waiting.items()))
+            ) as ending:
                 for place, outcome in ending:
                     del waiting[place]
                     yield place, outcome
@@ -138,5 +149,10 @@ def lost(call: Call, retries: int) -> WorkerLost:
     )
 
 
-def _numbered(place: int, call: Call) -> tuple[int, Outcome | Failure]:
-    return place, perform(call)
+def _numbered(place: int, call: Call, folder: Path) -> tuple[int, Outcome | Failure]:
+    """What a process does; what calls share lies in the folder."""
+
+    def shared(fingerprint: str) -> object:
+        return kept_here(fingerprint, partial(map_file, folder / fingerprint))
+
+    return place, perform(call, partial(together, value_of=shared))

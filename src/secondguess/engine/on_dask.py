@@ -1,18 +1,27 @@
-"""Tasks on the workers of a Dask scheduler, which also notices lost workers and gives their tasks to others."""
+"""Tasks on the workers of a Dask scheduler, which also notices lost workers and gives their tasks to others.
+
+What calls share is scattered to all workers, so that the loss of one leaves it with the others; where all of them were
+lost at once, Dask gives up the calls that need it, and they are sent again with it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError
+from functools import partial
 from typing import Any
+from uuid import uuid4
 
 from secondguess.engine.engines import AHEAD, FEWEST, Ended, lost
-from secondguess.engine.task import Call, perform
+from secondguess.engine.shared import Parcel, apart, named_by, together
+from secondguess.engine.task import Call, Failure, Outcome, perform
 from secondguess.errors import UserError, require
 
 __all__ = ["OnDask"]
 
 TIMEOUT = 20  # seconds for a scheduler to answer
+SCATTERED_AGAIN = 5  # times
 
 
 class OnDask:
@@ -40,21 +49,34 @@ class OnDask:
         futures: dict[Any, int] = {}
         try:
             _check_resources(client, calls)
-            rest = iter(enumerate(calls))
+            bare, values = apart(calls)
+            shared: dict[str, Any] = {}
+            rest, lost_with_all = deque(enumerate(bare)), Counter[int]()
             ended = self._dask.as_completed(loop=client.loop)
             while True:
                 # Calls bring what they need with them, so no more of them wait at the scheduler than keep it busy.
                 busy = max(FEWEST, AHEAD * sum(client.nthreads().values()))
-                for place, call in islice(rest, max(0, busy - len(futures))):
-                    future = client.submit(perform, call, pure=False, resources=call.resources or None)
+                while rest and len(futures) < busy:
+                    place, call = rest.popleft()
+                    brought = {name: _scattered(client, shared, name, values[name]) for name in named_by(call)}
+                    future = client.submit(_performed, call, brought, pure=False, resources=call.resources or None)
                     futures[future] = place
                     ended.add(future)
                 if not futures:
                     return
                 future = next(ended)
                 place = futures.pop(future)
-                error = future.exception()
-                yield place, future.result() if error is None else lost(calls[place], retries)
+                try:  # a call's own errors are in its outcome: what is raised here is the cluster's
+                    outcome = future.result()
+                except CancelledError:  # what the call needs, or its finished result, was lost with the last worker
+                    if lost_with_all[place] < retries:
+                        lost_with_all[place] += 1
+                        rest.append((place, bare[place]))
+                        continue
+                    outcome = lost(calls[place], retries)
+                except Exception:
+                    outcome = lost(calls[place], retries)
+                yield place, outcome
         finally:
             client.cancel(list(futures))
             client.close()
@@ -67,6 +89,26 @@ class OnDask:
                 f"No Dask scheduler answers at {self.address}; start one with `dask scheduler`, and workers with "
                 "`dask worker ADDRESS`."
             ) from error
+
+
+def _scattered(client: Any, known: dict[str, Any], name: str, value: Any) -> Any:
+    """A value as all workers have it, scattered where they do not, or do not any more."""
+    attempts = 0
+    while name not in known or known[name].cancelled():
+        client.wait_for_workers(1)
+        key = f"{name}-{uuid4().hex}"  # what was lost may not come back under its old name
+        try:
+            known[name] = client.scatter({key: Parcel(value)}, broadcast=True)[key]
+        except OSError:  # a worker was lost that was to have it
+            attempts += 1
+            if attempts > SCATTERED_AGAIN:
+                raise
+    return known[name]
+
+
+def _performed(call: Call, brought: Mapping[str, Parcel]) -> Outcome | Failure:
+    """Perform a call in the worker, which was brought what the call shares."""
+    return perform(call, partial(together, value_of=lambda name: brought[name].value))
 
 
 def _check_resources(client: Any, calls: Sequence[Call]) -> None:

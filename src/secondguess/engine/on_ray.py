@@ -7,11 +7,13 @@ works on every other engine (PyTorch's, which warns of such memory, and whatever
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
 from secondguess.engine.engines import AHEAD, FEWEST, Ended, lost
+from secondguess.engine.shared import apart, kept_here, named_by, together
 from secondguess.engine.task import Call, perform
 from secondguess.errors import UserError, require
 
@@ -19,7 +21,10 @@ __all__ = ["OnRay"]
 
 
 class OnRay:
-    """A Ray cluster, or the Ray of this machine. A Ray that this process is already connected to is used and left on.
+    """A Ray cluster, or the Ray of this machine.
+
+    A Ray that this process is already connected to is used. One that is started or connected to here is left on until
+    the process ends, since a command makes several passes, and starting takes seconds.
 
     Args:
         address: such as "ray://10.0.0.1:10001"; None for this machine.
@@ -33,31 +38,26 @@ class OnRay:
         """The processors of the cluster; those of this machine where Ray is yet to be started."""
         if self.address is None and not self._ray.is_initialized():
             return os.cpu_count() or 1
-        ours = not self._ray.is_initialized()
-        if ours:
-            self._connect()
-        try:
-            return max(1, int(self._ray.cluster_resources().get("CPU", 1)))
-        finally:
-            if ours:
-                self._ray.shutdown()
+        self._connect()
+        return max(1, int(self._ray.cluster_resources().get("CPU", 1)))
 
     def run(self, calls: Sequence[Call], *, retries: int) -> Iterator[Ended]:
         """Yield what became of each call, as they end."""
         ray = self._ray
-        ours = not ray.is_initialized()
-        if ours:
-            self._connect()
+        self._connect()
         pending: dict[Any, int] = {}
         try:
             self._check_resources(calls)
-            rest = iter(enumerate(calls))
+            bare, values = apart(calls)
+            shared = {name: ray.put(ray.cloudpickle.dumps(value)) for name, value in values.items()}
+            rest = iter(enumerate(bare))
             while True:
                 # Calls bring what they need with them, so no more of them are in Ray's store than keep it busy.
                 busy = max(FEWEST, AHEAD * int(ray.cluster_resources().get("CPU", 0)))
                 for place, call in islice(rest, max(0, busy - len(pending))):
                     remote = ray.remote(_performed).options(max_retries=retries, num_cpus=1, **_options(call))
-                    pending[remote.remote(ray.cloudpickle.dumps(call))] = place
+                    brought = {name: shared[name] for name in named_by(call)}
+                    pending[remote.remote(ray.cloudpickle.dumps(call), brought)] = place
                 if not pending:
                     return
                 (done, *_), _ = ray.wait(list(pending))
@@ -70,10 +70,10 @@ class OnRay:
         finally:
             for reference in pending:
                 ray.cancel(reference, force=True)
-            if ours:
-                ray.shutdown()
 
     def _connect(self) -> None:
+        if self._ray.is_initialized():
+            return
         quiet = {"log_to_driver": False, "logging_level": "error"}
         try:
             if self.address:
@@ -96,10 +96,19 @@ class OnRay:
                     )
 
 
-def _performed(call: bytes) -> bytes:
-    """Perform a pickled call in the worker; the outcome, pickled."""
-    cloudpickle: Any = require("ray", "ray").cloudpickle
-    return bytes(cloudpickle.dumps(perform(cloudpickle.loads(call))))
+def _performed(call: bytes, brought: Mapping[str, Any]) -> bytes:
+    """Perform a pickled call in the worker; the outcome, pickled.
+
+    What it shares comes as references by fingerprint: a value is fetched from Ray's store only where this process has
+    none yet.
+    """
+    ray: Any = require("ray", "ray")
+
+    def shared(fingerprint: str) -> Any:
+        return kept_here(fingerprint, lambda: ray.cloudpickle.loads(ray.get(brought[fingerprint])))
+
+    outcome = perform(ray.cloudpickle.loads(call), partial(together, value_of=shared))
+    return bytes(ray.cloudpickle.dumps(outcome))
 
 
 def _options(call: Call) -> dict[str, Any]:

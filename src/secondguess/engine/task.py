@@ -12,6 +12,7 @@ version.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import importlib
 import json
@@ -36,6 +37,7 @@ __all__ = [
     "Failure",
     "Outcome",
     "Sent",
+    "Shared",
     "Task",
     "TaskData",
     "TaskFailed",
@@ -44,6 +46,8 @@ __all__ = [
     "perform",
     "resources_for",
 ]
+
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}  # a disk, a quota, the largest file that a process may write
 
 
 class TaskFailed(RuntimeError):
@@ -80,6 +84,14 @@ class Sent:
     fingerprint: str
 
 
+@dataclass(frozen=True)
+class Shared(Sent):
+    """As `Sent`, for what many tasks have in common: it goes to each worker once, and not with every task.
+
+    The fingerprint must say all that the value depends on: a worker takes what it was brought before under the same.
+    """
+
+
 @dataclass(frozen=True, eq=False)
 class Task:
     """One call `function(**params, seed=seed)`.
@@ -87,7 +99,7 @@ class Task:
     Attributes:
         function: a pure function at the top level of a module; it returns a dictionary of what JSON can hold, and of
             NumPy arrays at its first level.
-        params: what JSON can hold, `TaskData` for data, and `Sent` for what else the worker is to have.
+        params: what JSON can hold, `TaskData` for data, and `Sent` or `Shared` for what else the worker is to have.
         seed: given to the function.
         resources: what a worker must declare to be given the task, such as {"GPU": 1}; no part of the key.
     """
@@ -161,8 +173,13 @@ class Failure:
         return TaskFailed(f"{task.name} failed with {dict(task.params)}, seed {task.seed}.\n{self.traceback}")
 
 
-def perform(call: Call) -> Outcome | Failure:
-    """Perform the call in this process; an exception is returned as a `Failure`."""
+def perform(call: Call, prepare: Callable[[Call], Call] | None = None) -> Outcome | Failure:
+    """Perform the call in this process; an exception is returned as a `Failure`.
+
+    Args:
+        call: what to do.
+        prepare: completes the call where it names what it shares.
+    """
     try:
         module, _, name = call.name.partition(":")
         function = getattr(importlib.import_module(module), name)
@@ -171,10 +188,13 @@ def perform(call: Call) -> Outcome | Failure:
                 f"The worker on {platform.node()} has another version of {module} than this process; install the same "
                 "code there and restart its workers."
             )
+        call = call if prepare is None else prepare(call)
         began = time.perf_counter()
         result = dict(function(**call.params, seed=call.seed))
         return Outcome(result, time.perf_counter() - began, _hardware())
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in FULL:
+            return Failure(_no_room(error), traceback.format_exc(), usable=True)
         return Failure(str(error), traceback.format_exc(), isinstance(error, UserError))
 
 
@@ -219,6 +239,14 @@ def _canonical(value: Any, name: str) -> Any:
     raise UserError(
         f"The task {name} has {value!r} among its parameters; give numbers, texts, lists or dictionaries of them, a "
         "TaskData or a Sent."
+    )
+
+
+def _no_room(error: OSError) -> str:
+    where = f" to {error.filename}" if error.filename else ""
+    return (
+        f"The worker on {platform.node()} cannot write{where}: {os.strerror(error.errno or 0)}; make room there, and "
+        "run it again."
     )
 
 

@@ -61,9 +61,14 @@ class Cache:
         self._check_space(math.prod(shape) * np.dtype(dtype).itemsize)
         try:
             folder = Path(tempfile.mkdtemp(prefix=f".{draft_mark()}", dir=self.path))
+            try:
+                array = open_memmap(folder / ARRAY, "w+", dtype, shape)
+            except OSError:  # a quota, or the largest file that a process may write, which free space does not show
+                shutil.rmtree(folder, ignore_errors=True)
+                raise
         except OSError as error:
             raise UserError(f"The cache folder {self.path} cannot be written to: {error.strerror or error}.") from error
-        return Draft(folder, self._folder(key), _plain(key), open_memmap(folder / ARRAY, "w+", dtype, shape))
+        return Draft(folder, self._folder(key), _plain(key), array)
 
     def _check_space(self, size: int) -> None:
         """Refuse what does not fit: writing to a mapped file on a full disk kills the process without a message."""

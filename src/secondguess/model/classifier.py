@@ -24,7 +24,7 @@ from secondguess.model.cache import Cache
 from secondguess.model.description import Description
 from secondguess.model.description_fields import PRESENT, OutputKind
 from secondguess.model.needs import PENULTIMATE, Needs, Trace
-from secondguess.model.observation import Observation
+from secondguess.model.observation import Observation, shown_classes
 from secondguess.model.outputs import Convention, as_matrix, detect, restricted, to_probabilities
 from secondguess.model.passes import Pass
 from secondguess.model.recording import Item
@@ -252,9 +252,7 @@ class Classifier:
         ids = images.ids if isinstance(images, ImageSet) else None
         seen = Pass(self, source, needs, seed, ids).run(label, progress or Silent())
         self._seen_shape = (source.shape[0], source.shape[1], source.shape[2])
-        return self._observation(
-            in_order(images, self.class_names, self.description.names) if isinstance(images, ImageSet) else source, seen
-        )
+        return self.observation(images if isinstance(images, ImageSet) else source, seen)
 
     def session(self, needs: Needs | None = None, shape: tuple[int, int, int] | None = None) -> Session:
         """Open a session that observes a few images at a time quickly.
@@ -332,13 +330,20 @@ class Classifier:
             )
         return values
 
-    def _observation(self, images: ImageSet | ImageSource, seen: Mapping[Item, NDArray[Any]]) -> Observation:
+    def observation(self, images: ImageSet | ImageSource, seen: Mapping[Item, NDArray[Any]]) -> Observation:
+        """The observation of images, of what a pass has recorded of them."""
+        from secondguess.images import ImageSet
+
+        if isinstance(images, ImageSet):
+            images = in_order(images, self.class_names, self.description.names)
         by_what = {item.what: array for item, array in seen.items()}
         probabilities = by_what["probabilities"]
         if self.class_names and len(self.class_names) != probabilities.shape[1]:
+            outputs = probabilities.shape[1]
             raise UserError(
-                f"{self.name} gives {probabilities.shape[1]} classes, but {len(self.class_names)} class names were "
-                "given; the data and the model must agree on the classes."
+                f"{self.name} gives {outputs} classes, but {len(self.class_names)} class names were given "
+                f"{shown_classes(self.class_names)}; name the model's {outputs}, in the order of its outputs, with "
+                "--classes or in its model.toml: the images may be of some of them only."
             )
         return Observation(
             probabilities=probabilities,

@@ -15,17 +15,16 @@ from secondguess.model.backends.base import digest
 from secondguess.model.determinism import compare
 from secondguess.model.needs import Needs
 from secondguess.model.outputs import as_matrix, naming
-from secondguess.model.recording import Item, Sinks, sample_chunk
+from secondguess.model.recording import SCORE, Item, Sinks, sample_chunk
 from secondguess.progress import Advance, Progress
 
 if TYPE_CHECKING:
     from secondguess.images import ImageSource
     from secondguess.model.classifier import Classifier
-    from secondguess.model.shards import Shards
+    from secondguess.model.shards import Scorer, Shards
 
 __all__ = ["Pass"]
 
-FEW_BATCHES = 2  # that are observed here, even where there is an engine
 NOISE, CANARIES = 2, 30  # images whose answers are part of what a cached array depends on
 
 
@@ -39,6 +38,10 @@ class Pass:
         seed: of the dropout samples.
         ids: what the images are called, or None where they have only their positions.
         start: the position of the first image in the set, where the images are a part of one.
+        scorers: who score the images on the workers of an engine, by fingerprint.
+
+    Attributes:
+        warnings: what scorers warned of, by fingerprint.
     """
 
     def __init__(
@@ -50,8 +53,10 @@ class Pass:
         ids: Sequence[str] | None = None,
         *,
         start: int = 0,
+        scorers: Mapping[str, Scorer] | None = None,
     ) -> None:
         self._classifier, self._source, self._ids, self._start = classifier, source, ids, start
+        self._scorers, self.warnings = scorers or {}, dict[str, list[str]]()
         self._first: NDArray[np.float64] | None = None  # the answer to the first images, where it was asked for before
         located = classifier.locate(needs.traces, tuple(source.shape))
         self._items = [
@@ -59,6 +64,7 @@ class Pass:
             *([Item("logits")] if needs.logits else []),
             *(Item("trace", layer, trace) for trace, layer in located.items()),
             *([Item("samples", count=needs.samples, seed=seed)] if needs.samples else []),
+            *(Item(SCORE, who, count=one.needs.samples, seed=seed) for who, one in self._scorers.items()),
         ]
 
     def run(self, label: str, progress: Progress) -> dict[Item, NDArray[Any]]:
@@ -97,7 +103,7 @@ class Pass:
                         sinks.write(item, rows, values)
                     done += (rows.stop - rows.start) * _passes(items)
                     advance(done, steps)
-                seen = sinks.keep()
+                seen, self.warnings = sinks.keep(), shards.warnings
                 shards.forget()
                 return seen
             for rows, images in read_ahead(source, classifier.pass_rows(source.shape)) if plain else ():
@@ -122,14 +128,14 @@ class Pass:
     def _shards(self, items: Sequence[Item]) -> Shards | None:
         """The shards of this pass, where it is worth an engine's while."""
         classifier, source = self._classifier, self._source
-        if classifier.engine is None or len(source) <= FEW_BATCHES * classifier.batch_size:
-            return None
-        from secondguess.model.shards import Shards
+        from secondguess.model.shards import Shards, goes_to_workers
 
+        if not goes_to_workers(classifier, len(source)):
+            return None
         if classifier.output_kind == "auto":
             self._canary()
         keys = [self._keys[item] for item in items] if classifier.cache is not None else []
-        return Shards(classifier, source, self._ids, items, keys)
+        return Shards(classifier, source, self._ids, items, keys, self._scorers)
 
     def _observe_batch(self, images: NDArray[np.float32], items: Sequence[Item]) -> dict[Item, NDArray[Any]]:
         """One pass over a batch of images (n, C, H, W) in [0, 1]: the values of `items`, dropout samples left out."""

@@ -15,15 +15,19 @@ from secondguess.errors import UserError
 from secondguess.model.cache import Cache, Draft
 from secondguess.model.needs import Trace
 
-__all__ = ["Item", "Sinks", "sample_chunk"]
+__all__ = ["SCORE", "Item", "Sinks", "sample_chunk"]
 
+SCORE = "score"  # an item whose array (n, 1 + m) has the seconds that an image took, and its scores
 SAMPLE_IMAGES, SAMPLE_BYTES = 128, 64 << 20
 DRAWING = 2  # which way of drawing dropout masks made a cached array
 
 
 @dataclass(frozen=True)
 class Item:
-    """One array that a pass records: `what` is probabilities, logits, trace or samples."""
+    """One array that a pass records: `what` is probabilities, logits, trace or samples.
+
+    On workers it may also be a score, `layer` then being the fingerprint of who gives it.
+    """
 
     what: str
     layer: str = ""

@@ -1,9 +1,11 @@
 """A pass over many images on an engine: cut into shards, each of which a worker reads and observes.
 
 A worker opens the model once and keeps it. It is given the description of the model, or the module itself where that
-lives in memory only, and the images of its shard: files and tables by their paths, arrays as they are. What it saw
-comes back to this process, which alone writes: into the arrays of the pass and, where there is a cache to go on from
-after an interruption, shard by shard into a ledger beside it, until the arrays are complete.
+lives in memory only, and the images of its shard: files and tables by their paths, arrays as they are. Where scorers
+(fitted supervisors) go with the order, it scores what it saw as well, and traces and dropout samples stay with it
+unless they were asked for. What comes back goes to this process, which alone writes: into the arrays of the pass and,
+where there is a cache to go on from after an interruption, shard by shard into a ledger beside it, until the arrays are
+complete.
 
 Shards depend on the images alone, not on the engine. They begin at multiples of the batch size, or of the chunk in
 which dropout is sampled, so that the model sees the batches that it would see without an engine.
@@ -12,35 +14,68 @@ which dropout is sampled, so that the model sees the batches that it would see w
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.contracts.sealed import digest_of
-from secondguess.engine import Entry, Ledger, Sent, Task, resources_for, run_each
+from secondguess.engine import Entry, Ledger, Sent, Shared, Task, resources_for, run_each
 from secondguess.errors import UserError, require
 from secondguess.images.sources import ViewSource
 from secondguess.model.description import Description
 from secondguess.model.needs import Needs
-from secondguess.model.recording import Item, sample_chunk
-from secondguess.progress import Silent
+from secondguess.model.recording import SCORE, Item, sample_chunk
+from secondguess.progress import Progress, Silent
 
 if TYPE_CHECKING:
     from secondguess.images import ImageSet, ImageSource
     from secondguess.model.classifier import Classifier
     from secondguess.model.observation import Observation
 
-__all__ = ["Shards", "UnseenShard", "observe_shard", "opened", "sent_classifier", "unseen_shards"]
+__all__ = [
+    "Scored",
+    "Scorer",
+    "Shards",
+    "UnseenShard",
+    "goes_to_workers",
+    "observe_and_score",
+    "observe_shard",
+    "opened",
+    "sent_classifier",
+    "unseen_shards",
+]
 
 LARGEST = 256 << 20  # bytes of pixels that a shard has, decoded
 MOST = 8192  # images that it has
 SHARDS = 16  # at least, where there are enough images: as many workers as a machine has cores then share them fairly
 MOST_OPEN = 2  # models in a process: one that is attacked, and one that judges
+FEW_BATCHES = 2  # that are observed here, even where there is an engine
 KEPT = "shards"  # the ledger, in the folder of the cache
+
+
+class Scorer(Protocol):
+    """What gives each image a number: a fitted supervisor."""
+
+    @property
+    def name(self) -> str:
+        """By which its scores are known."""
+
+    @property
+    def needs(self) -> Needs:
+        """What must have been observed."""
+
+    @property
+    def fingerprint(self) -> str:
+        """The digest of all that its scores depend on."""
+
+    def score(self, observation: Observation) -> NDArray[np.float64]:
+        """One number for each image, (n,), or several, (n, m); they do not depend on the other images."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +91,7 @@ class Order:
         needs: what to record.
         items: the arrays that are wanted of it.
         seed: of dropout samples.
+        scorers: who score it, by the fingerprint that their items name.
     """
 
     model: Any
@@ -64,6 +100,7 @@ class Order:
     needs: Needs
     items: tuple[Item, ...]
     seed: int
+    scorers: Mapping[str, Scorer] = field(default_factory=dict)
 
 
 class Shards:
@@ -75,6 +112,10 @@ class Shards:
         ids: what the images are called, or None where they have only their positions.
         items: what to record.
         keys: what each item depends on, from which the shards that a ledger holds are found again; empty to keep none.
+        scorers: who score the images, by the fingerprint that their items name.
+
+    Attributes:
+        warnings: what scorers warned of, by their fingerprint.
     """
 
     def __init__(
@@ -84,15 +125,17 @@ class Shards:
         ids: Sequence[str] | None,
         items: Sequence[Item],
         keys: Sequence[Any],
+        scorers: Mapping[str, Scorer] | None = None,
     ) -> None:
         self._engine, self._source, self._ids, self._items = classifier.engine, source, ids, tuple(items)
         self._rows = cut(len(source), source.shape, classifier.pass_rows(source.shape), items)
         cache = classifier.cache
-        self._ledger = Ledger(cache.path / KEPT) if cache is not None and keys else None
+        self._ledger = Ledger(cache.path / KEPT, tables=True) if cache is not None and keys else None
         self._resources = resources_for(classifier.device)
-        order = _order(classifier, self._items)
-        self._order = Sent(order, digest_of(repr((order.fingerprint, order.how, keys)).encode()))
+        order = _order(classifier, self._items, scorers=scorers or {})
+        self._order = _shared(order, keys)
         self._tasks: list[Task] = []
+        self.warnings: dict[str, list[str]] = {}
 
     def __len__(self) -> int:
         """The number of shards."""
@@ -116,7 +159,10 @@ class Shards:
         return Task(observe_shard, {"order": self._order, "images": images}, rows.start, self._resources)
 
     def _values(self, entry: Entry) -> dict[Item, NDArray[Any]]:
-        return {item: entry.result[f"item{number}"] for number, item in enumerate(self._items)}
+        for who, messages in entry.result["warnings"].items():
+            said = self.warnings.setdefault(who, [])
+            said += [message for message in messages if message not in said]
+        return {item: entry.result[_column(item, self._order.value)] for item in self._items}
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +174,7 @@ class UnseenShard:
         images: of this shard.
     """
 
-    order: Sent
+    order: Shared
     images: ImageSet
 
     @property
@@ -161,7 +207,7 @@ def unseen_shards(classifier: Classifier, images: ImageSet, needs: Needs) -> lis
     return [UnseenShard(sent, images.take(np.arange(one.start, one.stop))) for one in rows]
 
 
-def sent_classifier(classifier: Classifier, images: ImageSet, needs: Needs | None = None) -> Sent:
+def sent_classifier(classifier: Classifier, images: ImageSet, needs: Needs | None = None) -> Shared:
     """A classifier on its way to workers, which `opened` makes of it again.
 
     Args:
@@ -171,30 +217,132 @@ def sent_classifier(classifier: Classifier, images: ImageSet, needs: Needs | Non
     """
     if classifier.output_kind == "auto":
         classifier.observe(images.head(min(len(images), classifier.batch_size)))
-    order = _order(classifier, (Item("probabilities"),), needs)
-    return Sent(order, digest_of(repr((order.fingerprint, order.how, needs)).encode()))
+    depends = needs and (needs.logits, sorted(needs.traces), needs.samples, needs.images)
+    return _shared(_order(classifier, (Item("probabilities"),), needs), depends)
 
 
-def observe_shard(*, order: Sent, images: Sent, seed: int) -> dict[str, NDArray[Any]]:
-    """What a worker does: the arrays of a shard, numbered as the items of the order; `seed` is where it begins."""
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """Images as workers saw and scored them.
+
+    Attributes:
+        observation: of n images, with what was asked for and no more.
+        scores: (n,), or (n, m) where there are several, by the name of the scorer; one that failed on some worker is
+            not among them.
+        seconds: that scoring took on the workers together, by name.
+        warnings: what scorers warned of, by name.
+    """
+
+    observation: Observation
+    scores: dict[str, NDArray[np.float64]]
+    seconds: dict[str, float]
+    warnings: dict[str, list[str]]
+
+
+def goes_to_workers(classifier: Classifier, count: int) -> bool:
+    """Whether so many images are worth sending to an engine."""
+    return classifier.engine is not None and count > FEW_BATCHES * classifier.batch_size
+
+
+def observe_and_score(
+    classifier: Classifier,
+    images: ImageSet,
+    scorers: Sequence[Scorer],
+    needs: Needs | None = None,
+    *,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Scored:
+    """Have workers observe images and score them in one pass, for images that `goes_to_workers`.
+
+    Args:
+        classifier: the system under test, with an engine.
+        images: all of them.
+        scorers: who score them; what they need is observed on the workers.
+        needs: what is to come back of it, beside probabilities.
+        seed: of dropout samples.
+        progress: where to report the images done.
+    """
+    from secondguess.model.passes import Pass
+
+    wanted = needs or Needs()
+    classifier.check(Needs.union([wanted, *scorers]))
+    by_digest = {one.fingerprint: one for one in scorers}
+    made = Pass(classifier, classifier.source(images), wanted, seed, images.ids, scorers=by_digest)
+    seen = made.run(f"Scoring {images.name}", progress or Silent())
+    found = {by_digest[item.layer].name: values for item, values in seen.items() if item.what == SCORE}
+    usable = {name: values for name, values in found.items() if not np.isnan(values).any()}
+    return Scored(
+        classifier.observation(images, seen),
+        {name: np.array(values[:, 1] if values.shape[1] == 2 else values[:, 1:]) for name, values in usable.items()},
+        {name: float(values[:, 0].sum()) for name, values in usable.items()},
+        {by_digest[who].name: said for who, said in made.warnings.items()},
+    )
+
+
+def observe_shard(*, order: Sent, images: Sent, seed: int) -> dict[str, Any]:
+    """What a worker does: the arrays of a shard, named after the items of the order; `seed` is where it begins."""
     from secondguess.model.passes import Pass
 
     wanted: Order = order.value
     source, ids = images.value
     classifier = opened(order)
     seen = Pass(classifier, source, wanted.needs, wanted.seed, ids, start=seed).run("", Silent())
-    return {f"item{number}": np.asarray(seen[item]) for number, item in enumerate(wanted.items)}
+    said: dict[str, list[str]] = {}
+    observation = classifier.observation(source, seen)
+    for item in wanted.items:
+        if item.what == SCORE:
+            seen[item], said[item.layer] = _scores(wanted.scorers[item.layer], observation)
+        elif item.what == "samples" and observation.samples is not None:  # a scorer may need more than come back
+            seen[item] = observation.samples[:, : item.count]
+    return {_column(item, wanted): np.asarray(seen[item]) for item in wanted.items} | {"warnings": said}
+
+
+def _column(item: Item, order: Order) -> str:
+    """What an array is called in the result of a shard."""
+    if item.what == SCORE:
+        return f"score {order.scorers[item.layer].name}"
+    return f"trace {item.trace}" if item.trace else item.what
+
+
+def _scores(scorer: Scorer, observation: Observation) -> tuple[NDArray[np.float64], list[str]]:
+    """The seconds that an image took and its scores, (n, 1 + m), and what the scorer warned of; NaN where it failed.
+
+    One that fails must not cost the others the pass: whoever wants its scores has it fail where it can be said.
+    """
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        began = time.perf_counter()
+        try:
+            scores = np.asarray(scorer.score(observation), dtype=np.float64)
+        except Exception:
+            scores = np.full(len(observation), np.nan)
+    seconds = np.full(len(observation), (time.perf_counter() - began) / len(observation))
+    said = dict.fromkeys(str(one.message) for one in caught if issubclass(one.category, UserWarning))
+    return np.column_stack([seconds, scores]), list(said)
 
 
 def cut(count: int, shape: tuple[int, ...], batch_size: int, items: Sequence[Item]) -> list[slice]:
     """The rows of each shard of `count` images (C, H, W)."""
-    unit = sample_chunk(shape) if any(item.what == "samples" for item in items) else batch_size
+    unit = sample_chunk(shape) if any(item.count for item in items) else batch_size
     most = min(MOST, LARGEST // (4 * prod(shape)), -(-count // SHARDS))
     size = max(1, -(-most // unit)) * unit
     return [slice(start, min(start + size, count)) for start in range(0, count, size)]
 
 
-def _order(classifier: Classifier, items: tuple[Item, ...], needs: Needs | None = None) -> Order:
+def _shared(order: Order, depends: Any) -> Shared:
+    """An order on its way to workers, which keep it under all that it depends on."""
+    what = order.fingerprint, order.how, order.items, order.seed, depends
+    model = order.model if isinstance(order.model, bytes) and order.fingerprint is None else b""
+    return Shared(order, digest_of(repr(what).encode() + model))
+
+
+def _order(
+    classifier: Classifier,
+    items: tuple[Item, ...],
+    needs: Needs | None = None,
+    scorers: Mapping[str, Scorer] | None = None,
+) -> Order:
     known = classifier.description
     how = {"output_kind": classifier.output_kind, "batch_size": classifier.batch_size, "device": classifier.device}
     if known.path is not None or known.source is not None:
@@ -213,18 +361,21 @@ def _order(classifier: Classifier, items: tuple[Item, ...], needs: Needs | None 
         traces=frozenset(item.trace for item in items if item.trace),
         samples=max(item.count for item in items),
     )
-    return Order(model, how, classifier.fingerprint, needs, items, max(item.seed for item in items))
+    needs = Needs.union([needs, *(scorers or {}).values()])
+    return Order(model, how, classifier.fingerprint, needs, items, max(item.seed for item in items), scorers or {})
 
 
-_open: dict[str, Classifier] = {}  # the models that this process has opened last, by the fingerprint of their order
+_open: dict[str, Classifier] = {}  # the models that this process has opened last
 
 
 def opened(order: Sent) -> Classifier:
-    """The classifier of an order, opened at its first shard in this process."""
-    if order.fingerprint not in _open:
+    """The classifier of an order, opened at its first shard in this process; orders of one model share it."""
+    wanted: Order = order.value
+    place = wanted.model if isinstance(wanted.model, Description) else ""
+    key = order.fingerprint if wanted.fingerprint is None else repr((wanted.fingerprint, wanted.how, place))
+    if key not in _open:
         from secondguess.model.classifier import Classifier
 
-        wanted: Order = order.value
         model, described = wanted.model, isinstance(wanted.model, Description)
         if not described:
             model = require("cloudpickle", "distributed").loads(model)
@@ -236,5 +387,5 @@ def opened(order: Sent) -> Classifier:
             )
         while len(_open) >= MOST_OPEN:
             del _open[next(iter(_open))]
-        _open[order.fingerprint] = classifier
-    return _open[order.fingerprint]
+        _open[key] = classifier
+    return _open[key]

@@ -9,6 +9,8 @@ A search finds an upper bound of the true distance. MAE, in its logarithm, is wh
 Adversarial Distances to Discover High-Confidence Errors*, IJCNN 2020) rank images by. Whether x' still shows what x
 shows, and what the truth is, plays no part: the question is how robust the answer of the classifier is.
 
+Images do not influence each other, so where the classifier has an engine they are measured in shards on its workers.
+
 Departures from their measurement: the default attack spends 1,000 queries per image instead of about 22,000; an image
 for which no x' is found has the distance infinity and is marked; many images are attacked at once, and none influences
 another. Where the model has no answer to a changed image (NaN, an error), that is no other decision; it is counted.
@@ -24,17 +26,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.contracts.archives import load_npz
+from secondguess.contracts.sealed import digest_of
+from secondguess.engine import Sent, Shared, Task, resources_for, run_each
 from secondguess.errors import UserError
 from secondguess.files import atomic_path
-from secondguess.images import ImageSource
-from secondguess.progress import Progress, Silent
+from secondguess.images import ImageSet, ImageSource
+from secondguess.images.sources import ViewSource
+from secondguess.model.shards import opened, sent_classifier
+from secondguess.progress import Advance, Progress, Silent
 
 if TYPE_CHECKING:
     from secondguess.model.classifier import Classifier
     from secondguess.search.attacks import Attack
+    from secondguess.search.attacks.checkpoint import Results
     from secondguess.search.attacks.decisions import Decisions
+    from secondguess.search.attacks.starts import Starts
 
 __all__ = ["Distances", "measure_distances"]
+
+SHARDS = 64  # of the images to measure, each of which asks hundreds of questions
+SMALLEST, LARGEST = 16, 256  # images of a shard: enough for a batch of probes, few enough to begin anew
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,6 +143,8 @@ def measure_distances(
 
     What is found for an image does not depend on the batch size, nor on the other images, except that they are where it
     starts from (up to the rounding of the model itself, whose answer to an image may depend on the batch it is in).
+    Workers of the classifier's engine measure a few images each; these begin anew if the call is interrupted, while
+    finished ones are found in the checkpoint, by a call with another engine or none, too.
 
     Args:
         classifier: the model; its decisions are all that is used, except by the gradient attack.
@@ -187,10 +200,81 @@ def measure_distances(
     if others is not None:
         pool = pool.joined(Starts.choose(others, known["starts"], seed))
     with (progress or Silent()).task("Measuring distances", len(source)) as advance:
-        AttackRun(chosen, source, decide, results, seed).run(known["images"], pool, advance)
+        if classifier.engine is None or int((~results.arrays["done"]).sum()) <= SMALLEST:
+            AttackRun(chosen, source, decide, results, seed).run(known["images"], pool, advance)
+        else:
+            how = chosen, budget, size, seed
+            _measure_in_shards(classifier, source, known["images"], pool, results, how, advance)
     arrays = {name: array for name, array in results.arrays.items() if name != "done"}
     not_measured = len(known["starts"]) + int((~wanted).sum())
     return Distances(**arrays, counterexamples=results.counterexamples, start_queries=not_measured)
+
+
+def _measure_in_shards(
+    classifier: Classifier,
+    source: ImageSource,
+    classes: NDArray[np.int64],
+    starts: Starts,
+    results: Results,
+    how: tuple[Attack, int | None, int, int],
+    advance: Advance,
+) -> None:
+    """Have workers measure the images that are not finished, and record what they find as shards end.
+
+    Args:
+        classifier: with an engine.
+        source: the n images.
+        classes: (n,) what the model decides about them.
+        starts: where to begin.
+        results: of the images that are finished.
+        how: attack, budget, batch size and seed.
+        advance: called with the images done and to be done.
+    """
+    attack, budget, size, seed = how
+    model = sent_classifier(classifier, ImageSet(source, np.full(len(source), -1), ()))
+    begin = starts.images.numpy(), starts.classes.numpy()
+    what = digest_of(repr((attack.settings(), budget, size, seed, source.fingerprint)).encode() + begin[1].tobytes())
+    order = Shared((attack, budget, size, *begin), what)
+    waiting = np.flatnonzero(~results.arrays["done"])
+    each = int(np.clip(-(-len(waiting) // SHARDS), SMALLEST, LARGEST))
+    shards = [waiting[first : first + each] for first in range(0, len(waiting), each)]
+    tasks = [
+        Task(
+            measure_shard,
+            {"model": model, "order": order, "images": Sent((ViewSource(source, rows), rows, classes[rows]), "")},
+            seed,
+            resources_for(classifier.device),
+        )
+        for rows in shards
+    ]
+    measured, total = int(results.wanted.sum()) - len(waiting), int(results.wanted.sum())
+    try:
+        for place, entry in run_each(tasks, None, classifier.engine or "local", progress=Silent()):
+            results.take_over(shards[place], entry.result)
+            results.save_finished()
+            measured += len(shards[place])
+            advance(measured, total)
+    finally:
+        results.save_finished(now=True)
+
+
+def measure_shard(*, model: Sent, order: Sent, images: Sent, seed: int) -> dict[str, Any]:
+    """What a worker does: attack its images, which are known by their places in the whole set."""
+    import torch
+
+    from secondguess.search.attacks.checkpoint import Results
+    from secondguess.search.attacks.decisions import Decisions
+    from secondguess.search.attacks.engine import AttackRun
+    from secondguess.search.attacks.starts import Starts
+
+    attack, budget, size, pixels, decisions = order.value
+    source, places, classes = images.value
+    decide = Decisions(opened(model), len(source), budget=budget, batch_size=size)
+    decide.charge(torch.arange(len(source), device=decide.device), torch.from_numpy(classes).to(decide.device))
+    results = Results(np.ones(len(source), dtype=np.bool_), source.shape, None, {})
+    starts = Starts(torch.from_numpy(pixels), torch.from_numpy(decisions))
+    AttackRun(attack, source, decide, results, seed, places).run(classes, starts, lambda done, total: None)
+    return {**results.arrays, "counterexamples": results.counterexamples}
 
 
 def _wanted(rows: NDArray[np.int64] | None, count: int) -> NDArray[np.bool_]:

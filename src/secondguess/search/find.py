@@ -258,10 +258,28 @@ def _scored(
                 one.fit(seen, training.labels)
                 advance(1, 1)
     titled = Titled(progress, f"Scoring {pool.images.name}")
+    if scores := _scored_there(pool, classifier, asked, seed, titled):
+        return replace(pool, scores=scores)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The model had no usable answer")  # counted at the first observation
         found = Pool.of(classifier, pool.images, supervisors=asked, features=pool.features, seed=seed, progress=titled)
     return replace(pool, scores=found.scores)
+
+
+def _scored_there(
+    pool: Pool, classifier: Classifier, asked: Sequence[Supervisor], seed: int, progress: Progress
+) -> dict[str, NDArray[np.float64]] | None:
+    """The scores as workers of an engine give them in one pass, or None where they have to be computed here."""
+    from secondguess.model.shards import goes_to_workers, observe_and_score
+    from secondguess.supervisors.shards import travels
+
+    # Images without a usable answer are left out of a pass, which a worker cannot know beforehand.
+    if pool.unanswered or not goes_to_workers(classifier, len(pool)) or not all(map(travels, asked)):
+        return None
+    found = observe_and_score(classifier, pool.images, asked, seed=seed, progress=progress)
+    for message in dict.fromkeys(message for said in found.warnings.values() for message in said):
+        warnings.warn(message, stacklevel=2)
+    return found.scores if len(found.scores) == len(asked) else None
 
 
 def _read_scores(path: Path, key: str, count: int) -> dict[str, NDArray[np.float64]] | None:

@@ -19,6 +19,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from secondguess.contracts.merging import keepable
 from secondguess.errors import UserError
 from secondguess.model.needs import Needs
 from secondguess.model.observation import Observation
@@ -67,6 +68,7 @@ class LastLayerSupervisor(TraceSupervisor):
         return False
 
 
+@keepable
 @dataclass(frozen=True, eq=False)
 class LayerMoments:
     """The moments of traces and logits together, from which the layer between them follows.

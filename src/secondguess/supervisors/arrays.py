@@ -152,12 +152,12 @@ def score_arrays(
     if engine == "local" and folder is None:
         found = {name: _fitted(one, learnt).score(seen) for name, one in chosen.items()}
     else:
-        fitted = [_fitted(one, learnt, engine) for one in chosen.values()]
+        fitted = [_fitted(one, learnt, engine, folder) for one in chosen.values()]
         found = score_in_shards(fitted, seen, engine=engine, folder=folder, progress=progress)
     return Scores(found, seen.predictions, seen.labels)
 
 
-def _fitted(supervisor: Supervisor, learnt: Any, engine: str = "local") -> Supervisor:
+def _fitted(supervisor: Supervisor, learnt: Any, engine: str = "local", folder: str | Path | None = None) -> Supervisor:
     if not supervisor.requires_fit or (learnt is None and supervisor.is_fitted):
         return supervisor
     if learnt is None:
@@ -167,7 +167,8 @@ def _fitted(supervisor: Supervisor, learnt: Any, engine: str = "local") -> Super
         )
     if engine == "local" or not supervisor.merges():
         return supervisor.clone().fit(learnt)
-    return fit_in_shards([supervisor], [learnt.take(rows) for rows in rows_of(learnt)], engine=engine)[0]
+    shards = [learnt.take(rows) for rows in rows_of(learnt)]
+    return fit_in_shards([supervisor], shards, engine=engine, folder=folder)[0]
 
 
 def _number(value: float) -> float | None:

@@ -10,6 +10,7 @@ underscore. That is all `save` and `load` need: one safetensors file, never a pi
 from __future__ import annotations
 
 import copy
+import pickle
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import is_dataclass
@@ -20,6 +21,8 @@ from numpy.typing import NDArray
 
 from secondguess.contracts.learner import Learner
 from secondguess.contracts.merging import Sums
+from secondguess.contracts.sealed import digest_of
+from secondguess.engine.task import code_version
 from secondguess.errors import UserError
 from secondguess.model.needs import Trace
 from secondguess.model.observation import Observation
@@ -199,6 +202,12 @@ class Supervisor(Observer):
     def is_fitted(self) -> bool:
         """Whether `fit` has been called."""
         return hasattr(self, "fitted_classes_")
+
+    @property
+    def fingerprint(self) -> str:
+        """The digest of its code, its parameters and what it has learnt: what its scores depend on."""
+        code = code_version(type(self).__module__)
+        return digest_of(pickle.dumps((self.name, type(self).__qualname__, code, self.params(), self.state())))
 
     def clone(self, **changes: Any) -> Self:
         """An unfitted copy, with some parameters changed; the two share nothing."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from secondguess.model.needs import Needs
 from secondguess.model.observation import Observation
-from secondguess.planning import Pace, Part, Price, timed
+from secondguess.planning import Pace, Part, Price, paced, timed
 from secondguess.supervisors.base import Supervisor
 
 if TYPE_CHECKING:
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
 __all__ = ["parts_of_fits"]
 
-TRIED, SHARE = (80, 240), 20  # images on which a fit is timed, and at most one of so many
+TRIED, SHARE = (80, 400), 20  # images on which a fit is timed, and at most one of so many
 SECONDS = 4.0  # that observing them may take, about
+FIRST, LONG = 16, 1.0  # images of a first epoch; seconds beyond which a fit is long, and not repeated
 
 
 def parts_of_fits(supervisors: Sequence[Supervisor], needs: Needs, train: ImageSet, pace: Pace) -> Iterator[Part]:
@@ -33,27 +34,40 @@ def parts_of_fits(supervisors: Sequence[Supervisor], needs: Needs, train: ImageS
         pace: of the classifier.
     """
     most = SECONDS / max(pace.observing(needs), 1e-9)
-    few = [max(2, min(size, len(train) // SHARE, round(most * size / sum(TRIED)))) for size in TRIED]
-    tried = [train.head(size, seed=0) for size in few]
-    seen = [pace.classifier.observe(images, needs) for images in tried]
+    few, some = (max(2, min(size, len(train) // SHARE, round(most * size / TRIED[-1]))) for size in TRIED)
+    tried = train.head(some, seed=0)
+    seen = pace.classifier.observe(tried, needs)
     # Of many classes a few images show a few; what is fitted class by class then costs an image more and more.
-    growth = len(np.unique(train.labels)) / len(np.unique(tried[-1].labels))
+    growth = len(np.unique(train.labels)) / len(np.unique(tried.labels))
     for one in supervisors:
-        yield Part(f"supervisor.{one.name}", f"fit {one.name}", _fitting(one, seen, pace, growth))
+        yield Part(f"supervisor.{one.name}", f"fit {one.name}", _fitting(one, seen, few, pace, growth))
 
 
-def _fitting(one: Supervisor, seen: Sequence[Observation], pace: Pace, growth: float) -> Price:
+def _fitting(one: Supervisor, seen: Observation, few: int, pace: Pace, growth: float) -> Price:
     """The price of a fit, by the supervisor's dial and the training images; nothing where it cannot be fitted."""
     full = getattr(one, one.dial) if one.dial else 1
+    short = one.clone(**{one.dial: 1}) if one.dial else one
+
+    def fit(count: int) -> None:
+        short.clone().fit(seen.take(slice(0, count)))
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            short = one.clone(**{one.dial: 1}) if one.dial else one
-            short.clone().fit(seen[0])  # what is imported or compiled first must not count
-            seconds = [timed(partial(short.clone().fit, part), pace.clock) for part in seen]
+            if one.dial:  # something is trained, image by image: a slow training shows soon how slow it is
+                count = min(FIRST, len(seen))
+                each = paced(fit, count, count, pace.clock)
+                if each * len(seen) > LONG:
+                    return Price(each, 0.0, full, one.least, one.dial, per="train")
+            began = pace.clock()
+            fit(few)
+            first = pace.clock() - began
+            # What is imported or compiled first must not count, where it would count for much.
+            seconds = [first if first > LONG else timed(partial(fit, few), pace.clock)]
+            seconds.append(timed(partial(fit, len(seen)), pace.clock))
         except Exception:  # the reason is given when it is fitted on all images
             return Price(full=full, least=one.least, unit=one.dial)
-    line = Price.line([len(part) for part in seen], seconds)
+    line = Price.line([few, len(seen)], seconds)
     if one.dial:
         return Price(line.each, line.fixed, full, one.least, one.dial, per="train")
     return Price(growth * line.each, line.fixed, per="train")

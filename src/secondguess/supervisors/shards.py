@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from secondguess.contracts.merging import put_together, taken_apart
 from secondguess.contracts.sealed import digest_of
-from secondguess.engine import Entry, Ledger, Sent, Task, run_each
+from secondguess.engine import Entry, Ledger, Sent, Shared, Task, run_each
 from secondguess.errors import UserError
 from secondguess.model.observation import Observation
 from secondguess.model.shards import UnseenShard
@@ -30,7 +31,7 @@ from secondguess.supervisors.indexed import IndexedSupervisor
 if TYPE_CHECKING:
     from secondguess.contracts.merging import Mergeable
 
-__all__ = ["fit_in_shards", "score_in_shards"]
+__all__ = ["fit_in_shards", "score_in_shards", "travels"]
 
 Shard = Observation | UnseenShard
 ROWS, FEWEST = 1 << 16, 16  # of a shard at most; shards at least, where there are enough images
@@ -43,6 +44,7 @@ def fit_in_shards(
     shards: Sequence[Shard],
     *,
     engine: str = "local",
+    folder: str | Path | None = None,
     progress: Progress | None = None,
 ) -> list[Supervisor]:
     """Fitted copies of supervisors, as `fit` on all training images makes them, to rounding.
@@ -51,6 +53,8 @@ def fit_in_shards(
         supervisors: those that learn nothing are taken as they are.
         shards: the training images, in their order.
         engine: as `secondguess.engine.open_engine` takes it.
+        folder: where the statistics of finished shards are kept until all supervisors are fitted, so that an
+            interrupted fit goes on; None for nowhere.
         progress: where to report the shards done.
 
     Raises:
@@ -67,19 +71,22 @@ def fit_in_shards(
     labelled = any(one.labels is not None and (one.labels >= 0).any() for one in shards)
     fitted = [one.clone() if one.requires_fit else one for one in supervisors]
     learning = [one for one in fitted if one.requires_fit]
+    ledger = None if folder is None else Ledger(folder)
+    done: list[Task] = []
     while learning:
-        order = _sent((learning, labelled))
-        tasks = [
-            Task(learn_shard, {"order": order, "shard": Sent(shard, "")}, n, getattr(shard, "resources", {}))
-            for n, shard in enumerate(shards)
-        ]
+        order = _shared(learning, labelled)
+        tasks = [_learning(order, shard, number, ledger is not None) for number, shard in enumerate(shards)]
+        done += tasks
         totals: list[Mergeable] = []
         classes = 0
-        for entry in _in_order(tasks, None, engine, progress, "Fitting"):
+        for entry in _in_order(tasks, ledger, engine, progress, "Fitting"):
             found = entry.result["statistics"]
+            found = found if ledger is None else put_together(found, entry.result)
             totals = [first.merge(second) for first, second in zip(totals, found, strict=True)] if totals else found
             classes = max(classes, entry.result["classes"])
         learning = [one for one, total in zip(learning, totals, strict=True) if one.learn(total, classes)]
+    if ledger is not None:
+        ledger.forget(done)
     return fitted
 
 
@@ -96,16 +103,19 @@ def score_in_shards(
     Args:
         supervisors: fitted.
         observation: of n images.
-        engine: as `secondguess.engine.open_engine` takes it.
+        engine: as `secondguess.engine.open_engine` takes it; supervisors go to each of its workers once.
         folder: where finished shards are kept until all are done, so that an interrupted run goes on; None for nowhere.
         progress: where to report the shards done.
     """
     cut = {one.name: _parts(one) for one in supervisors}
     together = [one for one in supervisors if len(cut[one.name]) == 1]
-    orders = [together, *([part] for parts in cut.values() if len(parts) > 1 for part in parts)]
-    ledger = None if folder is None else Ledger(folder)
+    orders: list[Sequence[Supervisor | _Part]] = [
+        together,
+        *([part] for parts in cut.values() if len(parts) > 1 for part in parts),
+    ]
+    ledger = None if folder is None else Ledger(folder, tables=True)
     slices = list(rows_of(observation))
-    sent = [_sent(order) for order in orders if order]
+    sent = [_shared(order) for order in orders if order]
     tasks = []
     for rows in slices:
         part = _Rows(observation, rows)
@@ -132,6 +142,15 @@ def score_in_shards(
     return scores
 
 
+def travels(supervisor: Supervisor) -> bool:
+    """Whether a supervisor can be sent to a worker; an ensemble, which holds models of this process, cannot."""
+    try:
+        pickle.dumps(supervisor)
+    except Exception:  # whatever a class raises that cannot be pickled
+        return False
+    return True
+
+
 def rows_of(observation: Observation) -> Iterator[slice]:
     """The rows of each shard of an observation."""
     count = len(observation)
@@ -140,17 +159,30 @@ def rows_of(observation: Observation) -> Iterator[slice]:
     return (slice(start, min(start + size, count)) for start in range(0, count, size))
 
 
-def learn_shard(*, order: Sent, shard: Sent, seed: int) -> dict[str, Any]:
-    """What a worker does to fit: the statistics of its images for each supervisor, in their order."""
+def learn_shard(*, order: Sent, shard: Sent, kept: bool, seed: int, model: Shared | None = None) -> dict[str, Any]:
+    """What a worker does to fit: the statistics of its images for each supervisor, in their order.
+
+    Those that are kept are taken apart, since nothing in a ledger is ever unpickled.
+    """
     supervisors, labelled = order.value
-    seen = _seen(shard.value)
+    seen = _taken(shard.value) if model is None else UnseenShard(model, shard.value).observe()
     labels = (seen.labels if seen.labels is not None else np.full(len(seen), -1)) if labelled else None
-    return {"statistics": [one.statistics(seen, labels) for one in supervisors], "classes": seen.num_classes}
+    statistics = [one.statistics(seen, labels) for one in supervisors]
+    arrays: dict[str, NDArray[Any]] = {}
+    try:
+        found = taken_apart(statistics, arrays) if kept else statistics
+    except TypeError as error:
+        names = ", ".join(one.name for one in supervisors)
+        raise UserError(
+            f"What {names} learn from a shard cannot be kept in a folder: {error}; mark the class with "
+            "secondguess.contracts.merging.keepable, or name no folder."
+        ) from error
+    return {"statistics": found, "classes": seen.num_classes, **arrays}
 
 
 def score_shard(*, order: Sent, shard: Sent, seed: int) -> dict[str, Any]:
     """What a worker does to score: the scores of its images by supervisor, or what a part of its traces has nearest."""
-    seen = _seen(shard.value)
+    seen = _taken(shard.value)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         found = {one.name: one.nearest(seen) if isinstance(one, _Part) else one.score(seen) for one in order.value}
@@ -190,6 +222,10 @@ class _Part:
     def name(self) -> str:
         return self.whole.name
 
+    @property
+    def fingerprint(self) -> str:
+        return f"part of {self.whole.fingerprint}"
+
     def nearest(self, observation: Observation) -> NDArray[np.float64]:
         return self.whole.nearest(observation)
 
@@ -202,15 +238,25 @@ def _parts(supervisor: Supervisor) -> Sequence[Supervisor | _Part]:
     return [supervisor] if len(parts) == 1 else [_Part(part) for part in parts]
 
 
-def _seen(shard: Shard | _Rows) -> Observation:
-    if isinstance(shard, _Rows):
-        return shard.taken()
-    return shard.observe() if isinstance(shard, UnseenShard) else shard
+def _taken(shard: Observation | _Rows) -> Observation:
+    return shard.taken() if isinstance(shard, _Rows) else shard
 
 
-def _sent(value: Any) -> Sent:
-    """Something that goes to workers and counts by its content."""
-    return Sent(value, digest_of(pickle.dumps(value)))
+def _learning(order: Shared, shard: Shard, number: int, kept: bool) -> Task:
+    """The task of a training shard, recognised by its content where its statistics are kept."""
+    params: dict[str, Any] = {"order": order, "kept": kept}
+    if isinstance(shard, UnseenShard):
+        images = shard.images
+        what = digest_of(images.fingerprint.encode() + images.labels.tobytes()) if kept else ""
+        params |= {"model": shard.order, "shard": Sent(images, what)}
+        return Task(learn_shard, params, number, shard.resources)
+    return Task(learn_shard, params | {"shard": Sent(shard, digest_of(pickle.dumps(shard)) if kept else "")}, number)
+
+
+def _shared(supervisors: Sequence[Supervisor | _Part], labelled: bool | None = None) -> Shared:
+    """Supervisors that go to each worker once, those of a fit with whether there are labels to learn from."""
+    what = digest_of(repr(([one.fingerprint for one in supervisors], labelled)).encode())
+    return Shared(list(supervisors) if labelled is None else (list(supervisors), labelled), what)
 
 
 def _in_order(

@@ -10,7 +10,12 @@ from __future__ import annotations
 
 from secondguess.devices import pick_device
 from secondguess.training.fleet import Fleet, train_fleet
-from secondguess.training.temperature import apply_temperature, fit_temperature
+from secondguess.training.temperature import (
+    apply_temperature,
+    fit_temperature,
+    merged_temperature,
+    temperature_part,
+)
 from secondguess.training.train import TrainingHistory, train
 
 __all__ = [
@@ -18,7 +23,9 @@ __all__ = [
     "TrainingHistory",
     "apply_temperature",
     "fit_temperature",
+    "merged_temperature",
     "pick_device",
+    "temperature_part",
     "train",
     "train_fleet",
 ]

@@ -7,19 +7,25 @@ on held-out data. With b = 1 / T the loss
 
 is convex, so the root of L' is the only minimum and is found by bracketing it: no step size, no starting
 value. The bracket is one of log b, because a softmax that is saturated needs a T of hundreds or thousands.
+
+L needs logsumexp(b z_i) of every image at every b that is tried, of which no smaller statistic than the logits is
+enough. So parts of the images contribute their logits, n × K numbers, and T is exactly that of all of them at once,
+however they were cut; sums of L'(b) over parts would need another pass over all parts for each b.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from secondguess.contracts.merging import Kept, merged
 from secondguess.errors import UserError
 from secondguess.training._examples import check_labels
 
-__all__ = ["apply_temperature", "fit_temperature"]
+__all__ = ["apply_temperature", "fit_temperature", "merged_temperature", "temperature_part"]
 
 LOWEST, HIGHEST = 0.01, 10_000.0
 
@@ -58,6 +64,23 @@ def fit_temperature(logits: NDArray[Any], labels: NDArray[Any]) -> float:
     if slope(hottest) >= 0:
         return HIGHEST
     return float(np.exp(-brentq(slope, hottest, coldest, xtol=1e-12)))
+
+
+def temperature_part(logits: NDArray[Any], labels: NDArray[Any]) -> Kept:
+    """What some of the images contribute to a temperature, to be merged with what others do.
+
+    Args:
+        logits: (n, K), as for `fit_temperature`.
+        labels: int (n,), or soft (n, K).
+    """
+    _expected(_check_logits(logits), labels)  # what is wrong is said where the part is
+    return Kept({"logits": np.asarray(logits), "labels": np.asarray(labels)})
+
+
+def merged_temperature(parts: Iterable[Kept]) -> float:
+    """The temperature of all images of which `temperature_part` made parts, at least one; see `fit_temperature`."""
+    arrays = merged(parts).arrays
+    return fit_temperature(arrays["logits"], arrays["labels"])
 
 
 def apply_temperature(logits: NDArray[Any], temperature: float) -> NDArray[np.float64]:

@@ -12,6 +12,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self, final
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,9 @@ from secondguess.model.observer import Observer
 __all__ = ["Oracle", "Verdicts"]
 
 RIGHT, WRONG, UNDECIDED = 0, 1, -1
+
+# What was inspected elsewhere, by the oracle and the observation, for as long as both are there.
+_REMEMBERED: WeakKeyDictionary[Oracle, WeakKeyDictionary[Observation, NDArray[np.int64]]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,9 +103,11 @@ class Oracle(Observer):
     Attributes:
         name: by which it is known in the registry and in reports; lower case with underscores.
         requires_fit: whether `fit` must be called before `judge`.
+        inspects: whether it has an `inspect`, which workers of an engine can do for it.
     """
 
     noun: ClassVar[str] = "oracle"
+    inspects: ClassVar[bool] = False
 
     @final
     def fit(self, training: Observation, validation: Observation) -> Self:
@@ -116,6 +122,7 @@ class Oracle(Observer):
             seen.require_labels(f"Fitting the oracle {self.name!r}")
         self._agree(training.class_names, validation.class_names, "training", "validation")
         self._forget()
+        _REMEMBERED.pop(self, None)
         self._fit(training, validation)
         self.class_names_ = list(training.class_names)
         return self
@@ -129,6 +136,23 @@ class Oracle(Observer):
             if part.shape != (len(operation),):
                 raise ValueError(f"{self.name}: _judge returned shape {part.shape} for {len(operation)} images")
         return verdicts
+
+    def inspect(self, seen: Observation) -> NDArray[np.int64]:
+        """What it takes of the pixels or traces of each image, (n, m), whatever the other images are.
+
+        It is most of the work of some oracles, and does not need all images in one place.
+        """
+        raise NotImplementedError(f"{self.name}: an oracle that inspects must say what")
+
+    def remember(self, seen: Observation, inspected: NDArray[np.int64]) -> None:
+        """Take what `inspect` gave elsewhere, (n, m), for what it would give for this observation."""
+        _REMEMBERED.setdefault(self, WeakKeyDictionary())[seen] = inspected
+
+    def _inspected(self, seen: Observation) -> NDArray[np.int64]:
+        return _REMEMBERED[self][seen] if self._remembers(seen) else self.inspect(seen)
+
+    def _remembers(self, seen: Observation) -> bool:
+        return self in _REMEMBERED and seen in _REMEMBERED[self]
 
     def _ready(self, operation: Observation) -> None:
         """Raise a `UserError` unless these predictions can be judged."""
@@ -154,7 +178,8 @@ class Oracle(Observer):
         """Raise a `UserError` unless there are images and all that is needed was observed."""
         if len(seen) == 0:
             raise UserError(f"The oracle {self.name!r} was given no images; at least one is needed.")
-        self._check_needs(self.needs, seen)
+        if not self._remembers(seen):
+            self._check_needs(self.needs, seen)
         seen.check_classes()
 
     def _agree(self, first: tuple[str, ...], second: tuple[str, ...], one: str, other: str) -> None:

@@ -72,6 +72,7 @@ class SelfChecker(Oracle):
     """
 
     name = "selfchecker"
+    inspects = True
 
     def __init__(
         self,
@@ -96,6 +97,10 @@ class SelfChecker(Oracle):
     def needs(self) -> Needs:
         """The traces of the layers."""
         return Needs(traces=frozenset(self._traces()))
+
+    def inspect(self, seen: Observation) -> Ints:
+        """What the layers infer, see `infer`: all that it takes of the traces."""
+        return self.infer(seen)
 
     def infer(self, seen: Observation) -> Ints:
         """The class that each layer infers for each image, (n, L); the output is the last, if it is one."""
@@ -122,7 +127,7 @@ class SelfChecker(Oracle):
         self._choose_advice(votes, validation)
 
     def _judge(self, operation: Observation) -> Verdicts:
-        votes = self.infer(operation)
+        votes = self._inspected(operation)
         alarm = self._alarms(votes, operation.predictions)
         advice = np.full(len(operation), -1, dtype=np.int64)
         rows = np.flatnonzero(alarm)

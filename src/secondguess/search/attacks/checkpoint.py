@@ -109,18 +109,38 @@ class Results:
 
     def save(self, walk: Walk, decide: Decisions, *, now: bool = False) -> None:
         """Save the results and the walk, if the last save is old enough or with `now`."""
-        if self._folder is None or (not now and time.monotonic() - self._saved < SECONDS):
+        if not self._due(now):
             return
+        self._save_finished()
+        tensors = walk.tensors() | {"spent": decide.spent[walk.rows], "unusable": decide.unusable[walk.rows]}
+        content = save({name: _plain(one) for name, one in tensors.items()})
+        assert self._folder is not None
+        write_bytes(self._folder / "walk.safetensors", seal_tensors(content))
+        self._saved = time.monotonic()
+
+    def take_over(self, rows: NDArray[np.int64], found: Mapping[str, NDArray[Any]]) -> None:
+        """Record what somebody else has measured of the images at `rows`, by the names of `arrays`."""
+        for name in self.arrays.keys() - {"done"}:
+            self.arrays[name][rows] = found[name]
+        self.counterexamples[rows] = found["counterexamples"]
+        self.arrays["done"][rows] = True
+
+    def save_finished(self, *, now: bool = False) -> None:
+        """Save the results of finished images, if the last save is old enough or with `now`."""
+        if self._due(now):
+            self._save_finished()
+            self._saved = time.monotonic()
+
+    def _due(self, now: bool) -> bool:
+        return self._folder is not None and (now or time.monotonic() - self._saved >= SECONDS)
+
+    def _save_finished(self) -> None:
         if isinstance(self.counterexamples, np.memmap):
             self.counterexamples.flush()
             self.counterexamples = self._map()  # what the old map held in memory goes with it
         for row in self._finished()[~self._seals[self._finished()].any(axis=1)]:
             self._seals[row] = _seal(self.counterexamples[row])
         self._write("results", self.arrays | {"seals": self._seals})
-        tensors = walk.tensors() | {"spent": decide.spent[walk.rows], "unusable": decide.unusable[walk.rows]}
-        content = save({name: _plain(one) for name, one in tensors.items()})
-        write_bytes(self._folder / "walk.safetensors", seal_tensors(content))
-        self._saved = time.monotonic()
 
     def _finished(self) -> NDArray[np.int64]:
         """The rows of images that have been measured."""

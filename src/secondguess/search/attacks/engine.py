@@ -32,11 +32,20 @@ class AttackRun:
         decide: the model and the ledger.
         results: where the results are written.
         seed: of all noise.
+        places: (n,) of the images in the whole set, where they are a part of one.
     """
 
-    def __init__(self, attack: Attack, source: ImageSource, decide: Decisions, results: Results, seed: int) -> None:
+    def __init__(
+        self,
+        attack: Attack,
+        source: ImageSource,
+        decide: Decisions,
+        results: Results,
+        seed: int,
+        places: NDArray[np.int64] | None = None,
+    ) -> None:
         self.attack, self.source, self.decide, self.results = attack, source, decide, results
-        self.noise = Noise(seed)
+        self.noise = Noise(seed, None if places is None else torch.from_numpy(places).to(decide.device))
 
     def run(self, classes: NDArray[np.int64], starts: Starts, advance: Advance) -> None:
         """Attack all images that are not finished.

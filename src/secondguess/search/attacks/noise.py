@@ -32,10 +32,11 @@ class Noise:
 
     Args:
         seed: of all streams.
+        places: (n,) int64 of the images in the whole set, where they are a part of one; else a row is its own place.
     """
 
-    def __init__(self, seed: int) -> None:
-        self.seed = seed
+    def __init__(self, seed: int, places: Tensor | None = None) -> None:
+        self.seed, self._places = seed, places
 
     def uniform(self, rows: Tensor, counters: Tensor, shape: tuple[int, ...]) -> Tensor:
         """Numbers in (0, 1), float32 (m, *shape), from word `counters` (m,) of the streams of `rows` (m,)."""
@@ -53,9 +54,10 @@ class Noise:
 
     def _words(self, rows: Tensor, counters: Tensor, count: int) -> Tensor:
         """Words (m, count) of the streams, int64 with wrap-around."""
-        keys = _mix(_mix(rows.new_full((), self.seed) * _signed(GOLDEN)) + (rows + 1) * _signed(GOLDEN))
-        places = counters[:, None] + torch.arange(1, count + 1, device=rows.device)
-        return _mix(places.mul_(_signed(GOLDEN)).add_(keys[:, None]))
+        places = rows if self._places is None else self._places[rows]
+        keys = _mix(_mix(rows.new_full((), self.seed) * _signed(GOLDEN)) + (places + 1) * _signed(GOLDEN))
+        words = counters[:, None] + torch.arange(1, count + 1, device=rows.device)
+        return _mix(words.mul_(_signed(GOLDEN)).add_(keys[:, None]))
 
 
 def _mix(z: Tensor) -> Tensor:

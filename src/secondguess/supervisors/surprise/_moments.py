@@ -16,6 +16,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from secondguess.contracts.merging import keepable
 from secondguess.supervisors.surprise._whitening import RTOL, Rows, Whitening, check_finite, decomposed, whiten
 
 __all__ = ["FEW", "Moments"]
@@ -26,6 +27,7 @@ Ints = NDArray[np.int64]
 FEW = 2  # times their width: fewer rows than that are kept
 
 
+@keepable
 @dataclass(frozen=True, eq=False)
 class Moments:
     """The moments of n rows (n, d) in c groups.

@@ -99,6 +99,7 @@ class Icos(Oracle):
     """
 
     name = "icos"
+    inspects = True
 
     def __init__(
         self,
@@ -172,6 +173,11 @@ class Icos(Oracle):
             reasons[rows], advice[rows] = tell(operation, found, rows)
         return Verdicts.make(np.any(masks, axis=0), reasons, advice)
 
+    def inspect(self, seen: Observation) -> NDArray[np.int64]:
+        """The pixel rule that contradicts each prediction, or -1, (n, 1): all that it takes of the pixels."""
+        violated = self.pixel_rules.violated(feature_matrix(seen, self.features), seen.predictions)
+        return np.asarray(violated).reshape(-1, 1)
+
     def violations(self, operation: Observation) -> Violations:
         """All invariants that the predictions violate."""
         self._ready(operation)
@@ -226,7 +232,7 @@ class Icos(Oracle):
         nowhere = np.full(len(operation), -1, dtype=np.int64)
         return Violations(
             nowhere if self.rules is None else self.rules.violated(operation),
-            self.pixel_rules.violated(feature_matrix(operation, self.features), operation.predictions),
+            self._inspected(operation)[:, 0],
             votes(self.forest_, operation.probabilities),
         )
 
