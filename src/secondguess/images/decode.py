@@ -93,7 +93,7 @@ def _encoded(cell: Any, name: str) -> Path | bytes | None:
     if isinstance(cell, Mapping):
         cell = cell.get("bytes") or cell.get("path")
     if cell is None:
-        raise BadImage(f"The image at {name} is missing; remove that row, or leave it out with --skip-bad.")
+        raise BadImage(f"The image at {name} is missing; remove its row or name, or leave it out with --skip-bad.")
     if isinstance(cell, str):
         return Path(cell)
     return cell if isinstance(cell, Path | bytes) else None

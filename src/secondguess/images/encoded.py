@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +18,15 @@ from secondguess.errors import UserError
 from secondguess.images.decode import BadImage, Header, decode, read_header
 from secondguess.images.fitting import Resizing, check_resize, fit_image
 from secondguess.images.image_set import ImageSet
-from secondguess.images.parallel import in_parallel
-from secondguess.images.remote import Place
+from secondguess.images.parallel import in_parallel, one_ahead
+from secondguess.images.remote import Place, Store, below, settled, stamp
 from secondguess.images.sources import Floats, Shape, Source
 
 __all__ = ["HEADERS", "EncodedSource", "FileSource", "Options", "StoredSource", "choose_shape", "evenly", "without_bad"]
 
 HEADERS = 2000  # headers read at most, per split, to find the common size and whether there is colour
+HEAD = 1 << 16  # bytes of a file at a URL in which its header is looked for
+FETCHED = 16  # files at a URL that are asked for at once; as many wait to be decoded
 
 
 @dataclass(frozen=True)
@@ -112,37 +116,88 @@ class StoredSource(EncodedSource):
     def files(self) -> tuple[Place, ...]:
         """The files that hold the images."""
 
+    def stamps(self) -> list[tuple[str, Any]]:
+        """Each file with what changes with its content; no image is read for it."""
+        return [(str(file), stamp(file)) for file in self.files]
+
 
 class FileSource(StoredSource):
     """Image files, which may differ in size and mode.
 
     Args:
-        files: the n paths.
+        files: the n paths, or names below `root`.
         shape: the (C, H, W) that every image is given.
         resize: how, see `secondguess.images.fitting`.
+        root: the folder or the URL that the names are relative to.
+        known: of files at a URL, (n,) numbers that change with their content.
     """
 
-    def __init__(self, files: Sequence[Path], shape: Shape, resize: Resizing = "stretch") -> None:
+    def __init__(
+        self,
+        files: Sequence[str | Path],
+        shape: Shape,
+        resize: Resizing = "stretch",
+        *,
+        root: Place = Path(),
+        known: NDArray[np.uint64] | None = None,
+    ) -> None:
         super().__init__(shape, resize)
-        self._files = tuple(files)
+        self._names = tuple(os.fspath(file) for file in files)
+        self._root = root
+        self._known = known
 
     def __len__(self) -> int:
         """The number of images n."""
-        return len(self._files)
+        return len(self._names)
 
     @property
-    def files(self) -> tuple[Path, ...]:
-        """The n paths."""
-        return self._files
+    def files(self) -> tuple[Place, ...]:
+        """The n paths or URLs."""
+        return tuple(below(self._root, name) for name in self._names)
+
+    def stamps(self) -> list[tuple[str, Any]]:
+        """Each file with what changes with its content, which for a URL was listed with its name."""
+        if self._known is None:
+            return super().stamps()
+        return [(str(file), one) for file, one in zip(self.files, self._known.tolist(), strict=True)]
 
     def cells(self, rows: NDArray[np.int64]) -> Iterator[tuple[Any, str]]:
-        """The paths at `rows`, each with itself as its name."""
-        for row in rows:
-            yield self._files[row], str(self._files[row])
+        """The paths at `rows`, or what lies at the URLs; each with its path or URL as its name."""
+        return self._cells(rows, None)
+
+    def heads(self, rows: NDArray[np.int64]) -> Iterator[tuple[Any, str]]:
+        """The same as far as a header needs it: of a URL the first bytes, and the rest only where these do not do."""
+        for row, (cell, name) in zip(rows, self._cells(rows, HEAD), strict=True):
+            enough = not isinstance(cell, bytes) or len(cell) < HEAD or _has_header(cell, name)
+            yield (cell, name) if enough else next(self._cells(np.array([row]), None))
 
     def part(self, rows: NDArray[np.int64]) -> FileSource:
-        """The files at `rows` (m,), by their absolute paths."""
-        return FileSource([self._files[row].absolute() for row in rows], self.shape, self._resize)
+        """The files at `rows` (m,), below the absolute path of their folder."""
+        known = None if self._known is None else self._known[rows]
+        names = [self._names[row] for row in rows]
+        return FileSource(names, self.shape, self._resize, root=settled(self._root), known=known)
+
+    def _cells(self, rows: NDArray[np.int64], most: int | None) -> Iterator[tuple[Any, str]]:
+        if isinstance(self._root, Path):
+            for row in rows:
+                path = self._root / self._names[row]
+                yield path, str(path)
+            return
+        store = Store(self._root)
+        names = [self._names[row] for row in rows]
+        groups = [names[first : first + FETCHED] for first in range(0, len(names), FETCHED)]
+        contents = one_ahead(partial(store.read, most=most), groups)
+        for group, read in zip(groups, contents, strict=True):
+            for name, content in zip(group, read, strict=True):
+                yield content, str(below(self._root, name))
+
+
+def _has_header(cell: bytes, name: str) -> bool:
+    try:
+        read_header(cell, name)
+    except BadImage:
+        return False
+    return True
 
 
 def evenly(n: int, most: int = HEADERS) -> NDArray[np.int64]:

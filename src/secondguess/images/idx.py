@@ -8,6 +8,7 @@ read.
 from __future__ import annotations
 
 import gzip
+import os
 import re
 import struct
 import zlib
@@ -31,7 +32,8 @@ START = 64  # bytes, more than a header has
 
 def has_idx(folder: Path) -> bool:
     """Whether a folder holds IDX files."""
-    return any(NAME.match(file.name) and file.is_file() for file in folder.iterdir())
+    with os.scandir(folder) as entries:
+        return any(NAME.match(entry.name) and entry.is_file() for entry in entries)
 
 
 def read_idx(folder: Path) -> dict[str, ImageSet]:

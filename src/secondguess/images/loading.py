@@ -22,18 +22,18 @@ from secondguess.images.hub import read_hub
 from secondguess.images.idx import has_idx, read_idx
 from secondguess.images.image_set import ImageSet
 from secondguess.images.npz import read_npz
-from secondguess.images.parquet import has_parquet, read_parquet, read_tables
-from secondguess.images.remote import Place, files_at, is_url
+from secondguess.images.parquet import has_parquet, read_parquet, read_tables, tables_at
+from secondguess.images.remote import Store, is_url, local_path
 from secondguess.images.sources import Shape
-from secondguess.images.tars import read_tars, tars_in
+from secondguess.images.tars import read_tars, tars_at, tars_in
 
 __all__ = ["as_image_set", "check_loading", "load", "load_images", "names"]
 
 LOADING = ("size", "channels", "resize", "skip_bad", "split")  # the options of `load`
 
 KINDS = (
-    "a folder of images or of class folders, a folder of IDX files, an .npz file, a .parquet or .tar file or a "
-    "folder of them, here or at a URL (s3://...), or a Hugging Face data set (hub:owner/name)"
+    "a folder of images or of class folders, a .parquet or .tar file or a folder of them, each here or at a URL "
+    "(s3://...), a folder of IDX files, an .npz file, or a Hugging Face data set (hub:owner/name)"
 )
 PREFIX = "embedded:"
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
@@ -57,9 +57,9 @@ def load(
 
     Args:
         name_or_path: an embedded name (see `names`), a folder of images or of class folders with or without
-            split folders, a folder of IDX files, an `.npz` file, a Parquet file or a folder of them, or a
-            Hugging Face data set `hub:owner/name`. Where an embedded name is also a path, write
-            `embedded:photos` or `./photos`.
+            split folders, a Parquet file or tar archive or a folder of them, or the URL of one of these
+            (`s3://bucket/photos`); a folder of IDX files, an `.npz` file, or a Hugging Face data set
+            `hub:owner/name`. Where an embedded name is also a path, write `embedded:photos` or `./photos`.
         size: the side, or (height, width), to bring all images to; by default their own, the most common one
             where they differ.
         channels: 1 for grey, 3 for colour; by default as they are, grey only if all inspected images are
@@ -187,14 +187,23 @@ def _read_path(path: Path, options: Options) -> dict[str, ImageSet]:
 
 
 def _read_url(url: str, options: Options) -> dict[str, ImageSet]:
-    """What lies in an object store: tar archives, or Parquet files."""
-    files = files_at(url, (".tar", ".parquet"))
-    tars: list[Place] = [file for file in files if file.endswith(".tar")]
-    if tars:
+    """What lies in an object store: tar archives, Parquet files, or image files; which, as in a folder here."""
+    if path := local_path(url):
+        if not path.exists():
+            raise UserError(f"There is nothing at {url}; give the URL of a file, or of a folder of them.")
+        return _read_path(path.resolve(), options)
+    if url.lower().endswith(".tar"):
+        return read_tars([url], url, options)
+    if url.lower().endswith(".parquet"):
+        return read_tables([url], url, options)
+    store = Store(url)
+    if not store.top:
+        raise UserError(f"There is no folder with anything in it at {url}; give {KINDS}.")
+    if tars := tars_at(store):
         return read_tars(tars, url, options)
-    if files:
-        return read_tables(files, url, options)
-    raise UserError(f"There is no .tar and no .parquet file at {url}; put images there in one of these forms.")
+    if tables := tables_at(store):
+        return read_tables(tables, url, options)
+    return read_folder(store, options)
 
 
 def _unknown(text: str) -> str:

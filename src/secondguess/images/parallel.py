@@ -19,8 +19,9 @@ import numpy as np
 if TYPE_CHECKING:
     from secondguess.images.sources import Floats, ImageSource
 
-__all__ = ["in_parallel", "read_ahead"]
+__all__ = ["in_parallel", "one_ahead", "read_ahead"]
 
+Argument = TypeVar("Argument")
 Result = TypeVar("Result")
 MOST_THREADS = 8
 WAITING = 2  # images under way for each thread
@@ -56,13 +57,18 @@ def read_ahead(source: ImageSource, size: int) -> Iterator[tuple[slice, Floats]]
     if not getattr(source, "slow", False):
         yield from ((these, source[these]) for these in rows)
         return
+    yield from zip(rows, map(np.asarray, one_ahead(source.__getitem__, rows)), strict=True)
+
+
+def one_ahead(function: Callable[[Argument], Result], arguments: Iterable[Argument]) -> Iterator[Result]:
+    """Yield `function(one)` for each of the arguments, in their order; the next is under way while one is used."""
+    rest = iter(arguments)
     with ThreadPoolExecutor(1, "secondguess-ahead") as ahead:
-        coming = ahead.submit(source.__getitem__, rows[0]) if rows else None
-        for number, these in enumerate(rows):
-            assert coming is not None
-            images = np.asarray(coming.result())
-            coming = ahead.submit(source.__getitem__, rows[number + 1]) if number + 1 < len(rows) else None
-            yield these, images
+        coming = [ahead.submit(function, one) for one in islice(rest, 1)]
+        while coming:
+            done = coming.pop().result()
+            coming = [ahead.submit(function, one) for one in islice(rest, 1)]
+            yield done
 
 
 @cache

@@ -24,7 +24,7 @@ from secondguess.images.dataset import files_by_split
 from secondguess.images.encoded import HEADERS, Options, StoredSource, choose_shape, without_bad
 from secondguess.images.fitting import Resizing
 from secondguess.images.image_set import ImageSet
-from secondguess.images.remote import Place, open_place, settled
+from secondguess.images.remote import Place, Store, open_place, settled
 from secondguess.images.sources import Shape
 
 __all__ = ["ParquetSource", "has_parquet", "read_parquet", "read_tables"]
@@ -113,6 +113,12 @@ class ParquetSource(StoredSource):
 def has_parquet(folder: Path) -> bool:
     """Whether a folder, or its subfolder `data`, holds Parquet files."""
     return bool(_files(folder))
+
+
+def tables_at(store: Store) -> list[str]:
+    """The URLs of the Parquet files in an object store, or in its folder `data`."""
+    has_data = any(entry.is_folder and entry.name == "data" for entry in store.top)
+    return store.files(".parquet") or ((store / "data").files(".parquet") if has_data else [])
 
 
 def read_parquet(path: Path, options: Options) -> dict[str, ImageSet]:

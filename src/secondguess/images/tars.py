@@ -31,10 +31,10 @@ from secondguess.images.encoded import HEADERS, Options, StoredSource, choose_sh
 from secondguess.images.fitting import Resizing
 from secondguess.images.image_set import ImageSet
 from secondguess.images.labels import infer_class_names
-from secondguess.images.remote import Place, open_place, settled
+from secondguess.images.remote import Place, Store, open_place, settled
 from secondguess.images.sources import Shape
 
-__all__ = ["TarSource", "read_tars", "tars_in"]
+__all__ = ["TarSource", "read_tars", "tars_at", "tars_in"]
 
 LABELS = ("cls", "txt", "json")
 LARGEST_LABEL = 1 << 20  # bytes of a member that may hold a label
@@ -111,6 +111,13 @@ def tars_in(folder: Path) -> list[Path]:
             if entry.name.endswith(".tar") and entry.is_file():
                 found.append(Path(entry.path))
     return sorted(found)
+
+
+def tars_at(store: Store) -> list[str]:
+    """The URLs of the archives in an object store, by the same rule."""
+    if any(entry.is_folder or entry.name.lower().endswith(EXTENSIONS) for entry in store.top):
+        return []
+    return store.files(".tar")
 
 
 def read_tars(files: Sequence[Place], name: str, options: Options) -> dict[str, ImageSet]:
