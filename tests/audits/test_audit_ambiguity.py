@@ -238,7 +238,8 @@ def test_test_images_never_stand_in_for_training_images(
     result = sg.audit(classifier, digits.test, folder=tmp_path, stress=["ambiguous"], **ALONE)
     assert not result.failed
     assert "ambiguity.ambiguous.top_pair" not in result.numbers
-    assert "give them with --train" in result.report.read_text("utf-8")
+    page = result.report.read_text("utf-8")
+    assert 'give them with <span class="flag">--train</span>' in page, "an option is not broken behind a hyphen"
 
 
 def test_autoencoders_are_kept_for_the_next_audit(

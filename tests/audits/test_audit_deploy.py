@@ -111,7 +111,7 @@ def test_detection_is_counted_on_images_nobody_learnt_from(context: Context) -> 
     for kind in np.unique(kinds[~heard]):
         share = float((panel.combine(scores("corrupted")[kinds == kind])[0] > limit).mean())
         if (kinds == kind).sum() >= 5:
-            assert (share < 0.5) == (f"corrupted: {kind} ({share:.0%})" in missed)
+            assert (share < 0.5) == (f"corrupted: {kind.replace('_', ' ')} ({share:.0%})" in missed)
 
 
 @pytest.mark.parametrize("protect", ["errors", "both"])

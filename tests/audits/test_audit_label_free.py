@@ -159,11 +159,12 @@ def test_the_summary_compares_with_the_baseline(result: AuditResult, page: str) 
         words,
     )
     assert said is not None
-    given, sets = re.split(", | and ", said[2]), {"nominal", "corrupted", "ambiguous_blend"}
+    given, sets = re.split(", | and ", said[2]), {"nominal", "corrupted", "ambiguous blend"}
     assert set(given) <= sets and page.count('<td class="words">cannot be said') == len(sets) - len(given)
     assert all(name in words.partition("; for ")[2] for name in sets - set(given))
     for method, number in zip(("synthetic_shifts", "validation_accuracy"), (said[1], said[3]), strict=True):
-        errors = [result.numbers[f"label_free.{name}.{method}.error"].value for name in given]
+        keys = [name.replace(" ", "_") for name in given]
+        errors = [result.numbers[f"label_free.{key}.{method}.error"].value for key in keys]
         assert float(number) == pytest.approx(100 * np.mean(errors), abs=0.051)
     assert page.count("The images look") == 3
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 import secondguess as sg
 from secondguess import AuditResult, Classifier, Dataset, ImageSet, Needs, Observation, Supervisor, Trace
-from secondguess.audits import cost
-from secondguess.audits.cost import Stopwatch
+from secondguess.planning import Pace
+from secondguess.planning.pace import SAMPLED
 from secondguess.supervisors import register, registry
 
 FIT, SCORE = 0.08, 0.05  # seconds that the slow one takes, at least
@@ -228,35 +228,45 @@ def test_an_observation_is_timed_once_for_equal_needs_and_past_the_cache(
     net: Any, few: ImageSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     classifier = Classifier(net, device="cpu", cache=tmp_path)
-    asked: list[tuple[int, Needs]] = []
+    asked: list[Needs] = []
     observe = Classifier.observe
 
     def recorded(self: Classifier, images: ImageSet, needs: Needs, **options: Any) -> Observation:
         assert self.cache is None
-        asked.append((len(images), needs))
+        asked.append(needs)
         return observe(self, images, needs, **options)
 
     monkeypatch.setattr(Classifier, "observe", recorded)
-    watch = Stopwatch(classifier, few)
-    assert watch.extra(Needs(logits=True, images=True)) == 0
+    pace = Pace(classifier, few)
+    assert pace.extra(Needs(logits=True, images=True)) == 0
     assert asked == []
     traces = Needs(traces=frozenset({Trace()}))
-    first = watch.extra(traces)
-    assert asked == [(120, traces)] * 3 + [(120, Needs())] * 3
-    assert watch.extra(traces | Needs(logits=True)) == first
-    assert len(asked) == 6
-    assert watch.extra(Needs(samples=100)) > 0
-    assert asked[6:] == [(10, Needs(samples=100))] * 3 + [(10, Needs())] * 3
+    first = pace.extra(traces)
+    assert set(asked) == {traces, Needs()}
+    known = len(asked)
+    assert pace.extra(traces | Needs(logits=True)) == first
+    assert len(asked) == known
+    assert pace.extra(Needs(samples=100)) > 0
+    assert {needs.samples for needs in asked[known:]} == {SAMPLED}, "samples cost alike, so a few are enough"
     assert classifier.cache is not None
     assert not list(tmp_path.rglob("*.npy"))
 
 
-def test_a_slow_model_is_timed_once(classifier: Classifier, few: ImageSet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cost, "LONG", 0.0)
-    calls: list[Needs] = []
+def test_an_audit_passes_the_images_through_the_model_once(
+    classifier: Classifier, few: ImageSet, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the supervisors need: beside the one pass, a few images are looked at to see what each need costs."""
+    passes: list[int] = []
     observe = Classifier.observe
-    monkeypatch.setattr(
-        Classifier, "observe", lambda self, images, needs: calls.append(needs) or observe(self, images, needs)
-    )
-    Stopwatch(classifier, few).extra(Needs(samples=2))
-    assert calls == [Needs(samples=2), Needs()]
+
+    def counted(self: Classifier, images: ImageSet, needs: Needs | None = None, **options: Any) -> Observation:
+        if len(images) >= len(few):
+            passes.append(len(images))
+        return observe(self, images, needs, **options)
+
+    monkeypatch.setattr(Classifier, "observe", counted)
+    settings: Any = {"supervisors": ["entropy", "dsa", "knn", "mdsa"], "stress": [], "sections": ["supervisors"]}
+    result = sg.audit(classifier, few, train=digits.train, folder=tmp_path, **settings)
+    assert not result.failed
+    assert digits.train is not None
+    assert sorted(passes) == [len(few), len(digits.train)]

@@ -68,6 +68,14 @@ def test_one_blocker_is_enough_and_says_before_what(changes: dict[str, Any], bef
     assert len(verdict.reasons) == 3
 
 
+@pytest.mark.parametrize(("share", "ready"), [(0.49, False), (0.51, True)])
+def test_a_model_that_is_wrong_more_often_than_right_is_not_ready(share: float, ready: bool) -> None:
+    result = audited({"accuracy.test": (share, share - 0.04, share + 0.04)})
+    result.about["data"]["test"]["classes"] = dict.fromkeys(map(str, range(10)), 50)  # one in ten is right by chance
+    assert result.verdict.ready is ready
+    assert (result.verdict.headline == "Not before it is right more often than wrong") is not ready
+
+
 @pytest.mark.parametrize(
     ("changes", "topic"),
     [

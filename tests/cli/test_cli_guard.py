@@ -310,6 +310,28 @@ def start(house: Path, tmp_path: Path) -> Iterator[Callable[..., dict[str, Any]]
         process.communicate()
 
 
+def test_two_workers_share_a_postgresql(
+    fit: Callable[..., Any], start: Callable[..., dict[str, Any]], house: Path, model: list[str], postgres: str
+) -> None:
+    import psycopg
+
+    assert fit().code == 0
+    served = start("guard", "serve", "guard", *model, "--port", "0", "--workers", "2", "--records", postgres)
+    headers = {"Authorization": f"Bearer {served['token']}"}
+    answered = []
+    for number in range(12):
+        with httpx.Client(base_url=served["address"], headers=headers, timeout=30) as client:
+            answer = client.post("/predict", files=[("image", (house / f"{number % 3}.png").read_bytes())])
+        assert answer.status_code == 200, answer.text
+        answered.append(answer.json()["request"])
+    served["process"].send_signal(signal.SIGTERM)
+    said = served["process"].communicate(timeout=60)[1]
+    assert "Traceback" not in said
+    with psycopg.connect(postgres, autocommit=True) as base:
+        kept = [row[0] for row in base.execute("SELECT request FROM secondguess_records").fetchall()]
+    assert sorted(kept) == sorted(answered)
+
+
 def test_a_service_and_its_watch_page(
     fit: Callable[..., Any], start: Callable[..., dict[str, Any]], house: Path, model: list[str], tmp_path: Path
 ) -> None:

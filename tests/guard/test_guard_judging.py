@@ -84,6 +84,25 @@ def test_files_are_made_once_and_anew_where_an_image_changed(guard, folder, pict
     assert calls == [7, 28]
 
 
+def test_a_folder_at_a_url_is_judged_as_here_and_known_by_what_was_listed(guard, folder, pictures, calls, tmp_path):
+    memory = pytest.importorskip("fsspec").filesystem("memory")
+    for file in pictures.iterdir():
+        memory.pipe_file(f"/judged/{file.name}", file.read_bytes())
+
+    def judged(place):
+        return ShardedJudging.of(guard, folder, [str(place)])
+
+    assert [row for row, _ in judged("memory://judged").rows()] == [row for row, _ in judged(pictures).rows()]
+    judged("memory://judged").write(tmp_path / "out")
+    calls.clear()
+    memory.pipe_file("/judged/29.png", (pictures / "28.png").read_bytes())
+    judged("memory://judged").write(tmp_path / "out")
+    assert calls == [28]
+    (one,) = judge_places(guard, ["memory://judged/03.png"])
+    (other,) = judge_places(guard, [str(pictures / "03.png")])
+    assert one[0] == "memory://judged/03.png" and one[1].to_dict() == other[1].to_dict()
+
+
 def test_a_worker_without_the_guard_says_so(guard, folder, pictures, monkeypatch):
     monkeypatch.setattr(judging, "_open", {})
     judged = ShardedJudging.of(guard, folder, [str(pictures)])

@@ -56,6 +56,7 @@ def test_both_sets_of_attacks_share_one_surrogate(
     trained = []
 
     def counted(*args: Any, **options: Any) -> Classifier:
+        assert args[1] is train, "no image that the guard learns from or is calibrated on"
         trained.append(train_surrogate(*args, **options | {"epochs": 2}))
         return trained[-1]
 

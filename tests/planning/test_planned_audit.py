@@ -105,13 +105,14 @@ def test_sizes_follow_from_the_time(classifier: sg.Classifier, digits: Dataset, 
 def test_comparing_is_priced_for_the_images_that_are_compared(
     classifier: sg.Classifier, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A cell takes 40 milliseconds for an image, and a row has one for each set, for mistakes and for some kinds."""
+    """A cell takes 40 milliseconds for an image; a row has one for each set, and for the mistakes among its images."""
     monkeypatch.setattr("secondguess.audits.sections.supervisors.timed", lambda work, clock: 0.04 * len(work.args[1]))
     many = digits.train.take(np.arange(2 * len(digits.train)) % len(digits.train))
     plan, _ = planned(classifier, digits, tmp_path, 10.0, test=many, stress=[Corrupted()])
-    size, row = plan.size("test"), 0.04 * (2 + KINDS)
+    size, row = plan.size("test"), 0.04 * 3
     assert 500 < size < len(many)
-    assert plan.part("section.supervisors").expected == pytest.approx(row * size)
+    kinds = 2 * 0.04 * KINDS  # of both supervisors
+    assert plan.part("section.supervisors").expected == pytest.approx((row + kinds) * size)
     assert plan.part("supervisor.patient").expected == pytest.approx(row * size)
     assert plan.part("stress.corrupted").size <= size
 
@@ -194,7 +195,7 @@ def test_a_flow_for_which_there_is_no_time_gives_way_to_blends(
     context = Context(classifier=classifier, test=digits.test, train=digits.train, **settings)
     context.follow(Plan([Part("stress.ambiguous_flow", "ambiguous images", Price(fixed=1e6))], minutes=1.0))
     assert list(context.stressed) == ["ambiguous_blend"] == [one.name for one in context.stress]
-    assert context.ambiguous_note.startswith(f"{BLENDS}: Ambiguous images: left out") and not context.failed_stress
+    assert context.ambiguous_note.startswith(f"{BLENDS}: Too little time") and not context.failed_stress
 
 
 def test_so_it_does_in_a_guard(classifier: sg.Classifier, digits: Dataset) -> None:
@@ -204,4 +205,4 @@ def test_so_it_does_in_a_guard(classifier: sg.Classifier, digits: Dataset) -> No
     others = [Part(f"stress.{kind}", kind, Price(), given=20) for kind in ("corrupted", "adversarial", "invalid")]
     made = maker.make(Plan([dear, *others], minutes=1.0))
     assert "lambda" in made.learn["ambiguous"].columns
-    assert made.notes[0].startswith(f"{BLENDS}: Ambiguous images: left out: it takes")
+    assert made.notes[0].startswith(f"{BLENDS}: Too little time: it takes")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from secondguess import Classifier, ImageSet, Needs
-from secondguess.planning import Pace, Price, choose_sizes
+from secondguess import Classifier, ImageSet, Needs, Observation
+from secondguess.planning import Pace, Price, choose_sizes, paced
 from secondguess.planning.pace import EFFICIENCY
+from secondguess.supervisors import make, pricing
+from secondguess.supervisors.autoencoder import Autoencoder
 
 
 def total(prices: dict[str, Price], sizes: dict[str, int]) -> float:
@@ -122,3 +124,44 @@ def test_a_pass_is_shared_by_the_workers_of_an_engine(monkeypatch):
     for engine, speed in ((None, 1.0), ("local:1", 1.0), ("local:2", 1.0), ("local:8", 4 * EFFICIENCY)):
         pace = Pace(Classifier(network, device="cpu", engine=engine), images)
         assert pace.passing(Needs()) == pytest.approx(0.01 / speed)
+
+
+def test_a_line_never_rises_steeper_than_from_nothing() -> None:
+    price = Price.line([10, 30], [0.0, 3.0])
+    assert (price.each, price.fixed) == (0.1, 0.0), "30 units took 3 seconds; that 10 took none is a hiccup"
+
+
+class Work:
+    """Takes so many seconds for an image, and three more at its first call."""
+
+    def __init__(self, each: float) -> None:
+        self.each, self.now = each, 0.0
+        self.asked: list[int] = []
+
+    def __call__(self, count: int) -> None:
+        self.now += self.each * count + 3 * (not self.asked)
+        self.asked.append(count)
+
+
+@pytest.mark.parametrize(("each", "asked"), [(0.8, [2, 2]), (0.1, [2, 2, 10]), (0.001, [2, 2, 64])])
+def test_slow_work_is_timed_on_few_images(each: float, asked: list[int]) -> None:
+    work = Work(each)
+    assert paced(work, 2, 64, lambda: work.now) == pytest.approx(each)
+    assert work.asked[:3] == asked
+    assert work.now < 3 + 4 * 2
+
+
+def test_an_epoch_of_a_slow_training_is_timed_on_few_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    now = [0.0]
+
+    def fit(self: Autoencoder, observation: Observation, labels: object) -> None:
+        asked.append(len(observation))
+        now[0] += 0.1 * len(observation) * self.epochs
+
+    monkeypatch.setattr(Autoencoder, "_fit", fit)
+    train = ImageSet.from_arrays(np.zeros((4000, 1, 8, 8), np.float32), np.arange(4000) % 10, layout="NCHW")
+    pace = Pace(Classifier(lambda x: np.full((len(x), 10), 0.1)), train, clock=lambda: now[0])
+    (part,) = pricing.parts_of_fits([make("autoencoder")], Needs(images=True), train, pace)
+    assert part.price.each == pytest.approx(0.1) and part.price.unit == "epochs"
+    assert asked == [pricing.FIRST] * 2

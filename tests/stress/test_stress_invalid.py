@@ -229,3 +229,15 @@ def test_sources_take_turns() -> None:
     np.testing.assert_array_equal(both[:][:, 0, 0, 0], [0, 10, 1, 11, 2])
     assert both[:].dtype == np.float32
     assert len(both) == 5
+
+
+def test_a_folder_of_the_same_name_as_an_embedded_set_is_in_nobodys_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nominal = ImageSet.from_arrays(np.zeros((12, 8, 8), np.uint8), np.arange(12) % 2)
+    expected = Invalid().make(nominal, seed=0)
+    (tmp_path / "photos").mkdir()
+    monkeypatch.chdir(tmp_path)
+    made = Invalid().make(nominal, seed=0)
+    np.testing.assert_array_equal(made.images[:], expected.images[:])
+    assert set(made.columns["source"].tolist()) == {"photos", "textures", "shuffled"}

@@ -1,7 +1,9 @@
 """What the sections of an audit share: the classifier, the images, and all observations made so far.
 
 One pass over each set of images feeds all sections: the context asks for the union of what all supervisors need, and on
-the training images for what those need that learn. It times them too: fitting and scoring happen only here.
+the training images for what those need that learn. It times them too: fitting and scoring happen only here. Where the
+classifier has an engine, its workers score in the same pass, so that supervisors are fitted before images are observed,
+and what only supervisors need of them stays on the workers.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.accuracy.oracles.icos import InputRules
-from secondguess.audits.cost import Cost, Stopwatch
+from secondguess.audits.cost import Cost
 from secondguess.audits.findings import NotApplicable, Number
 from secondguess.errors import UserError
 from secondguess.guard.protect import Protect
@@ -30,15 +32,20 @@ from secondguess.model.classifier import Classifier
 from secondguess.model.degenerate import Degenerate, find_degenerate
 from secondguess.model.needs import Needs
 from secondguess.model.observation import Observation
-from secondguess.planning import OutOfTime, Plan
+from secondguess.model.shards import goes_to_workers, observe_and_score
+from secondguess.planning import OutOfTime, Pace, Plan
 from secondguess.progress import Progress, Silent, Titled
 from secondguess.stress import Given, StressSet
 from secondguess.stress.ambiguous.choosing import BLENDS, cheaper_generator
 from secondguess.supervisors import Supervisor
+from secondguess.supervisors.shards import travels
 
-__all__ = ["STRESS", "Context", "Scored", "explain", "learns"]
+__all__ = ["NOMINAL", "STRESS", "Context", "Scored", "explain", "learns"]
 
+NOMINAL = "nominal"  # the set of test images
 STRESS = "stress"  # folder, in that of the audit
+FEW = 8  # images on which a supervisor is tried
+TELLING = 16  # images that tell whether a model returns logits
 STRESSED = 100_000  # test images of which a stress set is made at most: a share is known to a third of a point by then
 
 
@@ -86,6 +93,7 @@ class Context:
         warnings: what supervisors warned of while they were fitted or scored, by name.
         ambiguous_note: why ambiguous images are no better than they are; "" where they are as good as they get.
         made_of: positions of the test images that each stress set was made of, by name.
+        scores_wanted: whether a section reads scores; where none does, workers do not score.
     """
 
     classifier: Classifier
@@ -106,6 +114,7 @@ class Context:
     warnings: dict[str, list[str]] = field(default_factory=dict)
     ambiguous_note: str = ""
     made_of: dict[str, NDArray[np.int64]] = field(default_factory=dict)
+    scores_wanted: bool = True
     _scored: dict[tuple[str, str], Scored] = field(default_factory=dict, repr=False)
     _fitting: dict[str, float] = field(default_factory=dict, repr=False)
 
@@ -124,10 +133,15 @@ class Context:
         self.supervisors = [one for one in self.supervisors if one.name not in self.unusable_supervisors]
 
     @cached_property
+    def pace(self) -> Pace:
+        """How fast the classifier answers; each way of asking is timed once, for the plan and for `cost`."""
+        return Pace(self.classifier, self.test)
+
+    @cached_property
     def nominal(self) -> Observation:
         """The test images as the classifier sees them."""
         with self.plan.doing("test"):
-            return self.observe(self.test, "test images")
+            return self._seen(self.test, "test images", NOMINAL)
 
     @cached_property
     def softmax(self) -> Degenerate | None:
@@ -176,7 +190,7 @@ class Context:
             rows = np.arange(len(self.test)) if one.dial else self._some(most)
             given = self.given(self.test.take(rows) if len(rows) < len(self.test) else self.test)
             images = one.make(**vars(given))
-            return rows, images, self.observe(images, f"{one.name} images")
+            return rows, images, self._seen(images, f"{one.name} images", one.name)
 
     def given(self, nominal: ImageSet) -> Given:
         """What a stress set of these images is made of."""
@@ -204,7 +218,7 @@ class Context:
                         _ = self._training  # its time is not that of the fit
                         with self.plan.doing(part):
                             supervisor = self._fitted(supervisor.turned(size))
-                    supervisor.score(self.nominal.take(slice(0, 8)))  # one that cannot score must not cost the others
+                    supervisor.score(self._few)  # one that cannot score must not cost the others
                 usable.append(supervisor)
             except Exception as error:
                 self.unusable_supervisors[supervisor.name] = explain(error)
@@ -212,18 +226,20 @@ class Context:
             raise UserError("None of the supervisors can be used: " + " ".join(self.unusable_supervisors.values()))
         return usable
 
-    def scored(self, supervisor: str, name: str = "nominal") -> Scored:
+    def scored(self, supervisor: str, name: str = NOMINAL) -> Scored:
         """A supervisor's scores on a set of images: `nominal` for the test images, or the name of a stress set."""
+        images, seen = (self.test, self.nominal) if name == NOMINAL else self.stressed[name]
         if (supervisor, name) not in self._scored:
             judge = next(one for one in self.fitted if one.name == supervisor)
-            seen = self.nominal if name == "nominal" else self.stressed[name][1]
+            if self._scores_there(images):  # it could not score there, or could not be sent
+                seen = self.observe(images, f"{name} images", judge.needs)
             with self._listening(supervisor):
                 began = time.perf_counter()
                 scores = judge.score(seen)
                 self._scored[supervisor, name] = Scored(scores, time.perf_counter() - began)
         return self._scored[supervisor, name]
 
-    def known_scores(self, name: str = "nominal") -> dict[str, NDArray[np.float64]]:
+    def known_scores(self, name: str = NOMINAL) -> dict[str, NDArray[np.float64]]:
         """The scores on a set of images that were computed until now, by supervisor."""
         return {supervisor: one.scores for (supervisor, which), one in self._scored.items() if which == name}
 
@@ -233,13 +249,46 @@ class Context:
         sharing = [one.name for one in self.fitted if one is judge or (judge.shared and one.shared == judge.shared)]
         seconds = max(self.scored(name).seconds for name in sharing)
         fitting = max((self._fitting[name] for name in sharing if name in self._fitting), default=None)
-        return Cost(fitting, self._stopwatch.extra(judge.needs), 1e6 * seconds / len(self.nominal))
+        return Cost(fitting, 1e6 * self.pace.extra(judge.needs), 1e6 * seconds / len(self.nominal))
 
     def observe(self, images: ImageSet, label: str, needs: Needs | None = None) -> Observation:
         """Observe images, with everything that the supervisors need, or with `needs`."""
         wanted = self.needs(self.supervisors) if needs is None else needs
         titled = Titled(self.progress, f"Observing {label}")
         return self.classifier.observe(images, wanted, seed=self.seed, progress=titled)
+
+    def _seen(self, images: ImageSet, label: str, name: str) -> Observation:
+        """The observation of a set of images, which workers score too where that is worth their while."""
+        if not self._scores_there(images):
+            return self.observe(images, label)
+        scorers = [one for one in self._usable if travels(one)]
+        back = Needs(logits=self.needs(self.supervisors).logits)  # calibration reads logits where there are some
+        titled = Titled(self.progress, f"Observing {label}")
+        found = observe_and_score(self.classifier, images, scorers, back, seed=self.seed, progress=titled)
+        for one, scores in found.scores.items():
+            self._scored[one, name] = Scored(scores, found.seconds[one])
+        for one, messages in found.warnings.items():
+            self._remark(one, messages)
+        return found.observation
+
+    def _scores_there(self, images: ImageSet) -> bool:
+        """Whether workers score a set of images."""
+        return self.scores_wanted and goes_to_workers(self.classifier, len(images)) and bool(self._usable)
+
+    @cached_property
+    def _usable(self) -> list[Supervisor]:
+        """The fitted supervisors; none where that is an error, which is that of the sections that ask for them."""
+        try:
+            return self.fitted
+        except UserError:
+            return []
+
+    @cached_property
+    def _few(self) -> Observation:
+        """The first test images, with all that supervisors need; not by way of `nominal`, which may need these."""
+        if not goes_to_workers(self.classifier, len(self.test)):
+            return self.nominal.take(slice(0, FEW))
+        return self.observe(self.test.take(np.arange(min(FEW, len(self.test)))), "the first test images")
 
     def number(self, measured: Interval | float, images: ImageSet | None = None) -> Number:
         """A number measured on `images` (the test images if left out)."""
@@ -260,19 +309,18 @@ class Context:
             yield
         for one in caught:
             if issubclass(one.category, UserWarning):
-                said = self.warnings.setdefault(supervisor, [])
-                said += [str(one.message)] if str(one.message) not in said else []
+                self._remark(supervisor, [str(one.message)])
             else:
                 warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+
+    def _remark(self, supervisor: str, messages: Sequence[str]) -> None:
+        said = self.warnings.setdefault(supervisor, []) if messages else []
+        said += [message for message in messages if message not in said]
 
     def needs(self, supervisors: Sequence[Supervisor]) -> Needs:
         """What these supervisors need together, those left out that need what the classifier does not give."""
         gives = self._informed.gives
         return Needs.union(one for one in supervisors if one.needs.abilities <= gives)
-
-    @cached_property
-    def _stopwatch(self) -> Stopwatch:
-        return Stopwatch(self.classifier, self.test)
 
     @cached_property
     def _informed(self) -> Classifier:
@@ -281,7 +329,7 @@ class Context:
             return self.classifier
         informed = copy.copy(self.classifier)
         informed.cache = None
-        informed.observe(self.test.head(informed.batch_size))
+        informed.observe(self.test.head(min(informed.batch_size, TELLING)))
         return informed
 
     @cached_property

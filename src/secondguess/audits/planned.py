@@ -26,6 +26,7 @@ from secondguess.audits.context import Context, learns
 from secondguess.audits.sections import Section
 from secondguess.audits.sections.supervisors import Supervisors, price_of_row
 from secondguess.contracts.sealed import digest_of
+from secondguess.model.passes import CANARIES, NOISE
 from secondguess.planning import Pace, Part, Plan, Price
 from secondguess.stress.pricing import price_of_set
 from secondguess.supervisors.pricing import parts_of_fits
@@ -86,15 +87,17 @@ def _key(
 
 
 def _parts(context: Context, sections: Sequence[Section], minutes: float | None) -> Iterator[Part]:
-    pace = Pace(context.classifier, context.test)
+    pace = context.pace
     wanted, test, train = context.needs(context.supervisors), len(context.test), context.train
     observing = pace.passing(wanted)
+    # What is kept of a set is found again by what the model says about some images of it.
+    known = observing * (NOISE + CANARIES) if context.classifier.cache is not None else 0.0
     images: Any = {"unit": "images", "essential": True}
-    yield Part("test", "observe the test images", Price(observing, full=test, least=FEWEST_TEST, **images))
+    yield Part("test", "observe the test images", Price(observing, known, test, FEWEST_TEST, **images))
     learners = [one for one in context.supervisors if learns(one)]
     if train is not None and learners:
         needs = context.needs(learners)
-        price = Price(pace.passing(needs), full=len(train), least=FEWEST_TRAIN, **images)
+        price = Price(pace.passing(needs), known, len(train), FEWEST_TRAIN, **images)
         yield Part("train", "observe the training images", price)
         compared = any(section.name == Supervisors.name for section in sections)
         row = price_of_row(context, pace) if compared else Price()
@@ -107,7 +110,7 @@ def _parts(context: Context, sections: Sequence[Section], minutes: float | None)
         yield Part("samples", "dropout samples", Price(passes, 0.0, wanted.samples, least, "samples", per="test"))
     for one in context.stress:
         price = price_of_set(one, pace, context.given(context.test), observing, of="test")
-        yield Part(f"stress.{one.name}", f"{one.name} images", price)
+        yield Part(f"stress.{one.name}", f"{one.name} images", replace(price, fixed=price.fixed + known))
     for section in sections:
         yield Part(f"section.{section.name}", section.title, _section(section, context, pace, minutes))
 

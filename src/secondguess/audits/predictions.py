@@ -28,7 +28,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess.audits.context import Context
+from secondguess.audits.context import NOMINAL, Context
 from secondguess.contracts.archives import load_npz
 from secondguess.contracts.sealed import Damaged, digest_of, file_digest
 from secondguess.errors import UserError
@@ -41,7 +41,7 @@ from secondguess.model.observation import Observation
 __all__ = ["FILE", "NOMINAL", "Predictions", "SetPredictions"]
 
 FILE = "predictions.npz"
-NOMINAL, NAMES, SCORES = "nominal", "class_names", "scores"
+NAMES, SCORES = "class_names", "scores"
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

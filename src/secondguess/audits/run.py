@@ -201,6 +201,7 @@ def _audited(
     """Plan, then run the sections; an interrupt skips the rest of them."""
     if context.classifier.cache is None and context.classifier.fingerprint is not None:
         context.classifier.cache = Cache(context.folder / "cache")
+    context.scores_wanted = any(one.reads_scores for one in sections)
     result = AuditResult(_about(context, command))
     began = time.perf_counter()
     try:

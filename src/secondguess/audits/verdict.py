@@ -5,7 +5,8 @@ a blocker.
 
     softmax     blocker   the probabilities say nothing (`model.degenerate`)
     gates       blocker   a gate of the user's does not hold, or its number does not exist
-    accuracy    blocker   the lower end of the interval does not exceed the share of the most frequent class
+    accuracy    blocker   the lower end of the interval does not exceed the share of the most frequent class, or the
+                          model is wrong more often than right
                 caution   a class of which, by the upper end of its interval, less than half is found
     knowing     blocker   the best supervisor ranks a mistake above a right answer in less than 70% of cases (AUROC)
                 caution   in less than 80%
@@ -36,6 +37,7 @@ FAIR, GOOD = 0.7, 0.8  # AUROC of mistakes against right answers
 HARMFUL, NOTABLE = 0.5, 0.2  # share of stress images that are answered wrongly without an alarm
 HARDLY = 0.01  # of the images of a kind: not worth a name
 ATTACKED = "adversarial"  # how the names of stress sets of attacks begin
+MORE_OFTEN = "it is right more often than wrong"
 RARELY_FOUND = 0.5  # recall of a class
 MEASURES = {"accuracy": "its accuracy", "knowing": "whether its mistakes can be noticed", "guard": "what a guard sees"}
 
@@ -125,6 +127,8 @@ def _accuracy(audit: AuditResult) -> Reason:
     if found.low <= frequent:
         text += f"; always giving the most frequent class would be right on {frequent:.1%}."
         return Reason(weight="blocker", text=text, before="it beats always giving the most frequent class", **about)
+    if found.value < 0.5:
+        return Reason(weight="blocker", text=f"{text}: wrong more often than right.", before=MORE_OFTEN, **about)
     rare = _rarely_found(audit.numbers)
     if rare:
         name, share = rare[0]
@@ -168,7 +172,7 @@ def _guard(audit: AuditResult) -> Reason:
         )
     blocking = [name for name, share in harm.items() if share > HARMFUL and not name.startswith(ATTACKED)]
     worst = max(blocking or harm, key=lambda name: harm[name])
-    left = f"{harm[worst]:.0%} of {worst} images"
+    left = f"{harm[worst]:.0%} of {worst.replace('_', ' ')} images"
     if max(harm.values()) < HARDLY:
         left = "fewer than one in a hundred images of each kind that was tried"
     text = (
@@ -178,7 +182,9 @@ def _guard(audit: AuditResult) -> Reason:
     most = len(harm) > 1 and harm[worst] == max(harm.values()) >= HARDLY
     text += ", the most of any kind that was tried." if most else "."
     if blocking:
-        return Reason(weight="blocker", text=text, before=f"a guard sees more of what is {worst}", **about)
+        return Reason(
+            weight="blocker", text=text, before=f"a guard sees more of what is {worst.replace('_', ' ')}", **about
+        )
     return Reason(weight="caution" if harm[worst] > NOTABLE else "good", text=text, **about)
 
 

@@ -39,7 +39,7 @@ def foreign_objects(nominal: ImageSet, *, seed: int) -> ImageSet:
     """As many objects of no class as there are nominal images, in their shape."""
     from secondguess.images import ImageSet
 
-    photos = Invalid("photos").make(nominal, seed=seed).images
+    photos = Invalid("embedded:photos").make(nominal, seed=seed).images
     background = _background(nominal.head(SAMPLED, seed=seed).materialise())
 
     def make(positions: NDArray[np.int64]) -> Floats:

@@ -67,7 +67,7 @@ def judge_places(
 
     Args:
         guard: fitted.
-        places: image files, folders, or anything else that `load` takes.
+        places: image files or their URLs, folders, or anything else that `load` takes.
         resize: how images are resized; by default as those that the guard was fitted on.
         batch_size: images at a time.
 
@@ -85,24 +85,29 @@ def images_at(guard: Guard, places: Sequence[str], resize: str | None) -> list[t
 
     Args:
         guard: fitted.
-        places: image files, folders, or anything else that `load` takes.
+        places: image files or their URLs, folders, or anything else that `load` takes.
         resize: how images are resized; by default as those that the guard was fitted on.
     """
     from secondguess.images.decode import EXTENSIONS
     from secondguess.images.encoded import FileSource
     from secondguess.images.fitting import check_resize
+    from secondguess.images.remote import is_url
 
     how = _as_fitted(guard) | ({} if resize is None else {"resize": check_resize(resize)})
-    files = [Path(place) for place in places if place.lower().endswith(EXTENSIONS) and not Path(place).is_dir()]
+    images = [place for place in places if place.lower().endswith(EXTENSIONS)]
+    files = [Path(place) for place in images if not is_url(place) and not Path(place).is_dir()]
     if missing := next((path for path in files if not path.is_file()), None):
         raise UserError(f"There is no image {missing}.")
     found: list[tuple[Sequence[str], Any]] = []
     if files:
         found.append(([str(path) for path in files], FileSource(files, guard.shape, how["resize"])))
     for place in places:
-        if place not in map(str, files):
-            images = as_image_set(place, **how)
-            found.append((images.ids or [f"{place}[{row}]" for row in range(len(images))], images.images))
+        if is_url(place) and place in images:
+            folder, _, name = place.rpartition("/")
+            found.append(([place], FileSource([name], guard.shape, how["resize"], root=folder)))
+        elif place not in map(str, files):
+            some = as_image_set(place, **how)
+            found.append((some.ids or [f"{place}[{row}]" for row in range(len(some))], some.images))
     return found
 
 

@@ -28,7 +28,6 @@ from secondguess.files import atomic_path, make_folder
 from secondguess.guard.artefact import CARD
 from secondguess.guard.inputs import images_at
 from secondguess.images.encoded import StoredSource
-from secondguess.images.remote import stamp
 from secondguess.images.sources import Source, ViewSource
 from secondguess.progress import Progress, Silent
 from secondguess.results import Result
@@ -201,7 +200,7 @@ def _identity(view: ViewSource) -> Any:
     """What tells the images of a shard from others, beside their names and positions."""
     part: Source = view.part(np.arange(len(view)))
     if isinstance(part, StoredSource):
-        return [(str(file), stamp(file)) for file in part.files]
+        return part.stamps()
     return view.fingerprint
 
 

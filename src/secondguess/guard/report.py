@@ -130,9 +130,9 @@ class GuardReport:
 
     @property
     def missed(self) -> list[str]:
-        """The sorts of anomaly of which less than half is detected, as "corrupted: brightness (12%)", least first."""
+        """The sorts of anomaly of which less than half is detected, as "corrupted: motion blur (12%)", least first."""
         found = [
-            (share, f"{kind}: {sort} ({share:.0%})")
+            (share, f"{kind}: {sort} ({share:.0%})".replace("_", " "))
             for kind, one in self.seen.items()
             for sort, share in (one.sorts or {"all": one.detected.value}).items()
             if share < MISSED

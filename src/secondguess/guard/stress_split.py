@@ -245,6 +245,10 @@ class StressMaker:
     ) -> ImageSet:
         """The images that an attack has changed together with the prediction."""
         attack = Adversarial(attacks, limit=self.attacked).turned(size)
+        # One surrogate serves both halves: it learns from training images and the model's answers to them, so that it
+        # has seen no image of either half, and attacks on one cannot tell a guard anything about the other. What the
+        # halves share is the model that is attacked in place of the user's, as they share the user's where it has
+        # gradients; the attacks differ.
         if self._surrogate is None:
             given = Given(nominal, self.train, self.classifier, self.seed, progress)
             self._surrogate = attack.prepared(given).surrogate

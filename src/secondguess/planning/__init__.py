@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from secondguess.planning.pace import Pace, timed
+from secondguess.planning.pace import Pace, paced, timed
 from secondguess.planning.plan import OutOfTime, Part, Plan, recorded_sizes
 from secondguess.planning.price import Price, choose_sizes
 
-__all__ = ["OutOfTime", "Pace", "Part", "Plan", "Price", "choose_sizes", "recorded_sizes", "timed"]
+__all__ = ["OutOfTime", "Pace", "Part", "Plan", "Price", "choose_sizes", "paced", "recorded_sizes", "timed"]

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from secondguess.images import ImageSet
     from secondguess.model.classifier import Classifier
 
-__all__ = ["Clock", "Pace", "timed"]
+__all__ = ["Clock", "Pace", "paced", "timed"]
 
 Clock = Callable[[], float]
 SHARE = 20  # at most one image in so many is spent on measuring
 FEWEST, MOST = 4, 64  # images that are timed
-SORTED, SORTS, REFERENCE = 100_000, 5, 0.028  # numbers that are sorted to see how fast this machine is; seconds
+SORTED, SORTS, REFERENCE = 100_000, 5, 0.029  # numbers that are sorted to see how fast this machine is; seconds
 RUNS, ENOUGH = 3, 1.0  # runs that are timed, and seconds after which no other one is begun
 MORE, SHORT = 20, 0.05  # runs of work that is over in an instant, and seconds that they take together
 SAMPLED = 8  # dropout samples of an image that are timed
@@ -62,6 +62,15 @@ class Pace:
         seconds = self._once("sampling", lambda some: self.classifier.observe(some, needs))
         return max(0.0, seconds - self.observing()) / SAMPLED / self.workers
 
+    def extra(self, needs: Needs) -> float:
+        """Seconds per image that needs add to a plain pass over many images.
+
+        Logits and pixels come with every pass and are not timed: a model whose calls are counted is not asked for them.
+        """
+        traces = Needs(traces=needs.traces)
+        more = max(0.0, self.passing(traces) - self.passing()) if needs.traces else 0.0
+        return more + (needs.samples * self.sampling() if needs.samples else 0.0)
+
     def gradient(self) -> float:
         """Seconds per image for one pass forwards and back to the pixels."""
 
@@ -74,6 +83,12 @@ class Pace:
                 torch.autograd.grad(model(pixels).max(dim=1).values.sum(), pixels)
 
         return self._once("gradient", back)
+
+    @property
+    def timing(self) -> float:
+        """Seconds that it takes to time one more way of asking, about."""
+        run = min(ENOUGH, self.observing() * len(self.images))
+        return min(RUNS * run, ENOUGH + run)
 
     @cached_property
     def workers(self) -> float:
@@ -93,20 +108,32 @@ class Pace:
     def slowness(self) -> float:
         """How many times longer ordinary arithmetic takes here than where constants of prices were measured."""
         values = np.random.default_rng(0).random(SORTED)
-        np.sort(values[:1000])
-        return timed(lambda: [np.sort(values) for _ in range(SORTS)], self.clock) / REFERENCE
+        np.sort(values[:1000], kind="stable")
+        # Stable: wide registers make the other sorts ten times faster where there are some, and little else.
+        return timed(lambda: [np.sort(values, kind="stable") for _ in range(SORTS)], self.clock) / REFERENCE
 
     def _once(self, key: object, work: Callable[[ImageSet], object]) -> float:
         if key not in self._known:
-            few = self.images.head(WARM)
-            work(few)
-            began = self.clock()
-            work(few)
-            each = max((self.clock() - began) / len(few), 1e-9)
-            # A slow model says soon how slow it is.
-            some = self.images.head(max(FEWEST, round(min(len(self.images), ENOUGH / each))))
-            self._known[key] = timed(lambda: work(some), self.clock) / len(some)
+            first = min(WARM, len(self.images))
+            self._known[key] = paced(lambda count: work(self.images.head(count)), first, len(self.images), self.clock)
         return self._known[key]
+
+
+def paced(work: Callable[[int], object], few: int, most: int, clock: Clock = time.perf_counter) -> float:
+    """Seconds for an image, of work on a number of images, measured on as many as a second allows.
+
+    Args:
+        work: on so many images.
+        few: images that go first, twice, for what is imported or compiled then must not count; slow work ends there.
+        most: the largest number of images.
+        clock: what tells the time.
+    """
+    work(few)
+    began = clock()
+    work(few)
+    each = max((clock() - began) / few, 1e-9)
+    some = round(min(most, ENOUGH / each))
+    return each if some <= few else timed(lambda: work(some), clock) / some
 
 
 def timed(work: Callable[[], object], clock: Clock = time.perf_counter) -> float:

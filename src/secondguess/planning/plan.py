@@ -76,10 +76,14 @@ class Part:
     def remark(self) -> str:
         """What is left out or made smaller; "" where nothing is."""
         if not self.size:
-            least = self.least_seconds
-            why = f"it takes {spoken(least)} at least" if least >= NOTABLE else "there is no time left for it"
-            return f"left out: {why}; allow more minutes"
+            return f"left out: {self.lacking}; allow more minutes"
         return f"instead of {self.price.full:,}" if self.size < self.price.full else ""
+
+    @property
+    def lacking(self) -> str:
+        """Why there is no time for it, where it is left out."""
+        least = self.least_seconds
+        return f"it takes {spoken(least)} at least" if least >= NOTABLE else "there is no time left for it"
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON can hold it."""
@@ -214,7 +218,7 @@ class Plan:
         """As `size`, but a part that is left out raises `OutOfTime` with the reason."""
         part = self.part(name)
         if part is not None and not part.size:
-            raise OutOfTime(f"{part.does[:1].upper()}{part.does[1:]}: {part.remark} (--minutes, or --full).")
+            raise OutOfTime(f"Too little time: {part.lacking}; allow more (--minutes, or --full).")
         return None if part is None else part.size
 
     @contextmanager

@@ -59,8 +59,13 @@ class Price:
 
     @classmethod
     def line(cls, sizes: Sequence[int], seconds: Sequence[float], **more: Any) -> Price:
-        """The price of work of which two sizes were timed."""
-        each = max(0.0, seconds[1] - seconds[0]) / max(1, sizes[1] - sizes[0])
+        """The price of work of which two sizes were timed.
+
+        Work of size 0 takes no less than nothing: a steeper rise than that is noise, which counts for the more the
+        farther the line is followed.
+        """
+        rise = max(0.0, seconds[1] - seconds[0]) / max(1, sizes[1] - sizes[0])
+        each = min(rise, seconds[1] / max(1, sizes[1]))
         return cls(each, max(0.0, seconds[0] - each * sizes[0]), **more)
 
     def size(self, scale: float) -> int:

@@ -16,6 +16,7 @@ __all__ = ["render"]
 
 TEMPLATES = Path(__file__).parent / "templates"
 _JOINTS = re.compile(r"([_/.])")
+_FLAGS = re.compile(r"(--[a-z]+(?:-[a-z]+)*)")
 
 
 def render(template: str, folders: list[Path], /, **values: Any) -> str:
@@ -47,6 +48,7 @@ def _environment(*folders: Path) -> Environment:
         "short": short,
         "heat": heat,
         "name": breakable,
+        "flags": unbroken_flags,
         "brief": brief,
     }
     environment.globals["style"] = Markup((TEMPLATES / "style.css").read_text("utf-8"))
@@ -82,6 +84,15 @@ def short(digest: str | None) -> str:
 def breakable(text: str) -> Markup:
     """A name such as `relative_mahalanobis`, which may be broken behind an underscore, a slash or a dot."""
     return Markup("").join(escape(part) + Markup("<wbr>" if part in "_/." else "") for part in _JOINTS.split(str(text)))
+
+
+def unbroken_flags(text: str) -> Markup:
+    """A sentence whose options, such as `--full`, are not broken behind a hyphen."""
+    parts = _FLAGS.split(str(text))
+    return Markup("").join(
+        Markup('<span class="flag">{}</span>').format(part) if place % 2 else escape(part)
+        for place, part in enumerate(parts)
+    )
 
 
 def brief(text: str, most: int = 28) -> str:

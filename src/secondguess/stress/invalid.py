@@ -70,7 +70,8 @@ def _mixed(nominal: ImageSet, seed: int) -> ImageSet:
     """The parts of the mix, taking turns; the smallest limits them all, so that their shares stay equal."""
     from secondguess.stress.generated import alternate
 
-    parts = [_part(name, nominal, seed) for name in MIX]
+    # By their full name: somebody's own folder may be called photos, too.
+    parts = [_part(name if name in GENERATED else f"embedded:{name}", nominal, seed) for name in MIX]
     count = min(len(nominal), len(MIX) * min(map(len, parts)))
     share = -(-count // len(MIX))
     sources = [part.head(share, seed=seed).images for part in parts]

@@ -29,6 +29,7 @@ class Accuracy(Section):
     name = "accuracy"
     title = "Accuracy"
     template = "accuracy.html"
+    reads_scores = False
 
     def run(self, context: Context) -> Findings:
         """Accuracy with interval, recall and precision of each class, confusion matrix."""

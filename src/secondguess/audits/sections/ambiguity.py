@@ -40,6 +40,7 @@ class Ambiguity(Section):
     name = "ambiguity"
     title = "Ambiguity"
     template = "ambiguity.html"
+    reads_scores = False
 
     def run(self, context: Context) -> Findings:
         """Metrics on nominal and on ambiguous images, a gallery by pair, the latent space of one autoencoder."""

@@ -26,6 +26,7 @@ class Boundary(Section):
 
     name = "boundary"
     title = "Does it change its mind in the right place?"
+    reads_scores = False
     after = "ambiguity"
 
     def run(self, context: Context) -> Findings:

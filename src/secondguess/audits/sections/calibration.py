@@ -24,6 +24,7 @@ class Calibration(Section):
     name = "calibration"
     title = "Calibration"
     template = "calibration.html"
+    reads_scores = False
 
     def run(self, context: Context) -> Findings:
         """Calibration error, Brier score, likelihood, reliability diagram, and what a temperature would correct."""

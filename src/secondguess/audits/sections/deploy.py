@@ -14,8 +14,10 @@ from secondguess.audits.rehearsal import Rehearsal, rehearse
 from secondguess.audits.sections.registry import Section, register
 from secondguess.guard import Actions, Verdict
 from secondguess.metrics import MISTAKES, Interval
+from secondguess.planning import Pace, Price
 
 SHOWN = 12  # sorts of anomaly that will be missed
+REHEARSED = 0.0015  # seconds for a test image, about; results/photos/times.json
 
 
 @register
@@ -25,6 +27,10 @@ class Deploy(Section):
     name = "deploy"
     title = "If you deploy this"
     template = "deploy.html"
+
+    def price(self, context: Context, pace: Pace) -> Price:
+        """A guard that is fitted and tried."""
+        return Price(beside={"test": REHEARSED * pace.slowness})
 
     def run(self, context: Context) -> Findings:
         """Expected behaviour of a guard over this model."""

@@ -10,10 +10,12 @@ from numpy.typing import NDArray
 from secondguess.audits.context import Context
 from secondguess.audits.findings import Findings
 from secondguess.audits.sections.registry import Section, register
+from secondguess.planning import Pace, Price
 from secondguess.report import data_uri
 
 SHOWN = 24
 CONFIDENT = 0.95
+LOOKING = 0.0015  # seconds for a test image: scores of all supervisors, and pictures; results/photos/times.json
 
 
 @register
@@ -23,6 +25,10 @@ class Gallery(Section):
     name = "gallery"
     title = "Look at these"
     template = "gallery.html"
+
+    def price(self, context: Context, pace: Pace) -> Price:
+        """The scores of all supervisors, and the pictures."""
+        return Price(beside={"test": LOOKING * pace.slowness})
 
     def run(self, context: Context) -> Findings:
         """The most confident mistakes, and the most suspicious test images."""

@@ -60,6 +60,7 @@ class LabelFree(Section):
     name = "label_free"
     title = "Accuracy without labels"
     template = "label_free.html"
+    reads_scores = False
 
     def price(self, context: Context, pace: Pace) -> Price:
         """By the training images: rules are learnt from them, and as large a share of the copies is made."""
@@ -303,5 +304,5 @@ def _example(
 
 
 def _listed(names: Iterable[str]) -> str:
-    *some, last = names
+    *some, last = (name.replace("_", " ") for name in names)
     return f"{', '.join(some)} and {last}" if some else last

@@ -35,6 +35,7 @@ class Overconfidence(Section):
     name = "overconfidence"
     title = "Overconfidence"
     template = "overconfidence.html"
+    reads_scores = False
 
     def run(self, context: Context) -> Findings:
         """Hubris on every ambiguous set, before and after a temperature, on clean images, and the worst answers."""

@@ -20,6 +20,7 @@ class Overview(Section):
     name = "overview"
     title = "What was audited"
     template = "overview.html"
+    reads_scores = False
 
     def run(self, context: Context) -> Findings:
         """Describe data and model, and show some test images."""

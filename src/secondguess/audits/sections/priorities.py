@@ -81,16 +81,14 @@ class Priorities(Section):
         found = {name: share_of_first(scores[name], wrong, first) * first / wrong.sum() for name in ranked}
         findings.add_text(
             f"Somebody who looks at the most suspicious images first finds {found[best]:.0%} of the {wrong.sum():,} "
-            f"mistakes among the first {first:,} of {len(wrong):,} test images, by {best}; by chance {FIRST:.0%}. "
-            f"APFD says how early all of them come, from 0 to 1: .5 by chance, at best {best_apfd(wrong):.3f} here."
+            f"mistakes among the first {first:,} of {len(wrong):,} test images, by {best}; by chance {FIRST:.0%}."
         )
         rows = [[name, f"{found[name]:.0%}", early[name]] for name in ranked]
         header = ["score of suspicion", f"mistakes among the first {FIRST:.0%}", "APFD"]
-        findings.add_table(
-            header, rows[:SHOWN], "How early the mistakes among the test images come, by the best scores"
-        )
-        if len(rows) > SHOWN:
-            findings.add_table(header, rows, "The same by all scores", folded=True)
+        shown = [row[:2] for row in rows[:SHOWN]]
+        findings.add_table(header[:2], shown, "How early the mistakes among the test images come, by the best scores")
+        meaning = f"how early all mistakes come, .5 by chance, at best {best_apfd(wrong):.3f} here"
+        findings.add_table(header, rows, f"All scores, with APFD: {meaning}", folded=True)
         for one in _mixed(context, known, wrong):
             _add_mixed(context, findings, one, scores)
         return findings

@@ -26,12 +26,15 @@ class Section(Parametrised, ABC):
         title: its heading in the report.
         after: the name of the section that it follows in the report; without one it stands at the end.
         template: the file beside its module that shows `findings.view`; without one, `findings.parts` are shown.
+        reads_scores: whether it asks for scores of supervisors, which workers of an engine then give in the pass that
+            observes the images.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     after: ClassVar[str] = ""
     template: ClassVar[str] = ""
+    reads_scores: ClassVar[bool] = True
 
     def price(self, context: Context, pace: Pace) -> Price:
         """What it costs, beyond observing images and fitting supervisors; next to nothing unless a section says more.

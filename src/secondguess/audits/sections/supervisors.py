@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.audits.context import Context, learns
+from secondguess.audits.cost import Cost
 from secondguess.audits.findings import Findings
 from secondguess.audits.sections.registry import Section, register
 from secondguess.audits.verdict import FAIR, GOOD
@@ -40,7 +41,7 @@ HISTOGRAMS = 6
 MOST_KINDS = 40
 BLIND = 6  # kinds of images in the open part
 COMPARED = (250, 2000)  # images whose comparison is timed
-KINDS = 4  # cells that the kinds within the usual stress sets cost for each supervisor, about
+KINDS = 1.5  # cells that the kinds within the usual stress sets cost for each supervisor, about
 
 
 @register
@@ -52,10 +53,16 @@ class Supervisors(Section):
     template = "supervisors.html"
 
     def price(self, context: Context, pace: Pace) -> Price:
-        """The rows of supervisors that need not learn; that of one that does is part of its own price."""
-        ready = [one for one in context.supervisors if not learns(one)]
-        row = price_of_row(context, pace)
-        return Price(fixed=len(ready) * row.fixed, beside={"test": len(ready) * row.each})
+        """The rows of supervisors that need not learn, kinds within stress sets, and timing what they need.
+
+        The row of one that learns is part of its own price.
+        """
+        ready = sum(not learns(one) for one in context.supervisors)
+        cells = ready * _columns(context) + len(context.supervisors) * KINDS * bool(context.stress)
+        cell = _price_of_cell(context, pace)
+        ways = {one.needs.traces for one in context.supervisors if one.needs.traces}
+        timing = len(ways) * pace.timing if ways else 0.0
+        return Price(fixed=cells * cell.fixed + timing, beside={"test": cells * cell.each})
 
     def run(self, context: Context) -> Findings:
         """The table of supervisors against stress sets, the best for each, and histograms of their scores."""
@@ -71,6 +78,8 @@ class Supervisors(Section):
                 with context.plan.doing(f"supervisor.{name}"):
                     rows.append(_row(context, findings, name, answers))
                 advance(len(rows), len(names))
+            for row in rows:
+                row["cost"] = _cost(context, findings, row["name"])
         columns = list(rows[0]["cells"])
         best = {column: max(rows, key=lambda row: row["cells"][column]["auroc"].value) for column in columns}
         findings.view = {
@@ -96,12 +105,21 @@ class Supervisors(Section):
 
 
 def price_of_row(context: Context, pace: Pace) -> Price:
-    """What the row of a supervisor takes, by the number of test images: its cells, one of which is timed."""
+    """What the row of a supervisor takes, by the number of test images."""
+    cell, columns = _price_of_cell(context, pace), _columns(context)
+    return Price(columns * cell.each, columns * cell.fixed)
+
+
+def _price_of_cell(context: Context, pace: Pace) -> Price:
+    """What a cell takes, by the number of test images; one is timed."""
     sizes = [max(2, min(size, len(context.test))) for size in COMPARED]
     scores = [np.random.default_rng(0).random((2, size)) for size in sizes]
-    seconds = [timed(partial(_cell, context, *some), pace.clock) for some in scores]
-    cells = 1 + len(context.stress) + KINDS
-    return Price.line(sizes, [cells * one for one in seconds])
+    return Price.line(sizes, [timed(partial(_cell, context, *some), pace.clock) for some in scores])
+
+
+def _columns(context: Context) -> int:
+    """How many cells a row has: one for each stress set, and for the mistakes among test and among corrupted images."""
+    return len(context.stress) + 1 + any(one.kind == "corrupted" for one in context.stress)
 
 
 def _summary(
@@ -121,10 +139,9 @@ def _summary(
         ("Right under stress", f"{value.value:.1%} of {name} images") for name, value in view["accuracies"].items()
     ]
     if missing := context.failed_stress:
-        (name, reason), *others = missing.items()
-        lines.append(
-            ("Left out", f"{', '.join(missing)} images; the reasons are below" if others else f"{name}: {reason}")
-        )
+        (_, reason), *others = missing.items()
+        listed = ", ".join(missing).replace("_", " ")
+        lines.append(("Left out", f"{listed} images; the reasons are below" if others else f"{listed}: {reason}"))
     if columns:
         lines.append(
             ("Best supervisors", ", ".join(f"{best[column]['name']} for {_title(column)}" for column in columns))
@@ -198,12 +215,16 @@ def _row(
         cells[column], sizes[column] = _cell(context, ordinary, other), len(other)
         for measure, value in cells[column].items():
             findings.numbers[f"supervisor.{name}.{column}.{measure}"] = context.number(value, images)
+    return {"name": name, "cells": cells, "images": sizes}
+
+
+def _cost(context: Context, findings: Findings, name: str) -> Cost:
     cost = context.cost(name)
     findings.numbers[f"supervisor.{name}.microseconds"] = context.number(cost.scoring)
     findings.numbers[f"supervisor.{name}.observing.microseconds"] = context.number(cost.observing)
     if cost.fitting is not None:
         findings.numbers[f"supervisor.{name}.fitting.seconds"] = context.number(cost.fitting)
-    return {"name": name, "cells": cells, "images": sizes, "cost": cost}
+    return cost
 
 
 def _cell(context: Context, nominal: NDArray[np.float64], other: NDArray[np.float64]) -> dict[str, Interval]:

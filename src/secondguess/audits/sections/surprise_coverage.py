@@ -46,13 +46,13 @@ class Coverage(Section):
             raise NotApplicable("None of the supervisors of this audit measures surprise (dsa, lsa, mdsa).")
         findings = Findings()
         names.sort(key=lambda name: name.partition(":")[0] != FIRST)
-        for place, name in enumerate(names):
-            self._add(context, findings, name, folded=place > 0)
+        for name in names:
+            self._add(context, findings, name)
         if not findings.numbers:
             raise NotApplicable("All test images are equally surprising, so there is no range to cover.")
         return findings
 
-    def _add(self, context: Context, findings: Findings, name: str, *, folded: bool) -> None:
+    def _add(self, context: Context, findings: Findings, name: str) -> None:
         nominal = context.scored(name).scores
         empty = self._range(nominal)
         if empty is None:
@@ -78,13 +78,13 @@ class Coverage(Section):
                     "" if one == "nominal" else f"{together:.0%}",
                 ]
             )
-        if not folded:
+        if not findings.parts:
             findings.add_text(self._words(name, found["nominal"]))
         findings.add_table(
             ["images", "number", "covered", f"by {size:,} of them", "above the range", "with the test images"],
             rows,
             f"Buckets of {name} that are covered, from {empty.lower:.3g} to {empty.upper:.3g}",
-            folded=folded,
+            folded=True,
         )
 
     def _range(self, nominal: NDArray[np.float64]) -> SurpriseCoverage | None:

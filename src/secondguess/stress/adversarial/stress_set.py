@@ -50,6 +50,7 @@ CHUNK = 256
 WAYS = {"fgsm": 1, "bim": 10, "pgd": 40, "deepfool": 5}  # passes for one size
 PASSES = 85  # forwards and back for an image, the mean of the four attacks: most images are fooled by a small change
 TRANSFERRED = 110  # steps of the training of a surrogate that an attack on it takes for an image, about
+SHORTEST = 0.25  # of the training of a surrogate, however few images are attacked
 BY_NAME = 300  # images of a set requested by name: an attack costs hundreds of forward passes per image
 CHUNK_VALUES = 2**22  # pixels and channels of all images in a chunk: 27 colour images of 224x224
 
@@ -120,15 +121,16 @@ class Adversarial(StressSet):
 
         learnt_from = len(self.surrogate_images or given.train or given.nominal)
         step = pace_of_surrogate(pace, given.nominal.shape)
-        training = self.surrogate_epochs * learnt_from * step / full
-        return Price(TRANSFERRED * step + training, learnt_from * pace.observing(), full, self.least, "images")
+        training = self.surrogate_epochs * learnt_from * step
+        fixed = SHORTEST * training + learnt_from * pace.observing()
+        return Price(TRANSFERRED * step + (1 - SHORTEST) * training / full, fixed, full, self.least, "images")
 
     def turned(self, size: int | None) -> Self:
         """Fewer images, and a surrogate that is trained for a shorter time in proportion, but not below a quarter."""
         fewer = super().turned(size)
         if fewer is self or self.limit is None or size is None:
             return fewer
-        share = max(0.25, min(1.0, size / self.limit))
+        share = max(SHORTEST, min(1.0, size / self.limit))
         return fewer.clone(surrogate_epochs=max(1, round(share * self.surrogate_epochs)))
 
     def prepared(self, given: Given) -> Self:

@@ -7,7 +7,6 @@ A small network learns to predict what the model predicts; images that fool it o
 from __future__ import annotations
 
 import math
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +16,7 @@ from secondguess.devices import isolated_rng, seed_rng
 from secondguess.errors import UserError
 from secondguess.images import ImageSet
 from secondguess.model.classifier import Classifier
-from secondguess.planning import Pace, timed
+from secondguess.planning import Pace, paced
 from secondguess.progress import Progress, Silent, Titled
 from secondguess.stress.adversarial.search import Ints, pieces
 from secondguess.training import train
@@ -62,9 +61,11 @@ def pace_of_surrogate(pace: Pace, shape: tuple[int, int, int]) -> float:
     rng = np.random.default_rng(0)
     images, answers = rng.random((TIMED, *shape), dtype=np.float32), np.full((TIMED, CLASSES), 1 / CLASSES)
     network = _network(shape, CLASSES)
-    epoch = partial(train, network, images, answers, epochs=1, batch_size=BATCH_SIZE, seed=0)
-    epoch()
-    return timed(epoch, pace.clock) / TIMED
+
+    def epoch(count: int) -> None:
+        train(network, images[:count], answers[:count], epochs=1, batch_size=BATCH_SIZE, seed=0)
+
+    return paced(epoch, BATCH_SIZE, TIMED, pace.clock)
 
 
 def _answers(

@@ -2,7 +2,8 @@
 
 A candidate is accepted if it passes five checks, each after the one before, so that later ones cost less:
 
-* `between`: the generative judge gives its pair of classes most of the probability (all other classes are looked at)
+* `between`: the generative judge gives its pair of classes most of the probability (all other classes are looked at),
+  and so does the committee, of which half of that is asked: its look costs next to nothing and comes first
 * `ambiguous`: within the pair it leans to neither by more than `delta_max`
 * `agreed`: the committee's share of the pair is not far from the judge's
 * `real`: it is as near to real images as plain samples of the generator are
@@ -185,14 +186,16 @@ class FlowDrawer:
 
     def _judged(self, images: NDArray[np.uint8], pair: NDArray[np.int64], asked: Floats, dial: Floats) -> Candidates:
         """Those candidates that pass all checks."""
-        judge, rows = self.flow.judge, np.arange(len(images))
-        look = judge.glance(images, pair)
-        share, leans = _share(look.probabilities, pair), judge.lean(pair, look)
-        for one in np.unique(pair, axis=0):
-            mine = (pair == one).all(axis=1)
-            self.dial.learn((int(one[0]), int(one[1])), asked[mine], leans[mine], dial[mine])
-        rows = rows[np.abs(_logit(share)) < GLANCED]
-        full = judge.glance(images[rows], seen=look.take(rows))
+        judge = self.flow.judge
+        theirs = None if self.committee is None else self.committee.judge(ImageSet.from_arrays(images, layout="NCHW"))
+        rows = np.arange(len(images))
+        if theirs is not None:
+            rows = rows[_mass(theirs, pair) >= self.mass / 2]
+        look = judge.glance(images[rows], pair[rows])
+        self._learn(pair[rows], asked[rows], judge.lean(pair[rows], look), dial[rows])
+        open_ = np.abs(_logit(_share(look.probabilities, pair[rows]))) < GLANCED
+        rows, look = rows[open_], look.take(open_)
+        full = judge.glance(images[rows], seen=look)
         kept = _mass(full.probabilities, pair[rows]) >= self.mass / 2
         rows, full = rows[kept], full.take(kept)
         seen = judge.examine(images[rows], full)
@@ -201,13 +204,9 @@ class FlowDrawer:
         first = _share(seen.probabilities, pair[rows])
         mild = np.abs(2 * first - 1) <= self.delta_max
         rows, seen, first = self._note("ambiguous", rows[mild], pair), seen.take(mild), first[mild]
-        second = first
-        if self.committee is not None and len(rows):
-            theirs = self.committee.judge(ImageSet.from_arrays(images[rows], layout="NCHW"))
-            second = _share(theirs, pair[rows])
-            agreed = np.abs(second - first) <= self.disagreement
-            rows, seen, second = rows[agreed], seen.take(agreed), second[agreed]
-        rows = self._note("agreed", rows, pair)
+        second = first if theirs is None else _share(theirs[rows], pair[rows])
+        agreed = np.abs(second - first) <= self.disagreement
+        rows, seen, second = self._note("agreed", rows[agreed], pair), seen.take(agreed), second[agreed]
         if self.reality is not None and len(rows):
             real = self.reality.accepts(images[rows])
             rows, seen, second = rows[real], seen.take(real), second[real]
@@ -218,6 +217,12 @@ class FlowDrawer:
         rows = self._note("settled", rows, pair)
         origin = {"dial": dial[rows], "share_generative": first, "share_committee": second}
         return Candidates(images[rows], pair[rows], first, origin)
+
+    def _learn(self, pair: NDArray[np.int64], asked: Floats, leans: Floats, dial: Floats) -> None:
+        """Let the dial learn from what the judge says of candidates."""
+        for one in np.unique(pair, axis=0):
+            mine = (pair == one).all(axis=1)
+            self.dial.learn((int(one[0]), int(one[1])), asked[mine], leans[mine], dial[mine])
 
     def _note(self, check: str, rows: NDArray[np.int64], pair: NDArray[np.int64]) -> NDArray[np.int64]:
         self.passed[check].update(map(tuple, pair[rows].tolist()))

@@ -78,7 +78,7 @@ class Architecture:
 
 
 def architecture_for(shape: tuple[int, int, int], classes: int, preset: Preset) -> Architecture:
-    """The network of a preset for these images; images beyond 40 pixels get one level more."""
+    """The network of a preset for these images; those beyond 40 pixels are computed in patches of 2 x 2 pixels."""
     if preset not in PRESETS:
         raise UserError(f"The preset is {preset!r}; it must be one of {', '.join(PRESETS)}.")
     if min(shape[1:]) < SMALLEST or max(shape[1:]) > LARGEST:
@@ -89,8 +89,8 @@ def architecture_for(shape: tuple[int, int, int], classes: int, preset: Preset) 
     if not 2 <= classes <= MOST_CLASSES:
         raise UserError(f"There are {classes} classes, but the flow is made for 2 to {MOST_CLASSES}.")
     settings = dict(PRESETS[preset])
-    if max(shape[1:]) > 40 and preset in ("full", "medium"):
-        settings["multipliers"] = (1, 2, 2, 2)
+    if max(shape[1:]) > 40:  # four times cheaper than another level, which leaves the first one as large as it is
+        settings["patch"] = 2
     return Architecture(shape, classes, **settings)
 
 
