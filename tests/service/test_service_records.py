@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import sqlite3
 import stat
-import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -27,8 +24,6 @@ from secondguess.service.once import OnceRecords
 from secondguess.service.records import Record, Records
 from service_house import CARD, Server, client_of, in_time, picture
 
-POSTGRES = os.environ.get("SECONDGUESS_POSTGRES")  # the URL of an empty database
-
 
 def record(k: int, **changes: object) -> Record:
     values = {
@@ -39,48 +34,11 @@ def record(k: int, **changes: object) -> Record:
     return Record(**(values | changes))  # type: ignore[arg-type]
 
 
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[str]:
-    """The URL of a PostgreSQL database: the one named in the environment, or a server started for the tests."""
-    pytest.importorskip("psycopg", reason="NO POSTGRESQL TEST: psycopg is not installed (secondguess[postgres])")
-    if POSTGRES:
-        yield POSTGRES
-        return
-    if shutil.which("initdb") is None or shutil.which("pg_ctl") is None:
-        pytest.skip("NO POSTGRESQL TEST: no server at hand; name an empty database in SECONDGUESS_POSTGRES")
-    with tempfile.TemporaryDirectory(prefix="secondguess-postgres-") as folder:
-        as_owner: list[str] = []
-        if os.getuid() == 0:  # PostgreSQL refuses to be root
-            shutil.chown(folder, "postgres")
-            as_owner = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
-        data = f"{folder}/data"
-        options = f"-k {folder} -c listen_addresses='' -c fsync=off"
-
-        def run(*words: str) -> None:
-            subprocess.run(
-                [*as_owner, *words], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT, cwd=folder
-            )
-
-        run("initdb", "-D", data, "-U", "postgres", "-A", "trust", "--no-sync")
-        run("pg_ctl", "-D", data, "-o", options, "-w", "-l", f"{folder}/log", "start")
-        try:
-            yield f"postgresql://postgres@/postgres?host={folder}"
-        finally:
-            run("pg_ctl", "-D", data, "-m", "immediate", "stop")
-
-
 @pytest.fixture(params=["sqlite", "postgres"])
-def where(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
-        yield str(tmp_path / "deep" / "records.sqlite")
-        return
-    url = request.getfixturevalue("postgres")
-    yield url
-    import psycopg
-
-    with psycopg.connect(url, autocommit=True) as base:
-        for name in ("stream", "records", "guards", "format"):
-            base.execute(f"DROP TABLE IF EXISTS secondguess_{name}")
+        return str(tmp_path / "deep" / "records.sqlite")
+    return str(request.getfixturevalue("postgres"))
 
 
 def test_what_is_recorded_is_read_back(where: str) -> None:
@@ -399,8 +357,6 @@ def test_a_frozen_postgresql_is_a_503_in_time_and_does_not_hold_up_the_end(postg
             os.kill(pid, signal.SIGCONT)
     with psycopg.connect(postgres, autocommit=True) as base:
         kept = {row[0] for row in base.execute("SELECT request FROM secondguess_records").fetchall()}
-        for name in ("records", "guards", "format"):
-            base.execute(f"DROP TABLE secondguess_{name}")
     assert set(acknowledged) <= kept and len(acknowledged) == 2
 
 

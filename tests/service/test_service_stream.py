@@ -1,4 +1,4 @@
-"""Streams: every image is recorded once, whoever is killed when; JSON lines, a folder, and a topic of a fake Kafka."""
+"""Streams: every image is recorded once, whoever is killed when; JSON lines, a folder, and a topic of Kafka."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -294,6 +295,56 @@ def test_a_topic_of_kafka_by_a_fake_of_its_documented_client(tmp_path: Path, mon
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     with pytest.raises(MissingExtra, match=r"secondguess\[kafka\]"):
         KafkaSource("kafka://one/t")
+
+
+@pytest.fixture
+def broker() -> Iterator[tuple[str, Any]]:
+    """The address of a broker that speaks Kafka's protocol on a port of this machine, and a producer.
+
+    It is the one that librdkafka brings for its own tests: sockets, groups and committed offsets are real, its storage
+    is memory, and it lives as long as the producer.
+    """
+    library = pytest.importorskip("confluent_kafka", reason="NO KAFKA TEST: pip install secondguess[kafka]")
+    producer = library.Producer({"test.mock.num.brokers": 1, "log_level": 3, "bootstrap.servers": "nowhere"})
+    (found,) = producer.list_topics(timeout=30).brokers.values()
+    yield f"{found.host}:{found.port}", producer
+    producer.flush(30)
+
+
+@pytest.mark.slow  # it waits for groups of consumers to settle, three times
+def test_a_topic_of_a_broker_is_recorded_once(tmp_path: Path, broker: tuple[str, Any]) -> None:
+    address, producer = broker
+    for number in range(12):
+        message = json.dumps({"id": f"photo {number % 10}", "image": encoded()}) if number % 4 else picture()
+        producer.produce("photos", message, partition=number % 3)
+    assert producer.flush(30) == 0
+
+    def consume(most: int, *, killed: bool = False) -> tuple[list[dict[str, Any]], Any]:
+        """Until that many were seen."""
+        lines: list[dict[str, Any]] = []
+        source = open_source(f"kafka://{address}/photos?group=g&session.timeout.ms=6000")
+        if killed:  # between the records and the commit of the offsets
+            source.done = lambda: None  # type: ignore[method-assign]
+        made = Stream(subject(), OnceRecords(str(tmp_path / "stream.sqlite")), said=lines.extend)
+        until = time.monotonic() + 60
+        result = made.run(source, 4, lambda: len(lines) >= most or time.monotonic() > until)
+        made.close()
+        source.close()
+        return lines, result
+
+    pictures = [f"photos/{partition}/{offset}" for partition, offset in ((0, 0), (1, 1), (2, 2))]
+    every = {*pictures, *(f"photo {number}" for number in (1, 2, 3, 5, 6, 7, 9, 0))}
+    before, result = consume(5, killed=True)
+    assert len(before) >= 5 and result.judged + result.again == len(before)
+    lines, result = consume(12)  # nothing was committed, so all of them come again
+    assert {line["id"] for line in lines} == every and len(lines) == 12
+    assert result.again >= len({line["id"] for line in before}) and result.failed == 0
+    kept = rows(tmp_path / "stream.sqlite")
+    assert sorted(kept) == sorted(every)
+    producer.produce("photos", json.dumps({"id": "the last", "image": encoded()}))
+    assert producer.flush(30) == 0
+    lines, result = consume(1)  # what was committed does not come again
+    assert [line["id"] for line in lines] == ["the last"] and result.judged == 1
 
 
 def test_a_signal_ends_a_stream_in_good_order() -> None:

@@ -9,6 +9,7 @@ import sqlite3
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -120,6 +121,46 @@ def test_a_killed_worker_is_replaced_and_the_end_loses_nothing(tmp_path: Path) -
     base.close()
     assert {*before.acknowledged, *callers.acknowledged} <= set(kept) and len(set(kept)) == len(kept)
     assert all(not Path(f"/proc/{pid}").exists() for pid in now)
+
+
+def test_two_workers_record_in_one_postgresql_exactly_once(postgres: str) -> None:
+    import psycopg
+
+    server = Server(postgres, 0.002, workers=2)
+    asked = 80
+
+    def ask(_number: int) -> str:
+        with client_of(server) as client:  # a connection each, so that both workers get some
+            answer = client.post("/predict", content=picture(0.3, first=1), headers={"content-type": "image/png"})
+        assert answer.status_code == 200, answer.text
+        return str(answer.json()["request"])
+
+    try:
+        with ThreadPoolExecutor(6) as pool:
+            acknowledged = list(pool.map(ask, range(asked)))
+        with psycopg.connect(postgres, autocommit=True) as base:
+
+            def kept() -> list[str]:
+                return [row[0] for row in base.execute("SELECT request FROM secondguess_records").fetchall()]
+
+            writers = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> %s"
+            assert base.execute(writers, (base.info.backend_pid,)).fetchone() >= (2,)
+            assert len(set(acknowledged)) == asked and sorted(kept()) == sorted(acknowledged)
+            assert base.execute("SELECT count(*) FROM secondguess_guards").fetchone() == (1,)
+            with client_of(server) as client:
+                assert value(client.get("/metrics").text, 'secondguess_requests_total{status="200"}') == asked
+            callers = Callers(server, 4)
+            callers.await_more(20)
+            os.kill(workers_of(server)[0], signal.SIGKILL)
+            callers.await_more(40)
+            callers.end()
+            code, said = server.end()
+            found = kept()
+        assert code == ENDED and "Traceback" not in said
+        assert {*acknowledged, *callers.acknowledged} <= set(found) and len(set(found)) == len(found)
+        assert len(found) <= asked + len(callers.acknowledged) + callers.broken
+    finally:
+        server.process.kill()
 
 
 def test_what_a_worker_cannot_do_at_first_is_one_sentence() -> None:
