@@ -4,7 +4,8 @@
 
 Each network is trained twice in each run, on the nominal images alone and on these and a half of the ambiguous ones
 with their soft labels, and asked about the test images and the other half. `--jobs` trainings run at a time, each in a
-process of its own; those that are done are kept in `--kept` and not made again.
+process of its own; those that are done are kept in `--kept` and not made again. Grey images are given to the same
+networks with three equal channels, and neither flipped nor shifted.
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ def train_one(arguments, network, run, kind):
     classes = len(data["class_names"])
     learnt, asked = halves(ambiguous, run)
     pixels = np.rint(ambiguous.images[:] * 255).astype(np.uint8).transpose(0, 2, 3, 1)
-    images, labels = data["x_train"], np.eye(classes, dtype=np.float32)[data["y_train"]]
+    pixels, images, tests = map(in_colour, (pixels, data["x_train"], data["x_test"]))
+    labels = np.eye(classes, dtype=np.float32)[data["y_train"]]
     if kind == "mixed":
         images = np.concatenate([images, pixels[learnt]])
         labels = np.concatenate([labels, ambiguous.soft_labels[learnt].astype(np.float32)])
@@ -84,11 +86,11 @@ def train_one(arguments, network, run, kind):
     torch.manual_seed(run)
     model = build(network, classes).to(device).to(memory_format=torch.channels_last)
     began = time.perf_counter()
-    plan = Training(network, epochs=arguments.epochs)
+    plan = Training(network, epochs=arguments.epochs, augment=data["x_train"].ndim == 4)
     fit(model, images, labels, plan, device, batch=arguments.batch_size, lr=arguments.lr)
     seconds = time.perf_counter() - began
     p, soft = probabilities_of(model, pixels[asked], device), ambiguous.soft_labels[asked]
-    right = probabilities_of(model, data["x_test"], device).argmax(axis=1) == data["y_test"]
+    right = probabilities_of(model, tests, device).argmax(axis=1) == data["y_test"]
     row = {
         "network": network,
         "run": run,
@@ -106,6 +108,12 @@ def train_one(arguments, network, run, kind):
     say(row)
     arguments.kept.mkdir(parents=True, exist_ok=True)
     write_json(kept(arguments, network, run, kind), row)
+
+
+def in_colour(images):
+    """Images (n, H, W, 3); grey ones (n, H, W) or (n, H, W, 1) have three equal channels."""
+    images = images if images.ndim == 4 else images[..., None]
+    return images if images.shape[3] == 3 else np.repeat(images, 3, axis=3)
 
 
 def halves(ambiguous, run):

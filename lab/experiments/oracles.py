@@ -70,9 +70,9 @@ JUDGES = (
 FOLDS = 5
 
 
-def partitions(name):
+def partitions(name, data="mnist"):
     """The paper's partitions, looked up in a column of that name."""
-    rules = InputRules.example(f"mnist_{name}")
+    rules = InputRules.example(f"{data}_{name}")
     return InputRules([replace(one, column=name) for one in rules.partitions], rules.class_names)
 
 
@@ -134,7 +134,7 @@ def folds(n):
 
 
 def held_out_forest(icos, validation):
-    """What the forest says about validation images that it has not seen; the tree has not seen any."""
+    """What the forest of ICOS says about validation images that it has not seen; the tree has not seen any."""
     fold, wrong, probabilities = folds(len(validation)), ~validation.correct, validation.probabilities
     alarm = np.zeros(len(validation), dtype=bool)
     for k in range(FOLDS):
@@ -219,29 +219,29 @@ def drawn(column, sizes, labels, rng):
     )
 
 
-def panel(name):
-    """All estimators for a network; nobody looks at intervals here."""
-    others = [other for other in NETWORKS if other != name]
+def panel(name, networks=NETWORKS, rules=RULES):
+    """All estimators for one of the networks; nobody looks at intervals here."""
+    others = [other for other in networks if other != name]
     oracles = [Recorded("icos_fine"), Recorded("icos_equal"), Recorded("selfchecker"), CrossReference(others)]
-    estimators = standard_estimators(RULES["fine"], oracles, [Remembered(other) for other in others], resamples=1)
+    estimators = standard_estimators(rules["fine"], oracles, [Remembered(other) for other in others], resamples=1)
     strict = OraclePasses(CrossReference(others), undecided="fail", resamples=1)
-    equal = RulesAndConfidence(RULES["equal"], resamples=1)
+    equal = RulesAndConfidence(rules["equal"], resamples=1)
     strict.name, equal.name = "cross_reference_undecided_fail", "rules_and_confidence_equal"
     estimators[2:2] = [AverageConfidence(None, resamples=1), AverageConfidence("isotonic", resamples=1)]
     return [*estimators, strict, equal]
 
 
-def detection(draws):
+def detection(draws, judges=JUDGES):
     """Rates of everybody who judges single predictions, means over the draws."""
     table = {}
-    for name in JUDGES:
+    for name in judges:
         rows = []
         for seen in draws:
             found = verdict_confusion(seen.images.columns[name].astype(int), seen.correct)
             off = found.estimated_accuracy - seen.correct.mean()
             rows.append((found.tpr, found.fpr, found.f1, off, abs(off), found.undecided / found.n))
         keys = ("tpr", "fpr", "f1", "bias", "mae", "undecided")
-        table[name] = dict(zip(keys, np.mean(rows, axis=0).round(5).tolist(), strict=True))
+        table[name] = dict(zip(keys, np.mean(rows, axis=0).tolist(), strict=True))
     return table
 
 

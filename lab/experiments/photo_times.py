@@ -4,8 +4,9 @@
     python photo_times.py                                               # only writes the table of the page again
 
 Each RUN is what `secondguess bench photos MODELS... --data DATA --json` has printed: models and commands can so be
-measured one at a time, while a machine is idle. A later run of the same command replaces an earlier one. The table of
-docs/evidence/scaling.md is written between its markers.
+measured one at a time, while a machine is idle. A later run of the same command replaces an earlier one. A record that
+was written before may stand among the runs: its rows are taken over with the commit they were measured at. The table
+of docs/evidence/scaling.md is written between its markers.
 """
 
 from __future__ import annotations
@@ -67,9 +68,8 @@ def record(options: argparse.Namespace) -> None:
     """Join the runs."""
     runs = [json.loads(path.read_text("utf-8")) for path in options.runs]
     newest = {(row["data"], row["model"], row["command"]): row for run in runs for row in measured(run)}
-    rows = list(newest.values())
-    head = provenance({"runs": len(runs)})
-    write(options.out, head | {"rows": rows, "runs": [about(run) for run in runs]})
+    rows, heads = list(newest.values()), [head for run in runs for head in about(run)]
+    write(options.out, provenance({"runs": len(heads)}) | {"rows": rows, "runs": heads})
     for row in rows:
         what = f"{row['data']:<24}{row['model']:<24}{row['command']:<10}"
         say(f"{what}{row['planned']}  {row['seconds']}  {row['ratio']}")
@@ -136,6 +136,9 @@ def _left_out(row: dict[str, Any]) -> str:
 
 def measured(run: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The rows of a run, each with what it was measured on and without the words of its plan."""
+    if "runs" in run:  # a record
+        yield from run["rows"]
+        return
     for row in run["rows"]:
         plan = row.pop("plan")
         parts = [] if plan is None else [{key: part[key] for key in KEPT} for part in plan["parts"]]
@@ -144,12 +147,14 @@ def measured(run: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield {"data": data, "images": run["images"], **row, "minutes": given, "commit": run["commit"], "parts": parts}
 
 
-def about(run: dict[str, Any]) -> dict[str, Any]:
-    """The head of a run, without the folders of the machine."""
+def about(run: dict[str, Any]) -> list[dict[str, Any]]:
+    """The head of a run, without the folders of the machine; all of them, of a record."""
+    if "runs" in run:
+        return list(run["runs"])
     settings = dict(run["settings"], data=PurePath(run["settings"]["data"] or "").name)
     settings["models"] = ["/".join(PurePath(model).parts[-NAMED:]) for model in settings["models"]]
     head = {key: run[key] for key in ("command", "commit", "hardware", "versions", "seconds")}
-    return head | {"settings": {key: value for key, value in settings.items() if key != "out"}}
+    return [head | {"settings": {key: value for key, value in settings.items() if key != "out"}}]
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@
 The first measures every part alone, at several sizes, in seconds of one core; fits to each the sum of terms that its
 operation count suggests; then runs whole jobs with one and two workers and holds them against the sum of the parts. It
 takes about four minutes. The second writes the tables of docs/evidence/scaling.md, the third prints the bill at your
-prices. Terms are never negative and are fitted to relative errors (`scipy.optimize.nnls`).
+prices, with GPUs and the network beside it. Terms are never negative and are fitted to relative errors
+(`scipy.optimize.nnls`).
 """
 
 from __future__ import annotations
@@ -57,10 +58,12 @@ def main():
         measure(arguments.out)
         return
     record = json.loads(arguments.out.read_text("utf-8"))
+    gpu, network, price = bill.beside("gpu"), bill.beside("network"), bill.prices(arguments)
     if arguments.bill:
-        say(bill.bill_table(record, bill.prices(arguments)))
+        tables = (bill.bill_table(record, price), bill.gpu_bill_table(record, gpu, price))
+        say("\n\n".join([*tables, bill.network_table(record, gpu, network, price)]))
     else:
-        bill.PAGE.write_text(bill.filled(bill.PAGE.read_text("utf-8"), record), "utf-8")
+        bill.PAGE.write_text(bill.filled(bill.PAGE.read_text("utf-8"), record, gpu, network), "utf-8")
 
 
 def measure(out):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import statistics
 from pathlib import Path
 
@@ -113,19 +114,85 @@ def test_ambiguity_table2_has_every_cell_and_says_what_is_missing():
         assert whole.n == len(own) == (3 if supervisor in ENSEMBLES or column.startswith("fashion") else 4)
 
 
-def test_oracles_are_the_rates_of_the_record():
+def test_oracles_are_the_rates_of_the_records():
     record, votes = kept("oracles/mnist.json"), kept("oracles/votes.json")["detection"]
+    photos = kept("oracles/cifar10.json")["rows"]
     oracles = {"ICOS, fine": "icos_fine", "ICOS, equal": "icos_equal"}
     oracles |= {"cross-referencing": "cross_reference", "SelfChecker": "selfchecker"}
     for name, rate in (("table6", "tpr"), ("table7", "fpr"), ("table8", "f1"), ("figure6", "mae")):
         cells = cells_of(f"oracles-{name}")
         crossed = {(network, "cross-referencing") for network in votes} if name.startswith("table") else set()
-        assert set(cells) == {(network, title) for network in "ABC" for title in oracles} | crossed
+        assert set(cells) == {(network, title) for network in "ABCDEF" for title in oracles} | crossed
         for (network, title), cell in cells.items():
             trained = record["detection"].get(f"icos_{network.lower()}")
+            if network in "DEF":
+                mine = [row["detection"] for row in photos if row["network"] == f"icos_{network.lower()}"]
+                values = [one[oracles[title]][rate] for one in mine if oracles[title] in one]
+                assert (cell.value, cell.n) == (pytest.approx(np.mean(values)), len(values))
+                continue
             found = trained[oracles[title]] if trained else votes[network]
             assert cell.value == pytest.approx(found[rate], abs=6e-5)
             assert cell.n == 30
+
+
+@pytest.fixture
+def with_photos(tmp_path):
+    """The record of MNIST, and one of two trainings of D and one of E and F, judged in two draws of four images."""
+    folder = tmp_path / "oracles"
+    folder.mkdir()
+    shutil.copy(RESULTS / "oracles/mnist.json", folder)
+    judges = {"icos_fine": 0.4, "icos_equal": 0.3, "cross_reference": 0.2, "selfchecker": 0.1}
+    judges |= {"icos_fine_criterion_2": 0.5, "icos_fine_criterion_3": 0.8}
+    rows = [
+        {
+            "network": f"icos_{letter}",
+            "seed": seed,
+            "swap": "",
+            "detection": {
+                judge: dict.fromkeys(("tpr", "fpr", "f1", "mae"), value + seed / 10) for judge, value in judges.items()
+            },
+            "errors": {judge: [-value, value] for judge, value in judges.items()},
+        }
+        for letter, seed in (("d", 0), ("d", 1), ("e", 0), ("f", 0))
+    ]
+    settings = {"drawn": 20_000, "repetitions": 30, "images": None}
+    kept = {"settings": settings, "trained": [{"epochs": 0} for _ in rows], "rows": rows}
+    (folder / "cifar10.json").write_text(json.dumps(kept))
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["table6", "table7", "table8", "figure6"])
+def test_oracles_on_photographs_are_means_over_trainings(with_photos, name):
+    found = recorded(get(f"oracles-{name}"), with_photos)
+    twice, once = found.table.cells["D", "ICOS, equal"], found.table.cells["E", "SelfChecker"]
+    assert (twice.value, twice.n) == (pytest.approx(0.35), 2)
+    assert twice.spread == pytest.approx(statistics.stdev([0.3, 0.4]))
+    assert (once.value, once.n, once.spread) == (pytest.approx(0.1), 1, None)
+    assert [one["file"] for one in found.records] == ["oracles/mnist.json", "oracles/cifar10.json"]
+    assert found.records[1]["scale"] == "paper"
+
+
+def test_ranks_count_one_training_of_each_network(with_photos):
+    after = recorded(get("oracles-figure7"), with_photos).table.cells["SelfChecker", "mean rank"]
+    (with_photos / "oracles/cifar10.json").unlink()
+    before = recorded(get("oracles-figure7"), with_photos).table.cells["SelfChecker", "mean rank"]
+    assert after.n == before.n + 3 * 2
+    # In the six new blocks SelfChecker is the best of four.
+    assert after.value == pytest.approx((before.n * before.value + 6 * 1) / after.n)
+
+
+def test_criteria_on_photographs_are_relative_to_the_first(with_photos):
+    cells = recorded(get("oracles-figure10"), with_photos).table.cells
+    means = [statistics.mean(value + seed / 10 for seed in (0, 1, 0, 0)) for value in (0.4, 0.8)]
+    assert cells["CIFAR-10, criterion 3 against 1", "FPR, relative"].value == pytest.approx(means[1] / means[0])
+
+
+@pytest.mark.parametrize("change", [{"drawn": 400}, {"images": 1500}, {"repetitions": 3}])
+def test_fewer_photographs_than_in_the_paper_are_no_full_scale(with_photos, change):
+    path = with_photos / "oracles/cifar10.json"
+    found = json.loads(path.read_text("utf-8"))
+    path.write_text(json.dumps(found | {"settings": found["settings"] | change}))
+    assert recorded(get("oracles-table6"), with_photos).records[1]["scale"] == "smaller"
 
 
 def test_errors_of_estimated_accuracy_have_the_spread_over_draws():
@@ -153,6 +220,7 @@ def test_ranks_are_those_of_scipy():
 
     record, cells = kept("oracles/mnist.json"), cells_of("oracles-figure7")
     rows = [row["errors"] for row in record["rows"] if row["column"] == "no shift"]
+    rows += [row["errors"] for row in kept("oracles/cifar10.json")["rows"] if row["seed"] == 0]
     judges = ("icos_fine", "icos_equal", "cross_reference", "selfchecker")
     offsets = np.concatenate([np.abs([row[judge] for judge in judges]).T for row in rows])
     ranks = np.mean([rankdata(block) for block in offsets], axis=0)
@@ -243,7 +311,7 @@ def test_coverage_says_what_the_data_at_hand_allow():
     assert cells["G", "SelfChecker"]["not_at_hand"] == "ImageNet is not at hand."
     assert "predictions only" in cells["M", "ICOS, fine"]["not_at_hand"]
     assert not cells["M", "cross-referencing"]["not_at_hand"]
-    assert not cells["D", "SelfChecker"]["not_at_hand"] and not cells["D", "SelfChecker"]["beside"]
+    assert not cells["D", "SelfChecker"]["not_at_hand"] and cells["D", "SelfChecker"]["beside"]
     for study in map(get, names()):
         found = coverage_of(study, RESULTS)
         assert len(found.cells) == found.published

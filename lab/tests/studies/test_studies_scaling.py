@@ -99,7 +99,8 @@ def cost():
 
 def test_the_tables_of_cost_are_those_of_the_record(bill, cost):
     page = bill.PAGE.read_text("utf-8")
-    assert bill.filled(page, cost) == page, "run python lab/experiments/scaling_cost.py --write-docs"
+    filled = bill.filled(page, cost, bill.beside("gpu"), bill.beside("network"))
+    assert filled == page, "run python lab/experiments/scaling_cost.py --write-docs"
 
 
 def test_the_model_of_cost_is_fitted_to_its_rows_and_held_against_runs(bill, cost):
@@ -127,3 +128,74 @@ def test_a_bill_follows_its_prices(bill, cost):
     for row, other in zip(rows, usual, strict=True):
         money, less = (float(cells[6].replace(",", "")) for cells in (row, other))
         assert money == pytest.approx(10 * less, rel=0.06) and row[:6] == other[:6] and row[7] == other[7]
+
+
+@pytest.fixture
+def gpu():
+    """A GPU that passes 100 images a second alone, 80 with scores and 50 from main memory; 1,000 x 1,000 pixels."""
+    rates = {"bare": 100, "scored": 80, "from memory": 50, "observe, score": 2}
+    rows = {name: {"images a second": rate} for name, rate in rates.items()}
+    return {"settings": {"side": 1000, "traces": 10_000}, "rows": rows}
+
+
+def test_the_terms_of_a_gpu_add_up_to_what_was_measured(bill, gpu):
+    terms = bill.gpu_terms(gpu)
+    assert terms["gflop"] * bill.PHOTOGRAPHS["gflop"] == pytest.approx(0.01)
+    assert terms["scores"] == pytest.approx(0.0025) and terms["megabyte"] == pytest.approx(0.0075 / 3)
+    assert bill.gpu_seconds(gpu, bill.ALL, 10_000) == pytest.approx(1 / 50)
+    assert bill.gpu_seconds(gpu, bill.ALL, 100) == pytest.approx(1 / 50)  # never less than measured
+    assert bill.gpu_seconds(gpu, bill.ALL, 40_000) == pytest.approx(1 / 50 + 3 * 0.0025)
+    assert bill.gpu_seconds(gpu, bill.OUTPUT, 40_000) == pytest.approx(1 / 50)
+    twice = bill.gpu_seconds(gpu, bill.ALL, 10_000, gflop=2 * bill.PHOTOGRAPHS["gflop"], side=500)
+    assert twice == pytest.approx(0.02 + 0.0025 + 0.0075 / 4)
+    real = bill.beside("gpu")
+    measured = real["rows"]["from memory"]["images a second"]
+    assert 1 / bill.gpu_seconds(real, bill.ALL, real["settings"]["traces"]) == pytest.approx(measured)
+
+
+def test_a_month_on_gpus(bill, cost):
+    month = bill.SECONDS_A_MONTH
+    price = {"images": 10 * month, "peak": 3, "busy": 0.5, "cores": 4, "core_hour": 0.1, "gpu_hour": 2}
+    # 30 images a second in the busiest minute: .1 s of a GPU each at half its time, .35 s of a core.
+    spent = bill.gpu_month(0.1, 0.35, price)
+    assert spent == {"gpus": 6, "machines": 6, "gpu_money": 6 * 720 * 2, "machine_money": pytest.approx(6 * 4 * 72)}
+    assert bill.gpu_month(0.1, 0.35, price | {"images": 20 * month})["gpus"] == 12
+    fed = bill.feeding_seconds(cost, bill.ALL, 50_000)
+    parts = bill.by_part(cost["parts"], bill.PHOTOGRAPHS | {"training": 50_000, "batch": 256}, bill.ALL)
+    on_cores = bill.core_seconds(cost["parts"], bill.PHOTOGRAPHS | {"training": 50_000}, bill.ALL)
+    assert parts["decode"] + bill.request_seconds(cost) < fed < on_cores + bill.request_seconds(cost)
+
+
+def test_a_network_carries_as_many_images_as_its_bits_hold(bill, cost, gpu):
+    assert bill.images_a_second(1000, 8) == pytest.approx(1e6)
+    network = {
+        "store": {"listed": 300, "read": 40_000, "asked": 800},
+        "workers": {"by name": 40, "as pixels": 150_000, "probabilities": 8000, "trace": 8192},
+    }
+    price = {name: default for name, (default, _) in bill.PRICES.items()}
+    price |= {"images": bill.SECONDS_A_MONTH, "peak": 1, "gigabits": 10, "thousand_requests": 0.5}
+    gpu["settings"]["traces"] = 50_000
+    table = bill.network_table(cost, gpu, network, price)
+    rows = {
+        cells[0]: cells[1:] for line in table.splitlines()[2:-2] if (cells := [*map(str.strip, line[1:-1].split("|"))])
+    }
+    # 40,800 bytes: one a second, 50 a second from one GPU, and what 1, 10 and 25 gigabits hold.
+    assert rows["its JPEG file, from an object store"] == ["40,800", ".00033", ".016", "3,060", "30,600", "76,600"]
+    assert table.endswith("requests to the object store: 1,300 of money a month, at an assumed .5 for a thousand.")
+
+
+def test_what_the_page_says_of_gpus_and_networks_in_words(bill, cost):
+    gpu, network = bill.beside("gpu"), bill.beside("network")
+    price = {name: default for name, (default, _) in bill.PRICES.items()}
+    for training in (50_000, 1_281_167):
+        spent = bill.gpu_month(
+            bill.gpu_seconds(gpu, bill.ALL, training), bill.feeding_seconds(cost, bill.ALL, training), price
+        )
+        assert spent["gpus"] == 1
+        assert spent["machine_money"] / (spent["machine_money"] + spent["gpu_money"]) == pytest.approx(1 / 3, abs=0.04)
+    sent = bill.network_bytes(cost, network)
+    file, pixels = sent["its JPEG file, from an object store"], sent["to a worker, as 224 x 224 pixels"]
+    peak, rate = price["images"] / bill.SECONDS_A_MONTH * price["peak"], 1 / bill.gpu_seconds(gpu, bill.ALL, 50_000)
+    assert bill.images_a_second(file, 1) > 2 * peak
+    assert bill.images_a_second(file, 1) < rate < bill.images_a_second(file, 10)
+    assert bill.images_a_second(pixels, 10) < rate

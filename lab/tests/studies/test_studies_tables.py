@@ -102,7 +102,7 @@ STUDIES = {
     "surprise": ("table1", "table2", "figure2", "figure3", "figure4", "beyond"),
     "oracles": ("table6", "table7", "table8", "figure6", "figure7", "figure10", "figure11"),
     "hubris": ("table1", "table2", "table3"),
-    "search": ("figure3", "figure4", "figure5", "figure6", "figure7", "released"),
+    "search": ("table1", "figure3", "figure4", "figure5", "figure6", "figure7", "released"),
     "mixtures": ("accuracy", "rehearsed", "shares"),
 }
 

@@ -21,6 +21,7 @@ them. `peak_mib` is what the process grew by while it learnt and did the work fo
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import time
 import warnings
@@ -316,10 +317,17 @@ def _spread(rows: NDArray[np.int64], count: int) -> NDArray[np.int64]:
 
 
 def _peer_seconds(case: _Case, scorer: Any, some: NDArray[np.int64]) -> float:
-    """What dnn-tip takes for all queries, from some of them."""
+    """What dnn-tip takes for all queries, from some of them.
+
+    It collects garbage for every badge; the objects of this process, which are not its own, are kept out of that.
+    """
     traces, predictions = case.test.trace(Trace())[some], case.test.predictions[some]
-    with _quiet():
-        return _seconds(lambda: scorer(traces, predictions, num_threads=2)) * case.queries / len(some)
+    gc.freeze()
+    try:
+        with _quiet():
+            return _seconds(lambda: scorer(traces, predictions, num_threads=2)) * case.queries / len(some)
+    finally:
+        gc.unfreeze()
 
 
 @contextlib.contextmanager

@@ -93,3 +93,30 @@ class Study:
         """What the paper printed; no cells where it shows curves only, or where no paper has the table."""
         path = PUBLISHED / f"{self.name}.csv"
         return Table.read(path) if path.is_file() else Table({})
+
+    @classmethod
+    def by_script(cls, script: str, file: str, cells: Callable[[Result], Table], **about: Any) -> Study:
+        """A study whose record a script makes at the paper's scale, without tasks.
+
+        Args:
+            script: that makes the record.
+            file: the record, below the folder of results.
+            cells: makes a table of it.
+            **about: the other attributes.
+        """
+        from secondguess_lab.studies.records import read_record
+
+        def recorded(results: Path) -> Recorded | None:
+            found = read_record(results, file)
+            return None if found is None else Recorded(cells(found[0]), [found[1] | {"scale": "paper"}])
+
+        return cls(
+            **about,
+            stand_ins={},
+            scale={},
+            quick={},
+            grid=lambda sources, settings: [],
+            tabulate=lambda results, settings: Table({}),
+            recorded=recorded,
+            script=script,
+        )

@@ -1,11 +1,13 @@
 """Guerriero, Lyu, Pietrantuono and Russo: Assessing operational accuracy using an oracle surrogate, 2023.
 
-All studies of this paper share the same tasks, one for each of its three networks for MNIST.
+All studies of this paper share the same tasks, one for each of its three networks for MNIST. Those for CIFAR-10 are no
+tasks: `oracles_train.py` and `oracles_judge.py` in lab/experiments train and judge them, and their record is read here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +25,12 @@ __all__ = ["NETWORKS", "SCALE", "STUDIES", "SWAPS"]
 
 PAPER = "Guerriero, Lyu, Pietrantuono, Russo: Assessing operational accuracy using an oracle surrogate, 2023"
 NETWORKS = {"icos_a": "A", "icos_b": "B", "icos_c": "C"}
+PHOTOS = {"icos_d": "D", "icos_e": "E", "icos_f": "F"}  # networks for CIFAR-10
 NOT_AT_HAND = {
-    "[GHI]: ": "ImageNet is not at hand.",
-    "[LMN]: (?!cross-referencing)": "Of CIFAR-100 there are the published predictions only, enough for votes.",
+    "[GHI]: |ImageNet, ": "ImageNet is not at hand.",
+    "[LMN]: (?!cross-referencing)|CIFAR-100, ": (
+        "Of CIFAR-100 there are the published predictions only, enough for votes."
+    ),
 }
 ORACLES = {
     "ICOS, fine": "icos_fine",
@@ -140,18 +145,19 @@ def _figure10(looks: Sequence[Look], settings: Settings) -> Table:
     )
 
 
-def _criteria_table(rates: Callable[[str, str], Sequence[float]]) -> Table:
+def _criteria_table(rates: Callable[[str, str], Sequence[float]], where: str = "") -> Table:
     """Both rates of criteria 2 and 3 over those of criterion 1.
 
     Args:
         rates: gives the rates of a judge for each network, of which the means are compared.
+        where: what the rows begin with.
     """
     cells = {}
     for rate in ("tpr", "fpr"):
         first, *others = (float(np.mean(rates(judge, rate))) for judge in CRITERIA.values())
         for criterion, value in zip((2, 3), others, strict=True):
             if first > 0:
-                cells[f"criterion {criterion} against 1", f"{rate.upper()}, relative"] = Cell(value / first)
+                cells[f"{where}criterion {criterion} against 1", f"{rate.upper()}, relative"] = Cell(value / first)
     return Table(cells)
 
 
@@ -164,14 +170,56 @@ def _figure11(looks: Sequence[Look], settings: Settings) -> Table:
     return Table(cells)
 
 
-def _recorded_with(tabulate: Callable[[Mapping[str, Any]], Table]) -> Callable[[Path], Recorded | None]:
-    """Reads the record of lab/experiments/oracles.py."""
+def _recorded_with(
+    tabulate: Callable[[Mapping[str, Any]], Table], photos: Callable[[Mapping[str, Any]], Table] | None = None
+) -> Callable[[Path], Recorded | None]:
+    """Reads the record of lab/experiments/oracles.py and, where `photos` makes cells of it, of oracles_judge.py."""
 
     def recorded(results: Path) -> Recorded | None:
         found = read_record(results, "oracles/mnist.json")
-        return None if found is None else Recorded(tabulate(found[0]), [found[1]])
+        if found is None:
+            return None
+        cells, records = tabulate(found[0]).cells, [found[1]]
+        judged = read_record(results, "oracles/cifar10.json") if photos else None
+        if photos and judged:
+            cells = {**cells, **photos(judged[0]).cells}
+            records.append(judged[1] | {"scale": _scale_of_photos(judged[0])})
+        return Recorded(Table(cells), records)
 
     return recorded
+
+
+def _scale_of_photos(kept: Mapping[str, Any]) -> str:
+    """Whether networks for CIFAR-10 were trained and judged on as many images as the paper's."""
+    settings, epochs = kept["settings"], {one["epochs"] for one in kept["trained"]}
+    drawn = (settings["drawn"], settings["repetitions"]) == (SCALE["drawn"], SCALE["repetitions"])
+    return "paper" if drawn and settings["images"] is None and epochs == {0} else "smaller"
+
+
+def _photo_rows(kept: Mapping[str, Any]) -> dict[str, list[Mapping[str, Any]]]:
+    """What oracles_judge.py says of each network for CIFAR-10, by its letter, one row a training."""
+    return {letter: [row for row in kept["rows"] if row["network"] == name] for name, letter in PHOTOS.items()}
+
+
+def _photo_cells(values: Callable[[Mapping[str, Any], str], float | None], kept: Mapping[str, Any]) -> Table:
+    """Means over trainings of what a row says of each oracle."""
+    return Table(
+        {
+            (letter, title): cell_of(found)
+            for letter, rows in _photo_rows(kept).items()
+            for title, judge in ORACLES.items()
+            if (found := [value for row in rows if (value := values(row, judge)) is not None])
+        }
+    )
+
+
+def _photo_rates(rate: str) -> Callable[[Mapping[str, Any]], Table]:
+    return partial(_photo_cells, lambda row, judge: row["detection"].get(judge, {}).get(rate))
+
+
+def _photo_criteria(kept: Mapping[str, Any]) -> Table:
+    rows = [row for mine in _photo_rows(kept).values() for row in mine]
+    return _criteria_table(lambda judge, rate: [row["detection"][judge][rate] for row in rows], "CIFAR-10, ")
 
 
 def _from_detection(rate: str) -> Callable[[Mapping[str, Any]], Table]:
@@ -186,7 +234,7 @@ def _from_detection(rate: str) -> Callable[[Mapping[str, Any]], Table]:
 
 def _with_votes(rate: str) -> Callable[[Path], Recorded | None]:
     """Also reads the record of lab/experiments/oracles_votes.py: cross-referencing of networks of CIFAR-100."""
-    trained = _recorded_with(_from_detection(rate))
+    trained = _recorded_with(_from_detection(rate), _photo_rates(rate))
 
     def recorded(results: Path) -> Recorded | None:
         own, votes = trained(results), read_record(results, "oracles/votes.json")
@@ -219,9 +267,18 @@ def _offsets_from_rows(kept: Mapping[str, Any]) -> Table:
     )
 
 
-def _ranks_from_rows(kept: Mapping[str, Any]) -> Table:
-    blocks = [np.stack(list(_offsets_of(kept, network, "no shift").values()), axis=1) for network in NETWORKS]
-    return _rank_table(np.concatenate(blocks))
+def _ranks_recorded(results: Path) -> Recorded | None:
+    """Ranks over the networks of both records: as in the paper one training of each, the first."""
+    found, judged = (read_record(results, f"oracles/{name}.json") for name in ("mnist", "cifar10"))
+    if found is None:
+        return None
+    blocks = [np.stack(list(_offsets_of(found[0], network, "no shift").values()), axis=1) for network in NETWORKS]
+    records = [found[1]]
+    if judged:
+        first = [rows[0]["errors"] for rows in _photo_rows(judged[0]).values() if rows]
+        blocks += [np.abs([errors[judge] for judge in ORACLES.values()]).T for errors in first]
+        records.append(judged[1] | {"scale": _scale_of_photos(judged[0])})
+    return Recorded(_rank_table(np.concatenate(blocks)), records)
 
 
 def _criteria_from_detection(kept: Mapping[str, Any]) -> Table:
@@ -286,21 +343,21 @@ STUDIES = (
         "Figure 6",
         "Mean absolute error of the accuracy that each oracle estimates.",
         _figure6,
-        _recorded_with(_offsets_from_rows),
+        _recorded_with(_offsets_from_rows, _photo_rates("mae")),
     ),
     _study(
         "figure7",
         "Figure 7",
         "Mean ranks of these errors, and how far they must lie apart.",
         _figure7,
-        _recorded_with(_ranks_from_rows),
+        _ranks_recorded,
     ),
     _study(
         "figure10",
         "Figure 10",
         "ICOS with more pixel rules: criteria 2 and 3 against 1.",
         _figure10,
-        _recorded_with(_criteria_from_detection),
+        _recorded_with(_criteria_from_detection, _photo_criteria),
     ),
     _study(
         "figure11",

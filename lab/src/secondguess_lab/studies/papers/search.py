@@ -16,7 +16,7 @@ from secondguess_lab.studies.base import Recorded, Sources, Study, check_known
 from secondguess_lab.studies.records import read_record
 from secondguess_lab.studies.tables import Table, cell_of
 
-__all__ = ["STUDIES"]
+__all__ = ["NOT_AT_HAND", "PAPER", "STUDIES"]
 
 PAPER = "Bennette, Maurer, Sisti: Harnessing adversarial distances to discover high-confidence errors, 2020"
 STAND_INS = {"cats_dogs": "mnist5k", "mnist": "mnist5k", "fashion_mnist": "mnist5k"}

@@ -6,12 +6,10 @@ It is made by lab/experiments/search_released.py: the file holds distances and a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from secondguess_lab.studies.base import Recorded, Study
+from secondguess_lab.studies.base import Study
 from secondguess_lab.studies.papers.search import TITLES
-from secondguess_lab.studies.records import read_record
 from secondguess_lab.studies.tables import Cell, Table
 
 __all__ = ["STUDIES"]
@@ -33,24 +31,15 @@ def _table(kept: Mapping[str, Any]) -> Table:
     return Table(cells)
 
 
-def _recorded(results: Path) -> Recorded | None:
-    found = read_record(results, "search/released.json")
-    return None if found is None else Recorded(_table(found[0]), [found[1] | {"scale": "paper"}])
-
-
 STUDIES = (
-    Study(
+    Study.by_script(
+        "lab/experiments/search_released.py",
+        "search/released.json",
+        _table,
         name="search-released",
         paper="Maurer, Bennette: Facility locations utility for uncovering classifier overconfidence, 2019",
         table="The released pool",
         summary="Discovery ratio of adversarial distance on the pool that its authors released, beside the pool's own.",
-        stand_ins={},
-        scale={},
-        quick={},
-        grid=lambda sources, settings: [],
-        tabulate=lambda results, settings: Table({}),
-        recorded=_recorded,
-        script="lab/experiments/search_released.py",
         note="Photographs predicted dog by a network of February 2019; it is not the pool of the paper of 2020. "
         "Quadratic is the smoother of the authors' R code, whose number they print; linear, robust that of their "
         "Python code. A lift is the ratio over that of the whole pool.",

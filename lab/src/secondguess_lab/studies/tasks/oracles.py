@@ -151,6 +151,7 @@ def verdicts(
     predictions: NDArray[np.int64],
     objections: Mapping[str, Mask],
     others: Sequence[NDArray[np.int64]],
+    data: str = "mnist",
 ) -> dict[str, NDArray[np.int64]]:
     """Everybody's verdicts (n,) about n predictions of a network: 1 wrong, 0 right, -1 undecided.
 
@@ -159,11 +160,12 @@ def verdicts(
         predictions: (n,) of the network.
         objections: masks (n,) as `objections_of` names them, and `selfchecker`.
         others: predictions (n,) of the other networks, for cross-referencing.
+        data: whose partitions the input rules have, "mnist" or "cifar10".
     """
     pixels, forest = objections["pixel_rules"], objections["forest"]
     found = {"icos_without_input_rules": pixels | forest, "selfchecker": objections["selfchecker"]}
     for name in ("fine", "equal"):
-        rules = _breaks_input_rules(name, labels, predictions)
+        rules = _breaks_input_rules(f"{data}_{name}", labels, predictions)
         found |= {f"input_rules_{name}": rules, f"icos_{name}": rules | pixels | forest}
         for criterion in (2, 3):
             found[f"icos_{name}_criterion_{criterion}"] = rules | objections[f"criterion_{criterion}"] | forest
@@ -182,7 +184,6 @@ def swapped(pair: tuple[int, int] | None) -> NDArray[np.int64]:
 
 def _breaks_input_rules(name: str, labels: NDArray[np.int64], predictions: NDArray[np.int64]) -> Mask:
     """Whether the predicted class cannot occur in the partition of the label."""
-    rules = InputRules.example(f"mnist_{name}")
-    allowed = rules.allowed([str(digit) for digit in range(CLASSES)])  # (partitions, classes)
+    allowed = InputRules.example(name).allowed([str(label) for label in range(CLASSES)])  # (partitions, classes)
     partition = allowed.argmax(axis=0)[labels]
     return ~allowed[partition, predictions]
