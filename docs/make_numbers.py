@@ -48,10 +48,11 @@ def differences(text: str, claims: Iterable[Claim]) -> tuple[str, list[str]]:
 
 
 def uncovered(text: str, claims: Iterable[Claim]) -> list[str]:
-    """Lines with a number that has a point and belongs to no claim; code is left out."""
+    """Lines with a number that has a point and belongs to no claim; code, and what scripts write, are left out."""
     for claim in claims:
         text = claim.pattern().sub(lambda place: re.sub(r"\d", "#", place[0]), text)
-    text = re.sub(r"```.*?```|`[^`\n]*`", lambda place: re.sub(r"\d", "#", place[0]), text, flags=re.DOTALL)
+    left_out = r"```.*?```|`[^`\n]*`|<!-- (\S+) -->.*?<!-- /\1 -->"
+    text = re.sub(left_out, lambda place: re.sub(r"\d", "#", place[0]), text, flags=re.DOTALL)
     lines = enumerate(text.splitlines(), 1)
     return [f"{number}: {line}" for number, line in lines if re.search(r"(?<![\w.])\d*\.\d", line)]
 

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from secondguess.errors import UserError
 from secondguess_lab.studies import get, names
 from secondguess_lab.studies.comparison import Line, compare
@@ -149,6 +151,35 @@ def draw_sampling(path: Path) -> None:
     _save(figure, path)
 
 
+def draw_shares(path: Path) -> None:
+    """Figure 2 of the surprise paper: seconds by the share of the training traces, and what the paper tells of them."""
+    table, published = recorded(get("surprise-figure2"), RESULTS).table, get("surprise-figure2").published
+    figure, axes = _canvas(9, 3.2, ncols=2)
+    for axis, name in zip(axes, ("DSA", "LSA"), strict=True):
+        for cells, colour, label in ((table.cells, "#2e86c1", "ours"), (published.cells, "#1b1b1b", "paper")):
+            points = sorted((float(share), cell.value) for (row, share), cell in cells.items() if row == name)
+            if points:
+                full = dict(points)[1.0]
+                values = [value / full for _, value in points]
+                axis.plot([share for share, _ in points], values, color=colour, marker="o", markersize=3, label=label)
+        axis.plot([0, 1], [0, 1], color="#9a9a9a", linewidth=0.8, linestyle="--", label="in proportion")
+        axis.set(title=name, xlabel="share of the training traces", ylabel="seconds over those of all", ylim=(0, 1.05))
+        axis.legend(frameon=False, fontsize=8)
+    _save(figure, path)
+
+
+def draw_tests(path: Path) -> None:
+    """Figure 1 of the true-ambiguity paper: the test images with the highest entropies, none picked by hand."""
+    record = json.loads((RESULTS / "ambiguity" / "tests.json").read_text(encoding="utf-8"))
+    figure, axes = _canvas(9, 2.9, nrows=2, ncols=len(record["shown"]) // 2)
+    for axis, one in zip(axes.flat, record["shown"], strict=True):
+        axis.imshow(np.frombuffer(bytes.fromhex(one["pixels"]), np.uint8).reshape(28, 28), cmap="gray_r")
+        said = " or ".join(map(str, one["classes"]))
+        axis.set_title(f"{said}\nlabel {one['label']}", fontsize=8)
+        axis.set_axis_off()
+    _save(figure, path)
+
+
 def draw_search(path: Path) -> None:
     """Lift over the pool by the number of queries, for the pool with a blind spot and the one without."""
     record = json.loads((RESULTS / "search" / "cats_dogs.json").read_text(encoding="utf-8"))
@@ -212,7 +243,7 @@ def _canvas(width: float, height: float, **layout: Any) -> tuple[Any, Any]:
 
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.subplots(**layout)
-    for axis in axes:
+    for axis in np.ravel(axes):
         axis.spines[["top", "right"]].set_visible(False)
     return figure, axes
 
@@ -229,6 +260,8 @@ if __name__ == "__main__":
         sys.exit(str(error))
     draw_cells(IMAGES / "reproduction_cells.png")
     draw_sampling(IMAGES / "reproduction_sampling.png")
+    draw_shares(IMAGES / "reproduction_shares.png")
+    draw_tests(IMAGES / "reproduction_tests.png")
     draw_search(IMAGES / "reproduction_search.png")
     draw_networks(IMAGES / "reproduction_networks.png")
     sys.stdout.write("docs/evidence/reproduction.md, its details and plots written\n")

@@ -53,6 +53,7 @@ def test_numbers_without_a_claim_are_listed():
     text = "First .5 and `code 0.1`.\nThen .6."
     assert maker.uncovered(text, [says("First {:.1f}", 0.5)]) == ["2: Then .6."]
     assert maker.uncovered(text, []) == ["1: First .5 and `code #.#`.", "2: Then .6."]
+    assert maker.uncovered("<!-- a -->\n| .7 |\n<!-- /a -->\n| .8 |\n", []) == ["4: | .8 |"]
 
 
 def test_the_details_of_the_reproduction_are_up_to_date():

@@ -20,6 +20,7 @@ ROW = " | {:.3f} | {:.3f} | {:.3f} | {:.2f} | {:.4f} "
 def claims() -> Iterator[Claim]:
     """All of them."""
     yield from photographs()
+    yield from cats_and_dogs()
     yield from autoencoders()
     yield from pairs()
     for name in ("mnist", "fashion_mnist"):
@@ -91,6 +92,48 @@ def photographs() -> Iterator[Claim]:
         "the logit of the share grows by {:.2f} for one of the dial, by the second judge {:.2f},",
         unselected["slope_by_the_judge"],
         unselected["slope_by_the_second_judge"],
+    )
+
+
+def cats_and_dogs() -> Iterator[Claim]:
+    """The flow at 64 pixels, and what a classifier says of its images."""
+    kept = record("ambiguity/cats_dogs.json")
+    made = kept["generation"]
+    card, judge = made["card"], made["training"]["judge"]
+    yield says(
+        "{:,} steps of {} images on {:,} photographs",
+        made["training"]["origin"]["schedule"]["steps"],
+        made["training"]["origin"]["schedule"]["batch_size"],
+        card["train"]["images"] - int(judge["images"]),
+    )
+    yield says(
+        "The judge gets {:.3f} of {:.0f} held-out photographs right, with a log loss of {:.3f} nats, and hesitates "
+        "(no class has more than .7) on {:.3f} of them.",
+        *(judge[key] for key in ("accuracy", "images", "log_loss", "hesitates")),
+    )
+    yield says(
+        "Of {:,} compositions {} passed every check, of which {} make the set.",
+        card["drawn"],
+        card["passed"]["settled"],
+        card["images"],
+    )
+    yield says(
+        "the judge finds {:.2f} bits in them; its shares correlate by {:.2f} with the labels",
+        made["asked_again"]["entropy_bits"],
+        made["asked_again"]["spearman"],
+    )
+    yield says("The logit of the share grows by {:.2f} for one of the dial.", card["dial"]["followed"])
+    yield says(
+        "the kernel distance is {:.3f} instead of {:.3f}.",
+        kept["realism"]["kernel"][0],
+        kept["realism"]["kernel_of_plain_samples"][0],
+    )
+    (model,) = kept["models"]
+    yield says(
+        "A ResNet-20 with an accuracy of {:.3f} is sure (more than 95 %) of {:.2f} of them, after temperature scaling "
+        "of {:.2f}, and of {:.2f} of real test photographs.",
+        model["accuracy"],
+        *(model[kind]["sure"][0] for kind in ("ambiguous", "ambiguous_scaled", "clear")),
     )
 
 
