@@ -10,6 +10,7 @@ from typing import Any
 import defusedxml.ElementTree
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 from torch import nn
 
@@ -286,6 +287,27 @@ def test_all_labelled_images_wrong_and_the_rest_unknown(softmax: Softmax, few: I
     assert statuses(result)["supervisors"] == "done"
     assert result.numbers["accuracy.test"].value == 0
     assert not any(".mistakes." in name for name in result.numbers)
+
+
+def test_a_model_that_is_fed_wrongly_is_told_how_it_should_be(
+    net: nn.Module, digits: Dataset, tmp_path: Path
+) -> None:
+    fed_wrongly = Classifier(net, mean=(3.0,), std=(0.2,), device="cpu")
+    result = audit(fed_wrongly, digits.test, sections=["accuracy"], stress="none", folder=tmp_path)
+    assert result.numbers["accuracy.test"].value < 0.5
+    assert result.numbers["accuracy.renormalised"].value > 0.8
+    assert result.verdict.headline == "Not before its pixels are normalised as in its training"
+    words = dict(result.sections[0].findings.summary)["Fed wrongly?"]
+    assert words.startswith("Another normalisation fits better: ") and "with none (mean 0, std 1)" in words
+    assert "mean = [0.0]" in (tmp_path / "report.html").read_text("utf-8")
+
+
+def test_a_poor_model_that_is_fed_rightly_is_just_poor(digits: Dataset, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    untrained = Classifier(nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), device="cpu")
+    result = audit(untrained, digits.test, sections=["accuracy"], stress="none", folder=tmp_path)
+    assert result.numbers["accuracy.test"].value < 0.5 and "accuracy.renormalised" not in result.numbers
+    assert [name for name, _ in result.sections[0].findings.summary] == ["Accuracy", "Weakest class"]
 
 
 def test_a_perfect_model_without_stress_has_a_report_too(few: ImageSet, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,10 +10,11 @@ import pytest
 from secondguess import AuditResult
 from secondguess.audits import Gate, GateOutcome
 from secondguess.audits.findings import Findings, Number, SectionResult
-from secondguess.audits.verdict import READY
+from secondguess.audits.verdict import READY, RENORMALISED, RULES
 from secondguess.metrics import Interval
 from secondguess.model.degenerate import Degenerate
 
+ROOT = Path(__file__).parents[2]
 GOOD = {
     "accuracy.test": (0.9, 0.88, 0.92),
     "accuracy.class.cat.recall": (0.9, 0.8, 0.95),
@@ -108,6 +110,32 @@ def test_attacks_alone_are_no_blocker() -> None:
     assert "90% of adversarial" in result.verdict.reasons[2].text
     both = audited({"deploy.adversarial.unnoticed": 0.9, "deploy.invalid.unnoticed": 0.6})
     assert both.verdict.headline == "Not before a guard sees more of what is invalid"
+
+
+def test_kinds_that_could_not_be_tried_are_named() -> None:
+    result = audited()
+    result.about["stress"] = ["corrupted", "invalid", "adversarial", "ambiguous_blend"]
+    verdict = result.verdict
+    assert verdict.ready and verdict.headline == f"{READY}, not tried against adversarial and ambiguous blend images"
+    assert weights(result)["guard"] == "caution"
+    assert verdict.reasons[2].text.endswith(" Not tried: adversarial and ambiguous blend images.")
+
+
+def test_pixels_that_are_fed_wrongly_come_before_everything_else() -> None:
+    changes = {"accuracy.test": (0.12, 0.1, 0.14), RENORMALISED: 0.91}
+    result = audited(changes, softmax=Degenerate("saturated", 1.0, "The softmax is saturated."))
+    assert result.verdict.headline == "Not before its pixels are normalised as in its training"
+    assert [one.topic for one in result.verdict.reasons] == ["accuracy", "softmax", "knowing"]
+    assert "but on 91.0% where pixels are normalised otherwise" in result.verdict.reasons[0].text
+
+
+def test_the_rules_are_in_the_report_and_on_the_page_about_verdicts(audited: AuditResult) -> None:
+    page = " ".join((ROOT / "docs" / "howto" / "verdict.md").read_text("utf-8").split())
+    assert audited.folder is not None
+    report = audited.folder.joinpath("report.html").read_text("utf-8")
+    for rule in RULES:
+        for words in filter(None, rule):
+            assert words in report and words in page
 
 
 def test_a_softmax_that_says_nothing_comes_first_and_gates_second() -> None:

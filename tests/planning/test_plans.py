@@ -17,7 +17,7 @@ from secondguess.errors import UserError
 from secondguess.images import ImageSet
 from secondguess.model.needs import Needs
 from secondguess.planning import OutOfTime, Part, Plan, Price, recorded_sizes
-from secondguess.progress import Callback, Lines, Titled, announce
+from secondguess.progress import Callback, Lines, Silent, Titled, announce
 from secondguess.supervisors import make, pricing
 
 
@@ -30,6 +30,16 @@ class Clock:
 
     def passes(self, seconds: float) -> None:
         self.now += seconds
+
+
+class Heard(Silent):
+    """A progress that keeps what is announced."""
+
+    def __init__(self, said: list[str]) -> None:
+        self.said = said
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
 
 
 def parts() -> list[Part]:
@@ -80,17 +90,35 @@ def test_times_of_parts_within_parts_are_their_own() -> None:
 def test_what_has_not_begun_is_planned_anew() -> None:
     clock = Clock()
     plan = Plan(parts(), 5.0, clock=clock)
+    heard: list[str] = []
+    plan.watched(Heard(heard))
     before = plan.size("stress.adversarial")
     with plan.doing("supervisor.vae"):
         clock.passes(2.0 * plan.part("supervisor.vae").expected)
     after = plan.size("stress.adversarial")
     assert after < before
+    [said] = heard
+    assert after == 0 and said == "It takes longer than planned; from now on without attack images."
     assert plan.part("supervisor.vae").size > 0, "what has been done keeps its size"
 
     quick = Plan(parts(), 5.0, clock=(other := Clock()))
+    quick.watched(Heard(heard))
     with quick.doing("supervisor.vae"):
         other.passes(0.1 * quick.part("supervisor.vae").expected)
-    assert quick.size("stress.adversarial") > before
+    more = quick.size("stress.adversarial")
+    assert more > before
+    assert heard[1] == f"It goes faster than planned; from now on attack images: {more} images instead of {before}."
+
+
+def test_what_cannot_be_done_is_said_before_it_is_tried_and_takes_no_time(tmp_path: Path) -> None:
+    why = "foolbox is not installed."
+    hindered = Part("stress.adversarial", "attack images", Price(full=300, unit="images", hindrance=why))
+    plan = Plan([*parts()[:2], hindered], 5.0, clock=Clock(), path=tmp_path / "plan.json", key="k")
+    [row] = [line for line in plan.table().splitlines() if "attack" in line]
+    assert row.split() == ["attack", "images", "cannot", "be", "done:", *why.split()]
+    assert plan.part("stress.adversarial").expected == 0
+    again = Plan.kept(tmp_path / "plan.json", "k", 5.0)
+    assert again is not None and again.part("stress.adversarial").remark == f"cannot be done: {why}"
 
 
 def test_a_small_deviation_changes_nothing() -> None:

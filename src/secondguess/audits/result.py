@@ -10,7 +10,7 @@ from secondguess.audits.findings import Number, SectionResult, of_numbers
 from secondguess.audits.gates import GateOutcome
 from secondguess.audits.plotting import What, plot_predictions
 from secondguess.audits.predictions import FILE, Predictions
-from secondguess.audits.verdict import Verdict, decide_verdict
+from secondguess.audits.verdict import RULES, Verdict, decide_verdict
 from secondguess.errors import UserError
 from secondguess.files import make_folder, write_json, write_text
 from secondguess.model.degenerate import Degenerate
@@ -164,7 +164,7 @@ class AuditResult(Result):
         self._digest = self.predictions.save(self.folder / FILE) if self.predictions else None
         write_json(self.folder / DATA, self.to_dict())
         write_text(self.folder / JUNIT, junit_xml("secondguess audit", self._cases()))
-        write_text(self.folder / REPORT, render("audit.html", [TEMPLATES], audit=self))
+        write_text(self.folder / REPORT, render("audit.html", [TEMPLATES], audit=self, rules=RULES))
         return self.folder
 
     def _repr_html_(self) -> str:

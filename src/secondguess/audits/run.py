@@ -223,6 +223,7 @@ def _audited(
             result.sections.append(SectionResult(section.name, section.title, "skipped", reason="Interrupted."))
     result.about["seconds"] = round(time.perf_counter() - began, 3)
     result.about["data"]["test"] = context.test.describe()
+    result.about["stress"] = [one.name for one in context.stress]  # a cheaper generator may have stepped in
     result.about["plan"] = context.plan.to_dict()
     result.predictions = Predictions.of(context)
     return result

@@ -5,17 +5,19 @@ a blocker.
 
     softmax     blocker   the probabilities say nothing (`model.degenerate`)
     gates       blocker   a gate of the user's does not hold, or its number does not exist
-    accuracy    blocker   the lower end of the interval does not exceed the share of the most frequent class, or the
-                          model is wrong more often than right
+    accuracy    blocker   another normalisation of the pixels would make clearly more answers right; or the lower end of
+                          the interval does not exceed the share of the most frequent class, or the model is wrong more
+                          often than right
                 caution   a class of which, by the upper end of its interval, less than half is found
     knowing     blocker   the best supervisor ranks a mistake above a right answer in less than 70% of cases (AUROC)
                 caution   in less than 80%
     guard       blocker   more than half of the images of some kind of stress are answered wrongly without an alarm
-                caution   more than a fifth of them; or more than half of attacked ones, which not everybody has to fear
+                caution   more than a fifth of them; or more than half of attacked ones, which not everybody has to
+                          fear; or a kind that was asked for could not be tried
 
 One blocker, and the model is not ready: the first one says before what. Without blockers it is ready to be deployed
-with a guard, if accuracy, knowing and guard were all measured; else there is no verdict. Reasons: blockers
-first, then accuracy, knowing and guard.
+with a guard, if accuracy, knowing and guard were all measured; else there is no verdict. Kinds of stress that were
+asked for and could not be tried are named beside it. Reasons: blockers first, then accuracy, knowing and guard.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from secondguess.audits.findings import Number
 if TYPE_CHECKING:
     from secondguess.audits.result import AuditResult
 
-__all__ = ["FAIR", "GOOD", "READY", "Reason", "Verdict", "decide_verdict"]
+__all__ = ["FAIR", "GOOD", "READY", "RENORMALISED", "RULES", "Reason", "Verdict", "decide_verdict"]
 
 READY = "Ready to deploy with a guard"
 REASONS = 3
@@ -38,8 +40,32 @@ HARMFUL, NOTABLE = 0.5, 0.2  # share of stress images that are answered wrongly 
 HARDLY = 0.01  # of the images of a kind: not worth a name
 ATTACKED = "adversarial"  # how the names of stress sets of attacks begin
 MORE_OFTEN = "it is right more often than wrong"
+AS_TRAINED = "its pixels are normalised as in its training"
 RARELY_FOUND = 0.5  # recall of a class
+RENORMALISED = "accuracy.renormalised"  # what would be right with another normalisation, where that is clearly more
 MEASURES = {"accuracy": "its accuracy", "knowing": "whether its mistakes can be noticed", "guard": "what a guard sees"}
+
+RULES = (
+    ("Softmax", "the probabilities say nothing", ""),
+    ("Gates", "a gate of yours does not hold, or its number does not exist", ""),
+    (
+        "Accuracy",
+        "another normalisation of the pixels would make clearly more answers right; always giving the most frequent "
+        "class may be as good; or it is wrong more often than right",
+        f"of some class surely less than {RARELY_FOUND:.0%} is found",
+    ),
+    (
+        "Knowing its limits",
+        f"the best score of suspicion ranks a mistake above a right answer in less than {FAIR:.0%} of cases",
+        f"in less than {GOOD:.0%}",
+    ),
+    (
+        "With a guard",
+        f"more than {HARMFUL:.0%} of the images of some kind are answered wrongly without an alarm",
+        f"more than {NOTABLE:.0%}; more than {HARMFUL:.0%} of attacked ones; or a kind that was asked for could not be "
+        "tried",
+    ),
+)  # topic, what speaks against it, what calls for care
 
 Weight = Literal["blocker", "caution", "good", "unknown"]
 
@@ -93,6 +119,7 @@ def decide_verdict(audit: AuditResult) -> Verdict:
     essential = (_accuracy(audit), _knowing(audit), _guard(audit))
     reasons = [*_softmax(audit), *_gates(audit), *essential]
     blockers = [one for one in reasons if one.weight == "blocker"]
+    blockers.sort(key=lambda one: one.before != AS_TRAINED)  # whatever else was measured follows from that
     shown = tuple([*blockers, *(one for one in essential if one.weight != "blocker")][:REASONS])
     if blockers:
         return Verdict(False, f"Not before {blockers[0].before}", shown)
@@ -100,7 +127,8 @@ def decide_verdict(audit: AuditResult) -> Verdict:
     if missing:
         what = " and ".join(MEASURES[one.topic] for one in missing)
         return Verdict(None, f"No verdict: {what} was not measured", shown)
-    return Verdict(True, READY, shown)
+    untried = _untried(audit)
+    return Verdict(True, f"{READY}, not tried against {_listed(untried)} images" if untried else READY, shown)
 
 
 def _softmax(audit: AuditResult) -> Iterator[Reason]:
@@ -123,6 +151,10 @@ def _accuracy(audit: AuditResult) -> Reason:
         return Reason(weight="unknown", text=_why(audit, "accuracy", "The accuracy was not measured."), **about)
     found = number.interval
     text = f"It is right on {found.value:.1%} of {found.n:,} test images ({found.low:.1%} to {found.high:.1%})"
+    better = audit.numbers.get(RENORMALISED)
+    if better is not None:
+        text += f", but on {better.value:.1%} where pixels are normalised otherwise than described."
+        return Reason(weight="blocker", text=text, before=AS_TRAINED, **about)
     frequent = _most_frequent(audit.about)
     if found.low <= frequent:
         text += f"; always giving the most frequent class would be right on {frequent:.1%}."
@@ -181,11 +213,23 @@ def _guard(audit: AuditResult) -> Reason:
     )
     most = len(harm) > 1 and harm[worst] == max(harm.values()) >= HARDLY
     text += ", the most of any kind that was tried." if most else "."
+    if untried := _untried(audit):
+        text += f" Not tried: {_listed(untried)} images."
     if blocking:
         return Reason(
             weight="blocker", text=text, before=f"a guard sees more of what is {worst.replace('_', ' ')}", **about
         )
-    return Reason(weight="caution" if harm[worst] > NOTABLE else "good", text=text, **about)
+    return Reason(weight="caution" if untried or harm[worst] > NOTABLE else "good", text=text, **about)
+
+
+def _untried(audit: AuditResult) -> list[str]:
+    """The kinds of stress that were asked for, but of which too few images could be made to try a guard on."""
+    return [name for name in audit.about.get("stress", ()) if f"deploy.{name}.unnoticed" not in audit.numbers]
+
+
+def _listed(names: Sequence[str]) -> str:
+    *first, last = (name.replace("_", " ") for name in names)
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _best(numbers: Mapping[str, Number], column: str) -> tuple[str, float] | None:

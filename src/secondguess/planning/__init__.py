@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from secondguess.planning.pace import Pace, paced, timed
-from secondguess.planning.plan import OutOfTime, Part, Plan, recorded_sizes
+from secondguess.planning.part import Part
+from secondguess.planning.plan import OutOfTime, Plan, recorded_sizes
 from secondguess.planning.price import Price, choose_sizes
 
 __all__ = ["OutOfTime", "Pace", "Part", "Plan", "Price", "choose_sizes", "paced", "recorded_sizes", "timed"]

@@ -17,88 +17,28 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from secondguess.contracts.sealed import read_json, write_json_sealed
 from secondguess.errors import UserError
+from secondguess.planning.part import NOTABLE, SLACK, Part, spoken
 from secondguess.planning.price import Price, choose_sizes
 from secondguess.progress import Advance, Progress, announce, beating
 
-__all__ = ["OutOfTime", "Part", "Plan", "recorded_sizes"]
+__all__ = ["OutOfTime", "Plan", "recorded_sizes"]
 
-SLACK = 0.1  # of the budget: a smaller deviation changes nothing
 RESERVE = 0.85  # of the budget is planned; the rest is for what no part accounts for
 CHEAP = 0.05  # of the budget: for the cheapest parts, even where there is no time left
 PRIOR = 0.2  # of the budget: so much work as expected weighs against what was measured
 PATIENCE = 2.0  # times the expected seconds that every part is granted
 FASTEST, SLOWEST = 0.8, 3.0  # factors by which the rest of the work is believed to differ from what was expected
 SHOWN = 30.0  # seconds: a shorter job begins without a table
-NOTABLE = 1.0  # seconds: parts below share a line of the table, and say nothing about the pace of the others
 
 
 class OutOfTime(UserError):
     """A part was ended because it took much longer than planned."""
-
-
-@dataclass
-class Part:
-    """A part of a long job.
-
-    Attributes:
-        name: by which sizes are recorded.
-        does: what it does, in a few words.
-        price: its cost by its size.
-        size: the chosen size; 0 where it is left out.
-        expected: seconds that it is planned to take at this size.
-        least_seconds: what it would take at its least size.
-        seconds: what it took; None until it has ended.
-        begun: whether it has begun, and its size thus stands.
-        given: its size, where that is not up for discussion.
-    """
-
-    name: str
-    does: str
-    price: Price
-    size: int = 0
-    expected: float = 0.0
-    least_seconds: float = 0.0
-    seconds: float | None = None
-    begun: bool = False
-    given: int | None = None
-
-    @property
-    def offer(self) -> Price:
-        """The price, at the size that was given if one was."""
-        return self.price if self.given is None else self.price.at(self.given)
-
-    @property
-    def remark(self) -> str:
-        """What is left out or made smaller; "" where nothing is."""
-        if not self.size:
-            return f"left out: {self.lacking}; allow more minutes"
-        return f"instead of {self.price.full:,}" if self.size < self.price.full else ""
-
-    @property
-    def lacking(self) -> str:
-        """Why there is no time for it, where it is left out."""
-        least = self.least_seconds
-        return f"it takes {spoken(least)} at least" if least >= NOTABLE else "there is no time left for it"
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON can hold it."""
-        return {
-            "name": self.name,
-            "does": self.does,
-            "size": self.size,
-            "full": self.price.full,
-            "least": self.price.least,
-            "unit": self.price.unit,
-            "planned_seconds": round(self.expected, 3),
-            "least_seconds": round(self.least_seconds, 3),
-            "seconds": None if self.seconds is None else round(self.seconds, 3),
-            "remark": self.remark,
-        }
 
 
 @dataclass
@@ -127,6 +67,7 @@ class Plan:
         self._began = self.clock()
         self._stack: list[list[float]] = []  # of the parts under way: when it went on last, seconds so far
         self._doing: list[Part] = []
+        self._tell: Callable[[str], None] = lambda text: None
         self._choose(self.parts, RESERVE * self.seconds if self.seconds is not None else None, 1.0)
         self.planned = sum(part.expected for part in self.parts)
         self._keep()
@@ -250,6 +191,7 @@ class Plan:
         """The progress that ends a part when it is far beyond what it was planned to take, and knows the time left."""
         if attend := getattr(progress, "attend", None):
             attend(self.state)
+        self._tell = partial(announce, progress)
         return _Watched(progress, self)
 
     def state(self) -> str | None:
@@ -283,7 +225,7 @@ class Plan:
         """What will be done, for a person: size, seconds and what is left out; small parts share a line."""
         shown = [part for part in self.parts if part.expected >= NOTABLE or part.remark]
         others = [part for part in self.parts if part not in shown]
-        rows = [(part.does, _sized(part), spoken(part.expected) if part.size else "", part.remark) for part in shown]
+        rows = [(part.does, part.sized, part.timed, part.remark) for part in shown]
         if others:
             rows.append((f"{len(others)} short parts", "", spoken(sum(part.expected for part in others)), ""))
         limit = "no limit of time" if self.minutes is None else f"{self.minutes:g} minutes allowed"
@@ -319,7 +261,11 @@ class Plan:
         expected = factor * sum(part.expected for part in waiting)
         short = any(part.size < part.price.full for part in waiting)
         if expected > left or (short and expected < left - SLACK * self.seconds):
+            before = {part.name: part.size for part in waiting}
             self._choose(waiting, max(0.0, RESERVE * left), factor)
+            if changed := [said for part in waiting if (said := part.changed_from(before[part.name]))]:
+                pace = "It takes longer than planned" if expected > left else "It goes faster than planned"
+                self._tell(f"{pace}; from now on {'; '.join(changed)}.")
 
     def _factor(self) -> float:
         """How many times longer than expected work takes, as far as can be told by now."""
@@ -390,13 +336,5 @@ def recorded_sizes(record: str | os.PathLike[str] | Mapping[str, Any]) -> dict[s
 def _price(record: Mapping[str, Any]) -> Price:
     """A price that gives what was planned at the recorded size."""
     seconds = record["planned_seconds"] if record["size"] else record["least_seconds"]
-    return Price(0.0, seconds, record["full"], record["least"], record["unit"])
-
-
-def spoken(seconds: float) -> str:
-    """Seconds as people say them."""
-    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.1f} min"
-
-
-def _sized(part: Part) -> str:
-    return f"{part.size:,} {part.price.unit}" if part.price.unit and part.size else ""
+    hindrance = record.get("hindrance", "")
+    return Price(0.0, seconds, record["full"], record["least"], record["unit"], hindrance=hindrance)

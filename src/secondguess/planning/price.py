@@ -40,6 +40,7 @@ class Price:
         per: the piece that `each` is multiplied by; "" for none.
         beside: seconds for each unit of other pieces, by their names.
         within: the piece that it is made of, and than which it cannot be larger; "" for none.
+        hindrance: why it cannot be done here, in a sentence; "" where it can.
     """
 
     each: float = 0.0
@@ -52,6 +53,7 @@ class Price:
     per: str = ""
     beside: Mapping[str, float] = field(default_factory=dict)
     within: str = ""
+    hindrance: str = ""
 
     def __post_init__(self) -> None:
         if self.least > self.full:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
+from secondguess.errors import UserError
 from secondguess.planning import Pace, Price, timed
 from secondguess.progress import Silent
 from secondguess.stress.base import Given, StressSet
@@ -26,6 +27,8 @@ def price_of_set(one: StressSet, pace: Pace, given: Given, observing: float, of:
     """
     try:
         price = one.price(pace, given) or _tried(one, pace, given)
+    except UserError as error:
+        return Price(full=len(given.nominal), unit="images", hindrance=str(error))
     except Exception:  # the reason is given when the set is made
         return Price(full=len(given.nominal), unit="images")
     if price.unit == "images":

@@ -157,7 +157,7 @@ def _answer(cells: dict[str, dict[str, Interval]], images: dict[str, int]) -> st
     if MISTAKES in cells:
         caught, apart = cells[MISTAKES]["detection"].value, cells[MISTAKES]["auroc"].value
         degree = "Mostly" if apart >= GOOD else "Partly" if apart >= FAIR else "Hardly"
-        words = f"{degree}: of its {images[MISTAKES]} own mistakes the best score of suspicion notices {caught:.0%}. "
+        words = f"{degree}: of its {images[MISTAKES]} own mistakes the best single score notices {caught:.0%}. "
     others = {name: cell["detection"].value for name, cell in cells.items() if not name.endswith(MISTAKES)}
     if not others:
         return words.rstrip()

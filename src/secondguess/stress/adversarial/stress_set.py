@@ -114,6 +114,9 @@ class Adversarial(StressSet):
 
     def price(self, pace: Pace, given: Given) -> Price:
         """The passes of the attacks for each image; the training of a surrogate goes with the images attacked."""
+        from secondguess.stress.adversarial.attacks import require_foolbox
+
+        require_foolbox()  # what cannot be done takes no time
         full = min(self.limit or len(given.nominal), len(given.nominal))
         if self.surrogate is not None or "gradients" in pace.classifier.gives:
             return Price(PASSES * pace.gradient(), 0.0, full, self.least, "images")
