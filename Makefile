@@ -1,5 +1,6 @@
 # Every target is also one plain command; CONTRIBUTING.md lists them.
 PYTHON ?= python3
+PYTHONS ?= $(PYTHON)
 VENV ?= .venv
 OUT ?= out/audit
 BIN := $(VENV)/bin
@@ -71,13 +72,13 @@ tutorials: $(VENV)/.installed-dev  ## type the tutorials and run the examples of
 site-test: docs  ## build the site, then read it in a browser: both widths, both schemes, without the net
 	$(ONE_THREAD) $(BIN)/python -m pytest -m slow tests/test_site.py
 
-dist: $(VENV)/.installed-dev  ## build both packages, check them, use their wheels in an empty environment
+dist: $(VENV)/.installed-dev  ## build both packages, check them, use their wheels in an empty environment of each of PYTHONS
 	$(PIP) install --quiet build twine
 	rm -f dist/*.whl dist/*.tar.gz
 	$(BIN)/python -m build --outdir dist .
 	$(BIN)/python -m build --outdir dist lab
 	$(BIN)/python -m twine check --strict dist/*.whl dist/*.tar.gz
-	.ci/smoke $(PYTHON)
+	for python in $(PYTHONS); do .ci/smoke "$$python" || exit 1; done
 
 clean:
 	rm -rf $(VENV) out build dist site docs/generated docs/gallery/built .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.*
