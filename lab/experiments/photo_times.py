@@ -28,6 +28,7 @@ FACTOR = 1.5
 MODELS = {
     "resnet20/model.toml": "ResNet-20, torch",
     "resnet20/onnx.toml": "ResNet-20, ONNX",
+    "resnet20/pt2.toml": "ResNet-20, .pt2",
     "vgg/model.toml": "VGG, torch",
     "vgg/onnx.toml": "VGG, ONNX",
     "cats_dogs_cnn/model.toml": "the papers' network, torch",
