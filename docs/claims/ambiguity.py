@@ -130,8 +130,8 @@ def cats_and_dogs() -> Iterator[Claim]:
     )
     (model,) = kept["models"]
     yield says(
-        "A ResNet-20 with an accuracy of {:.3f} is sure (more than 95 %) of {:.2f} of them, after temperature scaling "
-        "of {:.2f}, and of {:.2f} of real test photographs.",
+        "A ResNet-20 with an accuracy of {:.3f} on 1,000 test images is sure (more than 95 %) of {:.2f} of them, after "
+        "temperature scaling of {:.2f}, and of {:.2f} of real test photographs.",
         model["accuracy"],
         *(model[kind]["sure"][0] for kind in ("ambiguous", "ambiguous_scaled", "clear")),
     )

@@ -23,7 +23,7 @@ def claims() -> Iterator[Claim]:
     )
     busy = record("reliability/load.json")["service"]
     yield says(
-        "beside other work on the same cores half of them within {:.1f} ms and 99 % within {:.1f} ms",
+        "in another run half of them within {:.1f} ms and 99 % within {:.1f} ms",
         busy["p50"],
         busy["p99"],
         provided=busy["errors"] == 0 and busy["met"] and busy["requests"] == held["requests"],

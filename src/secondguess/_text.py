@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["amount", "visible"]
+from collections.abc import Iterable
+
+__all__ = ["amount", "listed", "visible"]
 
 # Marks that turn the direction of the text around them, and control characters, which a terminal obeys.
 TURNING = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
@@ -15,6 +17,12 @@ ESCAPES = {
 def visible(text: str) -> str:
     r"""The text with characters that nobody sees, but that change what is seen, as escapes such as \u202e."""
     return text.translate(ESCAPES)
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names as people write a list of them: "a, b and c"; underscores are spaces."""
+    *first, last = (name.replace("_", " ") for name in names)
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def amount(size: int) -> str:

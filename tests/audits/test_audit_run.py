@@ -289,9 +289,7 @@ def test_all_labelled_images_wrong_and_the_rest_unknown(softmax: Softmax, few: I
     assert not any(".mistakes." in name for name in result.numbers)
 
 
-def test_a_model_that_is_fed_wrongly_is_told_how_it_should_be(
-    net: nn.Module, digits: Dataset, tmp_path: Path
-) -> None:
+def test_a_model_that_is_fed_wrongly_is_told_how_it_should_be(net: nn.Module, digits: Dataset, tmp_path: Path) -> None:
     fed_wrongly = Classifier(net, mean=(3.0,), std=(0.2,), device="cpu")
     result = audit(fed_wrongly, digits.test, sections=["accuracy"], stress="none", folder=tmp_path)
     assert result.numbers["accuracy.test"].value < 0.5

@@ -49,6 +49,8 @@ def test_files_folders_and_arrays_are_judged_by_name(guard: Guard, digits: Datas
     assert [one.prediction for _, one in found[2:]] == guard.judge(digits.test.head(5)).predictions.tolist()
     with pytest.raises(UserError, match=r"There is no image .*nope.png"):
         list(judge_places(guard, [str(tmp_path / "nope.png")]))
+    roundabout = f"{tmp_path}/./1.png"
+    assert [name for name, _ in judge_places(guard, [roundabout])] == [str(tmp_path / "1.png")]
 
 
 def test_a_short_plan_takes_fewer_nominal_images_half_of_them_for_each_use(digits: Dataset) -> None:

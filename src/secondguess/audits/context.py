@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from secondguess.accuracy.oracles.icos import InputRules
 from secondguess.audits.cost import Cost
 from secondguess.audits.findings import NotApplicable, Number
+from secondguess.engine.shared import travels
 from secondguess.errors import UserError
 from secondguess.guard.protect import Protect
 from secondguess.images import ImageSet
@@ -38,7 +39,6 @@ from secondguess.progress import Progress, Silent, Titled
 from secondguess.stress import Given, StressSet
 from secondguess.stress.ambiguous.choosing import BLENDS, cheaper_generator
 from secondguess.supervisors import Supervisor
-from secondguess.supervisors.shards import travels
 
 __all__ = ["NOMINAL", "STRESS", "Context", "Scored", "explain", "learns"]
 

@@ -26,12 +26,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from secondguess._text import listed
 from secondguess.audits.findings import Number
+from secondguess.metrics import Interval
 
 if TYPE_CHECKING:
     from secondguess.audits.result import AuditResult
 
-__all__ = ["FAIR", "GOOD", "READY", "RENORMALISED", "RULES", "Reason", "Verdict", "decide_verdict"]
+__all__ = ["FAIR", "GOOD", "READY", "RENORMALISED", "RULES", "Reason", "Verdict", "decide_verdict", "too_poor"]
 
 READY = "Ready to deploy with a guard"
 REASONS = 3
@@ -39,6 +41,7 @@ FAIR, GOOD = 0.7, 0.8  # AUROC of mistakes against right answers
 HARMFUL, NOTABLE = 0.5, 0.2  # share of stress images that are answered wrongly without an alarm
 HARDLY = 0.01  # of the images of a kind: not worth a name
 ATTACKED = "adversarial"  # how the names of stress sets of attacks begin
+BETTER_THAN_ONE = "it beats always giving the most frequent class"
 MORE_OFTEN = "it is right more often than wrong"
 AS_TRAINED = "its pixels are normalised as in its training"
 RARELY_FOUND = 0.5  # recall of a class
@@ -128,7 +131,7 @@ def decide_verdict(audit: AuditResult) -> Verdict:
         what = " and ".join(MEASURES[one.topic] for one in missing)
         return Verdict(None, f"No verdict: {what} was not measured", shown)
     untried = _untried(audit)
-    return Verdict(True, f"{READY}, not tried against {_listed(untried)} images" if untried else READY, shown)
+    return Verdict(True, f"{READY}, not tried against {listed(untried)} images" if untried else READY, shown)
 
 
 def _softmax(audit: AuditResult) -> Iterator[Reason]:
@@ -156,17 +159,28 @@ def _accuracy(audit: AuditResult) -> Reason:
         text += f", but on {better.value:.1%} where pixels are normalised otherwise than described."
         return Reason(weight="blocker", text=text, before=AS_TRAINED, **about)
     frequent = _most_frequent(audit.about)
-    if found.low <= frequent:
-        text += f"; always giving the most frequent class would be right on {frequent:.1%}."
-        return Reason(weight="blocker", text=text, before="it beats always giving the most frequent class", **about)
-    if found.value < 0.5:
-        return Reason(weight="blocker", text=f"{text}: wrong more often than right.", before=MORE_OFTEN, **about)
+    if before := too_poor(found, frequent):
+        one = f"; always giving the most frequent class would be right on {frequent:.1%}."
+        text += one if before == BETTER_THAN_ONE else ": wrong more often than right."
+        return Reason(weight="blocker", text=text, before=before, **about)
     rare = _rarely_found(audit.numbers)
     if rare:
         name, share = rare[0]
         others = f", and less than half of {len(rare) - 1} other classes" if len(rare) > 1 else ""
         return Reason(weight="caution", text=f"{text}, but finds only {share:.0%} of {name}{others}.", **about)
     return Reason(weight="good", text=f"{text}.", **about)
+
+
+def too_poor(accuracy: Interval, frequent: float) -> str:
+    """What has to happen before a model of this accuracy is deployed; "" where it is not too poor for that.
+
+    Args:
+        accuracy: on labelled test images.
+        frequent: the share of their most frequent class; 0 where they are of one class only.
+    """
+    if accuracy.low <= frequent:
+        return BETTER_THAN_ONE
+    return MORE_OFTEN if accuracy.value < 0.5 else ""
 
 
 def _knowing(audit: AuditResult) -> Reason:
@@ -214,7 +228,7 @@ def _guard(audit: AuditResult) -> Reason:
     most = len(harm) > 1 and harm[worst] == max(harm.values()) >= HARDLY
     text += ", the most of any kind that was tried." if most else "."
     if untried := _untried(audit):
-        text += f" Not tried: {_listed(untried)} images."
+        text += f" Not tried: {listed(untried)} images."
     if blocking:
         return Reason(
             weight="blocker", text=text, before=f"a guard sees more of what is {worst.replace('_', ' ')}", **about
@@ -225,11 +239,6 @@ def _guard(audit: AuditResult) -> Reason:
 def _untried(audit: AuditResult) -> list[str]:
     """The kinds of stress that were asked for, but of which too few images could be made to try a guard on."""
     return [name for name in audit.about.get("stress", ()) if f"deploy.{name}.unnoticed" not in audit.numbers]
-
-
-def _listed(names: Sequence[str]) -> str:
-    *first, last = (name.replace("_", " ") for name in names)
-    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _best(numbers: Mapping[str, Number], column: str) -> tuple[str, float] | None:

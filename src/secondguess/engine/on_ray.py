@@ -19,6 +19,8 @@ from secondguess.errors import UserError, require
 
 __all__ = ["OnRay"]
 
+_chosen: list[str | None] = []  # the address that this process has connected to, if it was done here
+
 
 class OnRay:
     """A Ray cluster, or the Ray of this machine.
@@ -73,6 +75,11 @@ class OnRay:
 
     def _connect(self) -> None:
         if self._ray.is_initialized():
+            if _chosen and self.address not in (None, *_chosen):
+                raise UserError(
+                    f"This process works on Ray at {_chosen[0] or 'this machine'} already; use another process for "
+                    f"{self.address}."
+                )
             return
         quiet = {"log_to_driver": False, "logging_level": "error"}
         try:
@@ -80,6 +87,7 @@ class OnRay:
                 self._ray.init(self.address, **quiet)
             else:
                 self._ray.init(include_dashboard=False, **quiet)
+            _chosen[:] = [self.address]
         except (ConnectionError, OSError, RuntimeError) as error:
             raise UserError(
                 f"No Ray answers at {self.address or 'this machine'}; start it with `ray start --head`."

@@ -3,10 +3,14 @@
 A call that leaves this process only names what it shares. Its engine brings that to the workers in its own way: a file
 that processes of this machine map into their memory, Dask's scattered data, Ray's store. A worker keeps what it was
 brought last, so that fitted supervisors or a model are there for every task that names them.
+
+Values are pickled by cloudpickle: classes and functions of a script or a notebook, which no worker can import, go along
+with what is made of them.
 """
 
 from __future__ import annotations
 
+import inspect
 import mmap
 import pickle
 from collections.abc import Callable, Sequence
@@ -14,10 +18,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from secondguess.engine.task import Call, Shared
+from secondguess.contracts.learner import Learner
+from secondguess.contracts.sealed import digest_of
+from secondguess.engine.task import Call, Shared, code_version
 from secondguess.errors import UserError
 
-__all__ = ["Parcel", "apart", "kept_here", "map_file", "named_by", "together", "write_file"]
+__all__ = [
+    "Parcel",
+    "apart",
+    "fingerprint_of",
+    "kept_here",
+    "map_file",
+    "named_by",
+    "pickled",
+    "together",
+    "travels",
+    "write_file",
+]
 
 MOST_KEPT = 4  # values in a process: a model and supervisors, of two passes
 LENGTH, ALIGNED = 8, 64  # bytes of a length in a file, and to whose multiples its parts begin
@@ -37,11 +54,45 @@ class Parcel:
     value: Any
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unpacked, (pickle.dumps(self.value),)
+        return _unpacked, (pickled(self.value),)
 
 
 def _unpacked(content: bytes) -> Parcel:
     return Parcel(pickle.loads(content))  # noqa: S301 - sent by the process that runs the command
+
+
+def pickled(value: Any, **how: Any) -> bytes:
+    """A value as bytes that `pickle.loads` reads."""
+    import cloudpickle  # when something is sent, which few commands do
+
+    return bytes(cloudpickle.dumps(value, **how))
+
+
+def travels(value: Any) -> bool:
+    """Whether something can be sent to a worker; an ensemble, which holds models of this process, cannot."""
+    try:
+        pickled(value, protocol=5, buffer_callback=lambda buffer: None)  # its arrays are not copied for that
+    except Exception:  # whatever a class raises that cannot be pickled
+        return False
+    return True
+
+
+def fingerprint_of(learner: Learner) -> str:
+    """The digest of a learner's code, its parameters and what it has learnt: of all that its answers depend on."""
+    kind = type(learner)
+    card = learner.name, kind.__qualname__, _code_of(kind), learner.params(), learner.state()
+    return digest_of(pickled(card))
+
+
+def _code_of(kind: type) -> str:
+    """The version of the code of a class; of one that was typed in, its text, or else what it was compiled to."""
+    try:
+        return code_version(kind.__module__)
+    except UserError:
+        try:
+            return inspect.getsource(kind)
+        except (OSError, TypeError):
+            return digest_of(pickled(kind))
 
 
 def apart(calls: Sequence[Call]) -> tuple[list[Call], dict[str, Any]]:
@@ -89,7 +140,7 @@ def write_file(path: Path, value: Any) -> None:
     The length of what comes first, that is all but the arrays, pickled; then the arrays.
     """
     buffers: list[pickle.PickleBuffer] = []
-    frame = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+    frame = pickled(value, protocol=5, buffer_callback=buffers.append)
     arrays = [one.raw() for one in buffers]
     first = pickle.dumps(([len(one) for one in arrays], frame))
     try:

@@ -19,9 +19,10 @@ WIDEST = 1 << 14  # numbers in a row: beyond it are images, which nobody reads a
 def are_columns(arrays: Mapping[str, NDArray[Any]]) -> bool:
     """Whether arrays are numbers (n,) or (n, m), with the same n and at least one row."""
     shapes = [array.shape for array in arrays.values()]
-    fits = all(len(shape) in (1, 2) and 0 < shape[0] == shapes[0][0] for shape in shapes)
+    if not shapes or not all(len(shape) in (1, 2) and 0 < shape[0] == shapes[0][0] for shape in shapes):
+        return False
     narrow = all(len(shape) == 1 or 0 < shape[1] <= WIDEST for shape in shapes)
-    return bool(shapes) and fits and narrow and all(array.dtype.kind in "iuf" for array in arrays.values())
+    return narrow and all(array.dtype.kind in "iuf" for array in arrays.values())
 
 
 def write_table(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:

@@ -212,10 +212,9 @@ def code_version(module: str) -> str:
 
     It is remembered, so a worker that has run tasks before its files were edited still reports the code that it runs.
     """
-    file = importlib.import_module(module).__file__
-    if file is None:
+    path = Path(getattr(importlib.import_module(module), "__file__", None) or "")
+    if not path.is_file():
         raise UserError(f"The module {module} has no source file, so its results could not be keyed to its code.")
-    path = Path(file)
     inside = (path.parent / "__init__.py").is_file()
     digest = hashlib.blake2b(__version__.encode(), digest_size=8)
     for source in sorted(path.parent.rglob("*.py")) if inside else [path]:

@@ -95,7 +95,8 @@ def images_at(guard: Guard, places: Sequence[str], resize: str | None) -> list[t
 
     how = _as_fitted(guard) | ({} if resize is None else {"resize": check_resize(resize)})
     images = [place for place in places if place.lower().endswith(EXTENSIONS)]
-    files = [Path(place) for place in images if not is_url(place) and not Path(place).is_dir()]
+    single = [place for place in images if not is_url(place) and not Path(place).is_dir()]
+    files = [Path(place) for place in single]
     if missing := next((path for path in files if not path.is_file()), None):
         raise UserError(f"There is no image {missing}.")
     found: list[tuple[Sequence[str], Any]] = []
@@ -105,7 +106,7 @@ def images_at(guard: Guard, places: Sequence[str], resize: str | None) -> list[t
         if is_url(place) and place in images:
             folder, _, name = place.rpartition("/")
             found.append(([place], FileSource([name], guard.shape, how["resize"], root=folder)))
-        elif place not in map(str, files):
+        elif place not in single:
             some = as_image_set(place, **how)
             found.append((some.ids or [f"{place}[{row}]" for row in range(len(some))], some.images))
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Pass"]
 
+WARNINGS = "warnings"
 NOISE, CANARIES = 2, 30  # images whose answers are part of what a cached array depends on
 
 
@@ -77,6 +79,9 @@ class Pass:
         cache = self._classifier.cache
         found = {item: cache.get(self._keys[item]) for item in self._items} if cache else {}
         seen = {item: array for item, array in found.items() if array is not None}
+        self.warnings = {
+            item.layer: said for item in seen if item.what == SCORE and (said := self._warned_before(item))
+        }
         missing = [item for item in self._items if item not in seen]
         steps = len(self._source) * _passes(missing)
         with progress.task(label, steps) as advance:
@@ -103,7 +108,9 @@ class Pass:
                         sinks.write(item, rows, values)
                     done += (rows.stop - rows.start) * _passes(items)
                     advance(done, steps)
-                seen, self.warnings = sinks.keep(), shards.warnings
+                sinks.forget([item for item in items if item.what == SCORE and item.layer in shards.failed])
+                self._keep_warnings(shards.warnings)
+                seen = sinks.keep()
                 shards.forget()
                 return seen
             for rows, images in read_ahead(source, classifier.pass_rows(source.shape)) if plain else ():
@@ -135,7 +142,25 @@ class Pass:
         if classifier.output_kind == "auto":
             self._canary()
         keys = [self._keys[item] for item in items] if classifier.cache is not None else []
-        return Shards(classifier, source, self._ids, items, keys, self._scorers)
+        scorers = {item.layer: self._scorers[item.layer] for item in items if item.what == SCORE}
+        return Shards(classifier, source, self._ids, items, keys, scorers)
+
+    def _keep_warnings(self, said: Mapping[str, list[str]]) -> None:
+        """Remember what scorers warned of, beside their scores in the cache."""
+        self.warnings |= {who: messages for who, messages in said.items() if messages}
+        cache = self._classifier.cache
+        for item in self._items if cache is not None else ():
+            if item.what == SCORE and said.get(item.layer):
+                text = np.frombuffer(json.dumps(said[item.layer]).encode(), dtype=np.uint8)
+                draft = cache.draft(self._keys[item] | {"of": WARNINGS}, text.shape, text.dtype)
+                draft.array[:] = text
+                draft.keep()
+
+    def _warned_before(self, item: Item) -> list[str]:
+        """What a scorer warned of when its scores were made that the cache holds."""
+        cache = self._classifier.cache
+        text = None if cache is None else cache.get(self._keys[item] | {"of": WARNINGS})
+        return [] if text is None else list(json.loads(text.tobytes()))
 
     def _observe_batch(self, images: NDArray[np.float32], items: Sequence[Item]) -> dict[Item, NDArray[Any]]:
         """One pass over a batch of images (n, C, H, W) in [0, 1]: the values of `items`, dropout samples left out."""

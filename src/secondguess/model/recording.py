@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -71,8 +71,14 @@ class Sinks:
 
     def drop(self) -> None:
         """Forget what was written."""
-        for draft in self._drafts.values():
-            draft.drop()
+        self.forget(list(self._arrays))
+
+    def forget(self, items: Sequence[Item]) -> None:
+        """Forget what was written of some items."""
+        for item in items:
+            self._arrays.pop(item, None)
+            if (draft := self._drafts.pop(item, None)) is not None:
+                draft.drop()
 
     def _allocate(self, item: Item, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
         if self._cache is not None:

@@ -13,6 +13,7 @@ which dropout is sampled, so that the model sees the batches that it would see w
 
 from __future__ import annotations
 
+import pickle
 import platform
 import time
 import warnings
@@ -26,7 +27,8 @@ from numpy.typing import NDArray
 
 from secondguess.contracts.sealed import digest_of
 from secondguess.engine import Entry, Ledger, Sent, Shared, Task, resources_for, run_each
-from secondguess.errors import UserError, require
+from secondguess.engine.shared import pickled
+from secondguess.errors import UserError
 from secondguess.images.sources import ViewSource
 from secondguess.model.description import Description
 from secondguess.model.needs import Needs
@@ -116,6 +118,7 @@ class Shards:
 
     Attributes:
         warnings: what scorers warned of, by their fingerprint.
+        failed: the scorers that could not score some shard, by their fingerprint.
     """
 
     def __init__(
@@ -136,13 +139,14 @@ class Shards:
         self._order = _shared(order, keys)
         self._tasks: list[Task] = []
         self.warnings: dict[str, list[str]] = {}
+        self.failed: set[str] = set()
 
     def __len__(self) -> int:
         """The number of shards."""
         return len(self._rows)
 
     def run(self) -> Iterator[tuple[slice, dict[Item, NDArray[Any]]]]:
-        """Yield the rows of a shard and the values of each item, as they end."""
+        """Yield the rows of a shard and the values of each item but those of `failed` scorers, as they end."""
         self._tasks = [self._task(rows) for rows in self._rows]
         for place, entry in run_each(self._tasks, self._ledger, self._engine or "local", progress=Silent()):
             yield self._rows[place], self._values(entry)
@@ -162,7 +166,9 @@ class Shards:
         for who, messages in entry.result["warnings"].items():
             said = self.warnings.setdefault(who, [])
             said += [message for message in messages if message not in said]
-        return {item: entry.result[_column(item, self._order.value)] for item in self._items}
+        self.failed |= set(entry.result["failed"])
+        items = [item for item in self._items if not (item.what == SCORE and item.layer in self.failed)]
+        return {item: entry.result[_column(item, self._order.value)] for item in items}
 
 
 @dataclass(frozen=True, eq=False)
@@ -271,11 +277,10 @@ def observe_and_score(
     made = Pass(classifier, classifier.source(images), wanted, seed, images.ids, scorers=by_digest)
     seen = made.run(f"Scoring {images.name}", progress or Silent())
     found = {by_digest[item.layer].name: values for item, values in seen.items() if item.what == SCORE}
-    usable = {name: values for name, values in found.items() if not np.isnan(values).any()}
     return Scored(
         classifier.observation(images, seen),
-        {name: np.array(values[:, 1] if values.shape[1] == 2 else values[:, 1:]) for name, values in usable.items()},
-        {name: float(values[:, 0].sum()) for name, values in usable.items()},
+        {name: np.array(values[:, 1] if values.shape[1] == 2 else values[:, 1:]) for name, values in found.items()},
+        {name: float(values[:, 0].sum()) for name, values in found.items()},
         {by_digest[who].name: said for who, said in made.warnings.items()},
     )
 
@@ -289,13 +294,19 @@ def observe_shard(*, order: Sent, images: Sent, seed: int) -> dict[str, Any]:
     classifier = opened(order)
     seen = Pass(classifier, source, wanted.needs, wanted.seed, ids, start=seed).run("", Silent())
     said: dict[str, list[str]] = {}
+    failed: list[str] = []
     observation = classifier.observation(source, seen)
     for item in wanted.items:
         if item.what == SCORE:
-            seen[item], said[item.layer] = _scores(wanted.scorers[item.layer], observation)
+            scores, said[item.layer] = _scores(wanted.scorers[item.layer], observation)
+            if scores is None:
+                failed.append(item.layer)
+            else:
+                seen[item] = scores
         elif item.what == "samples" and observation.samples is not None:  # a scorer may need more than come back
             seen[item] = observation.samples[:, : item.count]
-    return {_column(item, wanted): np.asarray(seen[item]) for item in wanted.items} | {"warnings": said}
+    arrays = {_column(item, wanted): np.asarray(seen[item]) for item in wanted.items if item in seen}
+    return arrays | {"warnings": said, "failed": failed}
 
 
 def _column(item: Item, order: Order) -> str:
@@ -305,8 +316,8 @@ def _column(item: Item, order: Order) -> str:
     return f"trace {item.trace}" if item.trace else item.what
 
 
-def _scores(scorer: Scorer, observation: Observation) -> tuple[NDArray[np.float64], list[str]]:
-    """The seconds that an image took and its scores, (n, 1 + m), and what the scorer warned of; NaN where it failed.
+def _scores(scorer: Scorer, observation: Observation) -> tuple[NDArray[np.float64] | None, list[str]]:
+    """The seconds that an image took and its scores, (n, 1 + m), and what the scorer warned of; None where it failed.
 
     One that fails must not cost the others the pass: whoever wants its scores has it fail where it can be said.
     """
@@ -317,6 +328,8 @@ def _scores(scorer: Scorer, observation: Observation) -> tuple[NDArray[np.float6
             scores = np.asarray(scorer.score(observation), dtype=np.float64)
         except Exception:
             scores = np.full(len(observation), np.nan)
+    if np.isnan(scores).any():
+        return None, []
     seconds = np.full(len(observation), (time.perf_counter() - began) / len(observation))
     said = dict.fromkeys(str(one.message) for one in caught if issubclass(one.category, UserWarning))
     return np.column_stack([seconds, scores]), list(said)
@@ -333,7 +346,9 @@ def cut(count: int, shape: tuple[int, ...], batch_size: int, items: Sequence[Ite
 def _shared(order: Order, depends: Any) -> Shared:
     """An order on its way to workers, which keep it under all that it depends on."""
     what = order.fingerprint, order.how, order.items, order.seed, depends
-    model = order.model if isinstance(order.model, bytes) and order.fingerprint is None else b""
+    model = b""
+    if order.fingerprint is None:  # a callable that is imported is known by its place alone
+        model = order.model if isinstance(order.model, bytes) else repr(order.model).encode()
     return Shared(order, digest_of(repr(what).encode() + model))
 
 
@@ -349,7 +364,7 @@ def _order(
         model: Any = known.placed()
     else:
         module = getattr(classifier.backend, "module", None)
-        model = None if module is None else require("cloudpickle", "distributed").dumps(module)
+        model = None if module is None else pickled(module)
         how = {name: value for name, value in known.to_dict().items() if name not in ("weights", "folder")} | how
     if model is None:
         raise UserError(
@@ -378,7 +393,7 @@ def opened(order: Sent) -> Classifier:
 
         model, described = wanted.model, isinstance(wanted.model, Description)
         if not described:
-            model = require("cloudpickle", "distributed").loads(model)
+            model = pickle.loads(model)  # noqa: S301 - sent by the process that runs the command
         classifier = Classifier.open(model, **wanted.how)
         if described and classifier.fingerprint != wanted.fingerprint:
             raise UserError(

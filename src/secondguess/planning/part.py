@@ -71,11 +71,12 @@ class Part:
 
     def changed_from(self, before: int) -> str:
         """What became of it when it was sized anew; "" where nobody would mind."""
-        if abs(self.size - before) <= SLACK * max(self.size, before):
+        if self.price.hindrance or abs(self.size - before) <= SLACK * max(self.size, before):
             return ""
-        if not self.size:
-            return f"without {self.does}"
-        return f"{self.does}: {self.size:,}{' ' * bool(self.price.unit)}{self.price.unit} instead of {before:,}"
+        if not self.size or not before:
+            return f"without {self.does}" if before else f"{self.does} after all"
+        unit = "" if self.does.endswith(self.price.unit) else f" {self.price.unit}"
+        return f"{self.does}: {self.size:,}{unit} instead of {before:,}"
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON can hold it."""

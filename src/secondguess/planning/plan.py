@@ -80,8 +80,8 @@ class Plan:
         """
         try:
             record = read_json(path)
-            if record["key"] != key:
-                return None
+            if record["key"] != key or any(one.get("hindrance") for one in record["parts"]):
+                return None  # made for something else, or what could not be done then may be possible now
             parts = [Part(one["name"], one["does"], _price(one), given=one["size"]) for one in record["parts"]]
         except (OSError, ValueError, KeyError, TypeError):
             return None
@@ -336,5 +336,4 @@ def recorded_sizes(record: str | os.PathLike[str] | Mapping[str, Any]) -> dict[s
 def _price(record: Mapping[str, Any]) -> Price:
     """A price that gives what was planned at the recorded size."""
     seconds = record["planned_seconds"] if record["size"] else record["least_seconds"]
-    hindrance = record.get("hindrance", "")
-    return Price(0.0, seconds, record["full"], record["least"], record["unit"], hindrance=hindrance)
+    return Price(0.0, seconds, record["full"], record["least"], record["unit"])

@@ -233,8 +233,8 @@ def _measure_in_shards(
     attack, budget, size, seed = how
     model = sent_classifier(classifier, ImageSet(source, np.full(len(source), -1), ()))
     begin = starts.images.numpy(), starts.classes.numpy()
-    what = digest_of(repr((attack.settings(), budget, size, seed, source.fingerprint)).encode() + begin[1].tobytes())
-    order = Shared((attack, budget, size, *begin), what)
+    depends = repr((attack.settings(), budget, size, seed)).encode(), *(one.tobytes() for one in begin)
+    order = Shared((attack, budget, size, *begin), digest_of(b"".join(depends)))
     waiting = np.flatnonzero(~results.arrays["done"])
     each = int(np.clip(-(-len(waiting) // SHARDS), SMALLEST, LARGEST))
     shards = [waiting[first : first + each] for first in range(0, len(waiting), each)]

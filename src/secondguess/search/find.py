@@ -270,8 +270,8 @@ def _scored_there(
     pool: Pool, classifier: Classifier, asked: Sequence[Supervisor], seed: int, progress: Progress
 ) -> dict[str, NDArray[np.float64]] | None:
     """The scores as workers of an engine give them in one pass, or None where they have to be computed here."""
+    from secondguess.engine.shared import travels
     from secondguess.model.shards import goes_to_workers, observe_and_score
-    from secondguess.supervisors.shards import travels
 
     # Images without a usable answer are left out of a pass, which a worker cannot know beforehand.
     if pool.unanswered or not goes_to_workers(classifier, len(pool)) or not all(map(travels, asked)):

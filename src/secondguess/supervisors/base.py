@@ -10,7 +10,6 @@ underscore. That is all `save` and `load` need: one safetensors file, never a pi
 from __future__ import annotations
 
 import copy
-import pickle
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import is_dataclass
@@ -21,8 +20,7 @@ from numpy.typing import NDArray
 
 from secondguess.contracts.learner import Learner
 from secondguess.contracts.merging import Sums
-from secondguess.contracts.sealed import digest_of
-from secondguess.engine.task import code_version
+from secondguess.engine.shared import fingerprint_of
 from secondguess.errors import UserError
 from secondguess.model.needs import Trace
 from secondguess.model.observation import Observation
@@ -206,8 +204,7 @@ class Supervisor(Observer):
     @property
     def fingerprint(self) -> str:
         """The digest of its code, its parameters and what it has learnt: what its scores depend on."""
-        code = code_version(type(self).__module__)
-        return digest_of(pickle.dumps((self.name, type(self).__qualname__, code, self.params(), self.state())))
+        return fingerprint_of(self)
 
     def clone(self, **changes: Any) -> Self:
         """An unfitted copy, with some parameters changed; the two share nothing."""

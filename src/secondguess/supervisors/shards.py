@@ -31,7 +31,7 @@ from secondguess.supervisors.indexed import IndexedSupervisor
 if TYPE_CHECKING:
     from secondguess.contracts.merging import Mergeable
 
-__all__ = ["fit_in_shards", "score_in_shards", "travels"]
+__all__ = ["fit_in_shards", "score_in_shards"]
 
 Shard = Observation | UnseenShard
 ROWS, FEWEST = 1 << 16, 16  # of a shard at most; shards at least, where there are enough images
@@ -140,15 +140,6 @@ def score_in_shards(
     if ledger is not None:
         ledger.forget(tasks)
     return scores
-
-
-def travels(supervisor: Supervisor) -> bool:
-    """Whether a supervisor can be sent to a worker; an ensemble, which holds models of this process, cannot."""
-    try:
-        pickle.dumps(supervisor)
-    except Exception:  # whatever a class raises that cannot be pickled
-        return False
-    return True
 
 
 def rows_of(observation: Observation) -> Iterator[slice]:

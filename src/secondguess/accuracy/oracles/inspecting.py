@@ -6,7 +6,6 @@ remembers as its own (`Oracle.remember`); verdicts, reasons and advice follow fr
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.accuracy.oracles.base import Oracle
-from secondguess.contracts.sealed import digest_of
-from secondguess.engine.task import code_version
+from secondguess.engine.shared import fingerprint_of, travels
 from secondguess.model.needs import Needs
 from secondguess.model.observation import Observation
 from secondguess.model.shards import observe_and_score
@@ -44,11 +42,9 @@ class Inspector:
     @classmethod
     def of(cls, oracle: Oracle) -> Inspector:
         """Of a copy of an oracle."""
-        kind, learnt = type(oracle), oracle.state()
         bare = oracle.clone()
-        bare._restore(learnt)
-        card = oracle.name, kind.__qualname__, code_version(kind.__module__), oracle.params(), learnt
-        return cls(bare, digest_of(pickle.dumps(card)))
+        bare._restore(oracle.state())
+        return cls(bare, fingerprint_of(oracle))
 
     @property
     def name(self) -> str:
@@ -82,7 +78,8 @@ def observe_and_inspect(
         others: what is needed of the observation here.
         progress: where to report the images done.
     """
-    sent = {one: Inspector.of(one) for one in dict.fromkeys(oracles) if one.inspects and one.is_fitted}
+    inspecting = [one for one in dict.fromkeys(oracles) if one.inspects and one.is_fitted and travels(one)]
+    sent = {one: Inspector.of(one) for one in inspecting}
     back = Needs.union([*others, *(one.needs for one in oracles if one not in sent)])
     found = observe_and_score(classifier, images, list(sent.values()), back, progress=progress)
     failed = [one for one, scorer in sent.items() if scorer.name not in found.scores]

@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 from secondguess.audits.context import Context
 from secondguess.audits.findings import Findings
 from secondguess.audits.sections.registry import Section, register
-from secondguess.audits.verdict import RENORMALISED
+from secondguess.audits.verdict import RENORMALISED, too_poor
 from secondguess.errors import UserError
-from secondguess.metrics import Interval, accuracy_interval, confusion, most_confused, wilson
+from secondguess.metrics import accuracy_interval, confusion, most_confused, wilson
 from secondguess.model.check import check_model
 
 SHOWN_CLASSES = 20  # a larger confusion matrix is unreadable; the table of pairs is clearer
 WEAKEST, LISTED = 8, 200  # classes in the open part, and below the fold
 SHARES = ("recall", "precision")
-CHECKED = 500  # images on which other ways of feeding a model are tried
+CHECKED = 200  # images on which other ways of feeding a model are tried
 SHORT = 3  # letters of a class name that fit above a column of the matrix
 
 
@@ -66,27 +66,32 @@ class Accuracy(Section):
             "check": None,
         }
         findings.summary = _summary(findings.view, int(known.sum()))
-        if _is_poor(overall, table) or context.softmax is not None:
+        if too_poor(overall, _most_frequent(table)) or context.softmax is not None:
             _explain(context, np.flatnonzero(known), findings)
         return findings
 
 
-def _is_poor(overall: Interval, table: NDArray[np.int64]) -> bool:
-    """Whether a model answers so badly that it may be fed wrongly."""
+def _most_frequent(table: NDArray[np.int64]) -> float:
+    """The share of the most frequent class; 0 where there is one only."""
     support = table.sum(axis=1)
-    frequent = support.max() / support.sum() if (support > 0).sum() > 1 else 0.0
-    return bool(overall.low <= frequent or overall.value < 0.5)
+    return float(support.max() / support.sum()) if (support > 0).sum() > 1 else 0.0
 
 
 def _explain(context: Context, labelled: NDArray[np.int64], findings: Findings) -> None:
-    """Try whether the model is fed or read wrongly, and say what would make more of its answers right."""
+    """Try whether the model is fed or read wrongly, and say what would make more of its answers right.
+
+    No plan counts with it, since nobody knows before that a model is poor: a few batches of each normalisation, which
+    an audit that is out of time goes without.
+    """
     if context.classifier.backend.kind == "callable":
         return  # it may be somebody's endpoint, and has its own way with pixels
     images = context.test.take(labelled).head(CHECKED, seed=context.seed)
     try:
-        check = check_model(context.classifier, images, max_images=CHECKED, seed=context.seed)
+        check = check_model(
+            context.classifier, images, max_images=CHECKED, seed=context.seed, progress=context.progress
+        )
     except UserError:
-        return  # it can be asked in one way only
+        return  # it can be asked in one way only, or there is no time
     found = [one for one in check.findings if one.severity == "wrong" and one.about in ("normalisation", "classes")]
     if not found:
         return

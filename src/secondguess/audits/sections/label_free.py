@@ -12,13 +12,14 @@ from __future__ import annotations
 import base64
 import inspect
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from secondguess._text import listed
 from secondguess.accuracy import (
     Estimate,
     Estimator,
@@ -202,12 +203,12 @@ def _in_words(answers: Mapping[str, Estimate], off: Mapping[str, float], unmoved
     """How far off the recommended numbers are, and for which images there is none."""
     given = [name for name, one in answers.items() if not one.withheld]
     silent = [name for name in answers if name not in given]
-    without = f"; for {_listed(silent)} images it cannot be said" if silent else ""
+    without = f"; for {listed(silent)} images it cannot be said" if silent else ""
     if not given:
-        return f"cannot be said for {_listed(silent)} images"
+        return f"cannot be said for {listed(silent)} images"
     ours, theirs = (100 * np.mean([abs(each[name]) for name in given]) for each in (off, unmoved))
     return (
-        f"off by {ours:.1f} points on average over {_listed(given)} images, where validation accuracy, which sees no "
+        f"off by {ours:.1f} points on average over {listed(given)} images, where validation accuracy, which sees no "
         f"change, is off by {theirs:.1f}{without}"
     )
 
@@ -301,8 +302,3 @@ def _example(
         "text": oracle.describe(rule),
         "alike": [data_uri(training.require_images("Showing examples").images[k]) for k in alike],
     }
-
-
-def _listed(names: Iterable[str]) -> str:
-    *some, last = (name.replace("_", " ") for name in names)
-    return f"{', '.join(some)} and {last}" if some else last
