@@ -50,11 +50,20 @@ def differences(text: str, claims: Iterable[Claim]) -> tuple[str, list[str]]:
 def uncovered(text: str, claims: Iterable[Claim]) -> list[str]:
     """Lines with a number that has a point and belongs to no claim; code, and what scripts write, are left out."""
     for claim in claims:
-        text = claim.pattern().sub(lambda place: re.sub(r"\d", "#", place[0]), text)
+        text = claim.pattern().sub(_computed_hidden, text)
     left_out = r"```.*?```|`[^`\n]*`|<!-- (\S+) -->.*?<!-- /\1 -->"
     text = re.sub(left_out, lambda place: re.sub(r"\d", "#", place[0]), text, flags=re.DOTALL)
     lines = enumerate(text.splitlines(), 1)
     return [f"{number}: {line}" for number, line in lines if re.search(r"(?<![\w.])\d*\.\d", line)]
+
+
+def _computed_hidden(place: re.Match[str]) -> str:
+    """What a claim matches, without the numbers that it computes: one that it only repeats is nobody's."""
+    start, found = place.start(), place[0]
+    for group in range(1, (place.re.groups or 0) + 1):
+        low, high = (edge - start for edge in place.span(group))
+        found = found[:low] + "#" * (high - low) + found[high:]
+    return found
 
 
 def main(words: list[str]) -> int:

@@ -333,9 +333,9 @@ def risks() -> Iterator[Claim]:
         one["panel"][risk] for one in models.values() for risk in one["panel"] if one["panel"][risk]["refused"] < 1
     ]
     yield says(
-        "In {} random splits a promise, where any was made, is given and broken in {:.1f} to {:.1f} % of the cases. That "
-        "has the chance of a finite test in it; counted without it, with calibration images drawn from a world that is known to the last "
-        "image, it is {:.1f} to {:.1f} %, where 5 % are allowed",
+        "In {} random splits a promise, where any was made, is given and broken in {:.1f} to {:.1f} % of the cases. "
+        "That has the chance of a finite test in it; counted without it, with calibration images drawn from a world "
+        "that is known to the last image, it is {:.1f} to {:.1f} %, where 5 % are allowed",
         kept["settings"]["splits"],
         *(100 * pick(one["broken"] for one in found) for pick in (min, max)),
         *(100 * pick(one["drawn"]["broken"] for one in found) for pick in (min, max)),

@@ -27,7 +27,8 @@ FEWEST_TRAIN, FEWEST_COPIES = 1000, 50  # images
 TRIED = 2  # images whose shifting is timed
 RULES, MANY = 2e-7, 30  # seconds for a pixel of an image that rules are learnt from, about; classes that double them
 MOST_PIXELS = 4096  # beyond which rules look at larger cells instead
-FITTING, TRIALS = 4.0, 5.0  # seconds for all estimators, and for trying them, about
+FITTING, TRIALS = 2.0, 1.0  # seconds for all estimators, and for trying them, about
+OF_IMAGE, OF_CLASS = 2e-4, 8e-3  # and more for each image, and for each class; results/photos/times.json
 
 
 def plan_estimate(
@@ -64,7 +65,7 @@ def _parts(pace: Pace, training: int, validation: int, images: int, models: int)
     rules = price_of_rules(pace, training, essential=True)
     yield Part("train", "learn rules from the training images", rules)
     yield Part("copies", "observe shifted copies", price_of_copies(pace, validation, models))
-    yield Part("estimators", "learn and try estimators", price_of_estimators(pace, trials=True))
+    yield Part("estimators", "learn and try estimators", price_of_estimators(pace, images, trials=True))
 
 
 def _all(count: int, each: float) -> Price:
@@ -96,6 +97,7 @@ def price_of_copies(pace: Pace, validation: int, models: int = 1, *, cached: boo
     return Price(making + observing, fixed, full, FEWEST_COPIES, "copies", required=True)
 
 
-def price_of_estimators(pace: Pace, *, trials: bool) -> Price:
-    """All estimators, and their trials if there are any."""
-    return Price(fixed=pace.slowness * (FITTING + TRIALS * trials), essential=True)
+def price_of_estimators(pace: Pace, images: int, *, trials: bool) -> Price:
+    """All estimators of the accuracy on so many images, and their trials if there are any."""
+    seconds = FITTING + TRIALS * trials + OF_IMAGE * images + OF_CLASS * pace.images.num_classes
+    return Price(fixed=pace.slowness * seconds, essential=True)

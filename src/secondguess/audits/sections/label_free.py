@@ -71,7 +71,7 @@ class LabelFree(Section):
         copies = price_of_copies(pace, len(context.test) // 2, cached=context.classifier.cache is not None)
         sizes = [rules.least, rules.full]
         line = Price.line(sizes, [copies.seconds(_share(copies.full, size, rules.full)) for size in sizes])
-        fixed = line.fixed + price_of_estimators(pace, trials=False).fixed
+        fixed = line.fixed + price_of_estimators(pace, len(context.test), trials=False).fixed
         return replace(rules, each=rules.each + line.each, fixed=fixed)
 
     def run(self, context: Context) -> Findings:
