@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from pathlib import Path
 from typing import Any
@@ -52,10 +53,11 @@ class Homebody(Norm):
     name = "homebody"
 
     def __init__(self) -> None:
-        self._answer = lambda values: values.max(axis=1)
+        self._lock = threading.Lock()
 
     def _score(self, observation: Observation) -> NDArray[np.floating[Any]]:
-        return self._answer(observation.trace("penultimate"))
+        with self._lock:
+            return observation.trace("penultimate").max(axis=1)
 
 
 @pytest.fixture

@@ -6,10 +6,12 @@ lost at once, Dask gives up the calls that need it, and they are sent again with
 
 from __future__ import annotations
 
+import socket
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from functools import partial
+from itertools import islice
 from typing import Any
 from uuid import uuid4
 
@@ -21,6 +23,7 @@ from secondguess.errors import UserError, require
 __all__ = ["OnDask"]
 
 TIMEOUT = 20  # seconds for a scheduler to answer
+CALLED, SOON = 3, 1.0  # workers that are called to see whether they can be, and seconds for them to answer
 SCATTERED_AGAIN = 5  # times
 
 
@@ -83,12 +86,26 @@ class OnDask:
 
     def _connect(self) -> Any:
         try:
-            return self._dask.Client(self.address, timeout=TIMEOUT, set_as_default=False)
+            client = self._dask.Client(self.address, timeout=TIMEOUT, set_as_default=False)
         except (OSError, TimeoutError) as error:
             raise UserError(
                 f"No Dask scheduler answers at {self.address}; start one with `dask scheduler`, and workers with "
                 "`dask worker ADDRESS`."
             ) from error
+        client.direct_to_workers = _are_within_reach(client.scheduler_info(n_workers=-1)["workers"])
+        return client
+
+
+def _are_within_reach(workers: Iterable[str]) -> bool:
+    """Whether this process can call the first of the workers itself, so that results need not go by the scheduler."""
+    for address in islice(workers, CALLED):
+        _, _, place = address.rpartition("://")
+        host, _, port = place.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=SOON).close()
+        except (OSError, ValueError):
+            return False
+    return True
 
 
 def _scattered(client: Any, known: dict[str, Any], name: str, value: Any) -> Any:

@@ -69,7 +69,7 @@ def pickled(value: Any, **how: Any) -> bytes:
 
 
 def travels(value: Any) -> bool:
-    """Whether something can be sent to a worker; an ensemble, which holds models of this process, cannot."""
+    """Whether something can be sent to a worker; what holds an open file or a lock, say, cannot."""
     try:
         pickled(value, protocol=5, buffer_callback=lambda buffer: None)  # its arrays are not copied for that
     except Exception:  # whatever a class raises that cannot be pickled

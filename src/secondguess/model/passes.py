@@ -149,7 +149,9 @@ class Pass:
         """Remember what scorers warned of, beside their scores in the cache."""
         self.warnings |= {who: messages for who, messages in said.items() if messages}
         cache = self._classifier.cache
-        for item in self._items if cache is not None else ():
+        if cache is None:
+            return
+        for item in self._items:
             if item.what == SCORE and said.get(item.layer):
                 text = np.frombuffer(json.dumps(said[item.layer]).encode(), dtype=np.uint8)
                 draft = cache.draft(self._keys[item] | {"of": WARNINGS}, text.shape, text.dtype)
