@@ -60,13 +60,13 @@ RULES = (
     (
         "Knowing its limits",
         f"the best score of suspicion ranks a mistake above a right answer in less than {FAIR:.0%} of cases",
-        f"in less than {GOOD:.0%}",
+        f"it does so in less than {GOOD:.0%}",
     ),
     (
         "With a guard",
         f"more than {HARMFUL:.0%} of the images of some kind are answered wrongly without an alarm",
-        f"more than {NOTABLE:.0%}; more than {HARMFUL:.0%} of attacked ones; or a kind that was asked for could not be "
-        "tried",
+        f"these are more than {NOTABLE:.0%}, or of attacked images more than {HARMFUL:.0%}; or a kind that was asked for "
+        "could not be tried",
     ),
 )  # topic, what speaks against it, what calls for care
 
