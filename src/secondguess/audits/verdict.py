@@ -65,8 +65,8 @@ RULES = (
     (
         "With a guard",
         f"more than {HARMFUL:.0%} of the images of some kind are answered wrongly without an alarm",
-        f"these are more than {NOTABLE:.0%}, or of attacked images more than {HARMFUL:.0%}; or a kind that was asked for "
-        "could not be tried",
+        f"these are more than {NOTABLE:.0%}, or of attacked images more than {HARMFUL:.0%}; or a kind that was asked "
+        "for could not be tried",
     ),
 )  # topic, what speaks against it, what calls for care
 
