@@ -281,8 +281,9 @@ class Lines:
         self.say(f"{label}: done in {time.monotonic() - began:.1f} s")
 
     def say(self, text: str) -> None:
-        """Print lines."""
-        print(text, file=self.stream, flush=True)
+        """Print lines; nobody may be listening any more (`... | head`), which is no reason to end the work."""
+        with suppress(BrokenPipeError):
+            print(text, file=self.stream, flush=True)
 
 
 class NotebookBars(Lines):

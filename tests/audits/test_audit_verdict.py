@@ -53,6 +53,7 @@ def test_a_good_model_is_ready_for_three_reasons() -> None:
     assert accuracy.text == "It is right on 90.0% of 500 test images (88.0% to 92.0%)."
     assert knowing.text.startswith("It knows what it does not know: the best score of suspicion (entropy)")
     assert "leaves 10% of corrupted images answered wrongly without a warning" in guard.text
+    assert "50 false alarms in a thousand (guard fit --false-alarms 0.05)" in guard.text
 
 
 @pytest.mark.parametrize(

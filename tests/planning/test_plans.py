@@ -114,6 +114,7 @@ def test_what_cannot_be_done_is_said_before_it_is_tried_and_takes_no_time(tmp_pa
     why = "foolbox is not installed."
     hindered = Part("stress.adversarial", "attack images", Price(full=300, unit="images", hindrance=why))
     plan = Plan([*parts()[:2], hindered], 5.0, clock=Clock(), path=tmp_path / "plan.json", key="k")
+    assert "5 minutes allowed" in plan.table() and "1 minute allowed" in Plan(parts(), 1.0, clock=Clock()).table()
     [row] = [line for line in plan.table().splitlines() if "attack" in line]
     assert row.split() == ["attack", "images", "cannot", "be", "done:", *why.split()]
     assert plan.part("stress.adversarial").expected == 0
@@ -222,6 +223,19 @@ def test_a_kept_plan_still_says_what_it_would_have_taken(tmp_path: Path) -> None
 def test_minutes_are_above_zero() -> None:
     with pytest.raises(UserError, match="0 minutes were given"):
         Plan(parts(), 0)
+
+
+def test_work_goes_on_where_nobody_listens_any_more() -> None:
+    class Closed:
+        def write(self, text: str) -> None:
+            raise BrokenPipeError
+
+        def flush(self) -> None:
+            raise BrokenPipeError
+
+    with Lines(Closed()).task("Working", 2) as advance:  # type: ignore[arg-type]
+        advance(2, 2)
+    assert announce(Lines(Closed()), "a plan") is None  # type: ignore[arg-type]
 
 
 def test_announcements_reach_lines_and_nobody_else(capsys: Any) -> None:

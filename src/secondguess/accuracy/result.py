@@ -224,7 +224,7 @@ class EstimateResult(Result):
             rather = f", rather {one.advice}" if one.advice is not None else ""
             yield f"  {one.image}: {one.predicted} ({one.confidence:.0%}){rather}; {_cut(one.reason)}"
         if len(new) > SHOWN:
-            yield f"  and {len(new) - SHOWN:,} more; estimate.json has all of them, with the whole rules."
+            yield f"  and {len(new) - SHOWN:,} more; estimate.json (--out) has all of them, with the whole rules."
 
 
 def _flag(trial: Trial) -> str:

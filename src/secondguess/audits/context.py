@@ -153,7 +153,8 @@ class Context:
         """The true labels of the test images (n,)."""
         if not self.test.is_labelled:
             raise NotApplicable(
-                "The test images have no labels, so accuracy and calibration cannot be measured; give labelled ones."
+                "The test images have no labels, so accuracy and calibration cannot be measured; give labelled ones, "
+                "a folder with one folder for each class for instance."
             )
         return self.test.labels
 

@@ -33,7 +33,7 @@ from secondguess.metrics import Interval
 if TYPE_CHECKING:
     from secondguess.audits.result import AuditResult
 
-__all__ = ["FAIR", "GOOD", "READY", "RENORMALISED", "RULES", "Reason", "Verdict", "decide_verdict", "too_poor"]
+__all__ = ["FAIR", "FED", "GOOD", "READY", "RENORMALISED", "RULES", "Reason", "Verdict", "decide_verdict", "too_poor"]
 
 READY = "Ready to deploy with a guard"
 REASONS = 3
@@ -45,6 +45,7 @@ BETTER_THAN_ONE = "it beats always giving the most frequent class"
 MORE_OFTEN = "it is right more often than wrong"
 AS_TRAINED = "its pixels are normalised as in its training"
 RARELY_FOUND = 0.5  # recall of a class
+FED = "Fed wrongly?"  # a line of the summary of the accuracy
 RENORMALISED = "accuracy.renormalised"  # what would be right with another normalisation, where that is clearly more
 MEASURES = {"accuracy": "its accuracy", "knowing": "whether its mistakes can be noticed", "guard": "what a guard sees"}
 
@@ -129,7 +130,7 @@ def decide_verdict(audit: AuditResult) -> Verdict:
     missing = [one for one in essential if one.weight == "unknown"]
     if missing:
         what = " and ".join(MEASURES[one.topic] for one in missing)
-        return Verdict(None, f"No verdict: {what} was not measured", shown)
+        return Verdict(None, f"No verdict: {what} {'were' if missing[1:] else 'was'} not measured", shown)
     untried = _untried(audit)
     return Verdict(True, f"{READY}, not tried against {listed(untried)} images" if untried else READY, shown)
 
@@ -156,7 +157,8 @@ def _accuracy(audit: AuditResult) -> Reason:
     text = f"It is right on {found.value:.1%} of {found.n:,} test images ({found.low:.1%} to {found.high:.1%})"
     better = audit.numbers.get(RENORMALISED)
     if better is not None:
-        text += f", but on {better.value:.1%} where pixels are normalised otherwise than described."
+        text += f", but on {better.value:.1%} where pixels are normalised otherwise than described. "
+        text = (text + _said(audit, "accuracy", FED)).rstrip()
         return Reason(weight="blocker", text=text, before=AS_TRAINED, **about)
     frequent = _most_frequent(audit.about)
     if before := too_poor(found, frequent):
@@ -222,8 +224,8 @@ def _guard(audit: AuditResult) -> Reason:
     if max(harm.values()) < HARDLY:
         left = "fewer than one in a hundred images of each kind that was tried"
     text = (
-        f"A guard with {1000 * alarms.value:.0f} false alarms in a thousand leaves {left} answered wrongly without a "
-        "warning"
+        f"A guard with {1000 * alarms.value:.0f} false alarms in a thousand (guard fit --false-alarms {_rate(alarms)}) "
+        f"leaves {left} answered wrongly without a warning"
     )
     most = len(harm) > 1 and harm[worst] == max(harm.values()) >= HARDLY
     text += ", the most of any kind that was tried." if most else "."
@@ -234,6 +236,11 @@ def _guard(audit: AuditResult) -> Reason:
             weight="blocker", text=text, before=f"a guard sees more of what is {worst.replace('_', ' ')}", **about
         )
     return Reason(weight="caution" if untried or harm[worst] > NOTABLE else "good", text=text, **about)
+
+
+def _rate(alarms: Number) -> str:
+    """The rate of false alarms that was asked for, as the option takes it: what came out is near it."""
+    return f"{max(0.01, round(alarms.value, 2)):g}"
 
 
 def _untried(audit: AuditResult) -> list[str]:
@@ -270,6 +277,12 @@ def _most_frequent(about: Mapping[str, Any]) -> float:
     """The share of the most frequent class among the labelled test images; 0 where they are of one class only."""
     counts = [count for count in about["data"]["test"]["classes"].values() if count]
     return max(counts) / sum(counts) if len(counts) > 1 else 0.0
+
+
+def _said(audit: AuditResult, section: str, topic: str) -> str:
+    """What the summary of a section says about a topic; "" where it says nothing."""
+    found = next((one.findings for one in audit.sections if one.name == section and one.findings), None)
+    return "" if found is None else dict(found.summary).get(topic, "")
 
 
 def _why(audit: AuditResult, section: str, otherwise: str) -> str:

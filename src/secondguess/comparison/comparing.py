@@ -90,6 +90,8 @@ def compare(
         if is_audit(given):
             sides.append(open_audit(given))
             continue
+        if isinstance(given, str | Path) and "/" in str(given) and not Path(given).exists():
+            raise UserError(f"There is no {given}; give an audit.json, the folder of an audit, or a model.")
         if data is None and test is None:
             raise UserError(
                 f"{_called(given)} is no audit and is taken for a model, but there are no images to try it on; give an "

@@ -156,7 +156,9 @@ def about_normalisation(found: list[Candidate]) -> list[Finding]:
         text += f"described one{also}"
         similar = [one for one in found[1:] if one is not best and fits_better(best, one) != "accuracy"]
         if similar:
-            text += "; as good: " + ", ".join(f"{one.name} {one.fitting:.1%}" for one in similar[:2])
+            text += "; not clearly worse on these images: " + ", ".join(
+                f"{one.name} {one.fitting:.1%}" for one in similar[:2]
+            )
         return [Finding("wrong", "normalisation", f"{text}.", numbers, change)]
     text = (
         f"Another normalisation may be meant: with {named} the confidences fit better (mean log-loss {best.nll:.3g} "

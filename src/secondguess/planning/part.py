@@ -10,6 +10,7 @@ from secondguess.planning.price import Price
 __all__ = ["NOTABLE", "SLACK", "Part", "spoken"]
 
 NOTABLE = 1.0  # seconds: parts below share a line of the table, and say nothing about the pace of the others
+MENTIONED = 5.0  # seconds: whether a shorter part is done after all may change several times
 SLACK = 0.1  # of a size or of the budget: a smaller deviation changes nothing
 
 
@@ -70,8 +71,10 @@ class Part:
         return spoken(self.expected) if self.size and not self.price.hindrance else ""
 
     def changed_from(self, before: int) -> str:
-        """What became of it when it was sized anew; "" where nobody would mind."""
+        """What became of it when it was sized anew; "" where nobody would mind, or it may soon change again."""
         if self.price.hindrance or abs(self.size - before) <= SLACK * max(self.size, before):
+            return ""
+        if max(self.expected, self.least_seconds) < MENTIONED:
             return ""
         if not self.size or not before:
             return f"without {self.does}" if before else f"{self.does} after all"

@@ -228,7 +228,11 @@ class Plan:
         rows = [(part.does, part.sized, part.timed, part.remark) for part in shown]
         if others:
             rows.append((f"{len(others)} short parts", "", spoken(sum(part.expected for part in others)), ""))
-        limit = "no limit of time" if self.minutes is None else f"{self.minutes:g} minutes allowed"
+        limit = (
+            "no limit of time"
+            if self.minutes is None
+            else f"{self.minutes:g} minute{'s' * (self.minutes != 1)} allowed"
+        )
         rows.append(("in all", "", spoken(self.planned), limit))
         widths = [max(len(row[column]) for row in rows) for column in range(3)]
         return "\n".join(

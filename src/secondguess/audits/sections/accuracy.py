@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from secondguess.audits.context import Context
 from secondguess.audits.findings import Findings
 from secondguess.audits.sections.registry import Section, register
-from secondguess.audits.verdict import RENORMALISED, too_poor
+from secondguess.audits.verdict import FED, RENORMALISED, too_poor
 from secondguess.errors import UserError
 from secondguess.metrics import accuracy_interval, confusion, most_confused, wilson
 from secondguess.model.check import check_model
@@ -96,7 +96,7 @@ def _explain(context: Context, labelled: NDArray[np.int64], findings: Findings) 
     if not found:
         return
     findings.view["check"] = {"texts": [one.text for one in found], "toml": check.toml(), "images": check.images}
-    findings.summary.insert(1, ("Fed wrongly?", found[0].text))
+    findings.summary.insert(1, (FED, found[0].text))
     for one in found:
         if one.about == "normalisation":
             findings.numbers[RENORMALISED] = context.number(one.numbers["better"], images)

@@ -40,6 +40,7 @@ class Deploy(Section):
         findings = Findings(
             view={
                 "supervisors": tried.supervisors,
+                "rate": f"{context.false_alarms:g}",
                 "report": report,
                 "unnoticed": tried.unnoticed,
                 "stopped": stopped,

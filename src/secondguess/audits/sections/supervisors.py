@@ -162,8 +162,8 @@ def _answer(cells: dict[str, dict[str, Interval]], images: dict[str, int]) -> st
     if not others:
         return words.rstrip()
     least, most = min(others, key=lambda name: others[name]), max(others, key=lambda name: others[name])
-    words += f"Of {least} images {others[least]:.0%} are noticed"
-    return f"{words}, of {most} ones {others[most]:.0%}." if most != least else f"{words}."
+    words += f"Of {_title(least)} images {others[least]:.0%} are noticed"
+    return f"{words}, of {_title(most)} ones {others[most]:.0%}." if most != least else f"{words}."
 
 
 def _families(context: Context, rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
@@ -197,7 +197,7 @@ def _answers(context: Context) -> dict[str, tuple[NDArray[np.bool_], NDArray[np.
 def _title(column: str) -> str:
     """What a column is called in a sentence."""
     within = column.removesuffix(f".{MISTAKES}")
-    return column if within == column else f"mistakes among {within}"
+    return (column if within == column else f"mistakes among {within}").replace("_", " ")
 
 
 def _row(
