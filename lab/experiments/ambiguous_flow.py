@@ -2,10 +2,12 @@
 
     python ambiguous_flow.py fashion_mnist.npz --folder kept/flow --out kept/clothes --count 3000 --second    # on a GPU
 
-`--folder` keeps the generator (an interrupted training goes on), `--out` gets the set as `secondguess generate
-ambiguous` writes it, plain samples of the same generator (`plain.npz`) and the record, `generation.json`. `--second`
-trains another flow on a random half of the images with another seed and asks it about every image, and about
-compositions over the whole range of the dial that nobody has selected.
+`--folder` keeps the generator (an interrupted training or drawing goes on), `--out` gets the set as `secondguess
+generate ambiguous` writes it, plain samples of the same generator (`plain.npz`) and the record, `generation.json`.
+`--second` trains another flow on a random half of the images with another seed and asks it about the images, and about
+compositions over the whole range of the dial that nobody has selected; what the judges said of each stands in
+`asked.npz`. `--only-second` and `--only-committee` do nothing but train these, in a process of their own beside the
+other one.
 """
 
 from __future__ import annotations
@@ -22,10 +24,11 @@ from secondguess import load
 from secondguess.progress import Lines
 from secondguess.stress.ambiguous import AmbiFlow
 from secondguess.stress.ambiguous.flow import DenoisingJudge
-from secondguess.stress.ambiguous.flow.drawing import Dial
+from secondguess.stress.ambiguous.flow.dial import Dial
+from secondguess.stress.ambiguous.flow.judge import chosen_classes
 from secondguess_lab.record import provenance, say, write
 
-PLAIN, UNSELECTED, CALIBRATED = 2000, 600, 1000
+PLAIN, UNSELECTED, CALIBRATED, ASKED = 2000, 600, 1000, 1500
 WIDEST = 0.9  # shares between .05 and .95 are asked for, where nobody selects
 
 
@@ -45,11 +48,19 @@ def main():
     parser.add_argument("--preset", default="auto")
     parser.add_argument("--second", action="store_true")
     parser.add_argument("--second-steps", type=int)
+    parser.add_argument("--only-second", action="store_true")
+    parser.add_argument("--only-committee", action="store_true")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     data, progress = load(arguments.data), Lines(sys.stdout)
     common = {name: getattr(arguments, name) for name in ("pairs", "minutes", "guidance", "steps", "each", "preset")}
     ours = AmbiFlow(**common, train_steps=arguments.train_steps, folder=arguments.folder)
+    if arguments.only_second:
+        second_of(data, arguments, progress)
+        return
+    if arguments.only_committee:
+        ours.fit_committee(data.train, seed=arguments.seed, progress=progress)
+        return
     record = provenance(vars(arguments), data)
 
     def keep(**parts):
@@ -66,28 +77,39 @@ def main():
     classes = np.arange(PLAIN) % len(flow.class_names)
     plain = flow.sample(classes, guidance=arguments.guidance, seed=arguments.seed + 1)
     np.savez_compressed(arguments.out / "plain.npz", images=plain, labels=classes)
-    again = DenoisingJudge(flow.field, seed=arguments.seed + 100)
-    again.fit(*held_out(data, arguments.seed))
-    keep(asked_again=opinion(again, made.images))
+    asked = made.images.head(ASKED, seed=arguments.seed)
+    again = DenoisingJudge(flow.field, mirrored=flow.judge.mirrored, seed=arguments.seed + 100)
+    again.quick, again.thorough, again.final = flow.judge.quick, flow.judge.thorough, flow.judge.final
+    shares = {
+        "pair": pair_of(asked),
+        "label": label_of(asked),
+        "again": keep_opinion(keep, "asked_again", again, asked),
+    }
+    shares |= {name: asked.columns[name] for name in ("dial", "share_generative", "share_committee")}
     if arguments.second:
         began = time.perf_counter()
-        half = np.sort(np.random.default_rng(5).permutation(len(data.train))[: len(data.train) // 2])
-        other = AmbiFlow(
-            preset=arguments.preset, train_steps=arguments.second_steps, folder=arguments.folder / "second"
-        )
-        second = other.fit(
-            data.train.take(half), held_out=data.test.head(CALIBRATED, seed=1), seed=1, progress=progress
-        )
-        keep(second={"seconds": time.perf_counter() - began, "images": len(half), **second.history})
-        keep(by_second=opinion(second.judge, made.images))
+        second = second_of(data, arguments, progress)
+        keep(second={"seconds": time.perf_counter() - began, **second.history})
+        shares["second"] = keep_opinion(keep, "by_second", second.judge, asked)
+        np.savez_compressed(arguments.out / "asked.npz", **shares)
         pairs = [tuple(pair) for pair in np.unique(pair_of(made.images), axis=0).tolist()]
         keep(unselected=unselected(flow, second, pairs, arguments))
+    np.savez_compressed(arguments.out / "asked.npz", **shares)
 
 
-def held_out(data, seed):
-    """Test images (n, C, H, W) and their labels, to calibrate a judge with."""
-    some = data.test.head(CALIBRATED, seed=seed)
-    return np.rint(some.images[:] * 255).astype(np.uint8), some.labels
+def second_of(data, arguments, progress):
+    """A flow of another seed, trained on a random half of the images."""
+    half = np.sort(np.random.default_rng(5).permutation(len(data.train))[: len(data.train) // 2])
+    other = AmbiFlow(preset=arguments.preset, train_steps=arguments.second_steps, folder=arguments.folder / "second")
+    held = data.test.head(CALIBRATED, seed=1)
+    return other.fit(data.train.take(half), held_out=held, seed=1, progress=progress)
+
+
+def keep_opinion(keep, name, judge, images):
+    """Ask a judge, keep what it says in the record, and return its shares."""
+    found, share = opinion(judge, images)
+    keep(**{name: found})
+    return share
 
 
 def pair_of(images):
@@ -95,25 +117,36 @@ def pair_of(images):
     return np.stack([images.columns["class_1"], images.columns["class_2"]], axis=1)
 
 
+def label_of(images):
+    """The share (n,) of the first class by the label."""
+    return np.take_along_axis(images.soft_labels, pair_of(images), axis=1)[:, 0]
+
+
 def shares_of(judge, pixels, pair):
-    """The share (n,) of the first class, with all draws, and the probability (n,) of the pair."""
-    seen = judge.examine(pixels)
-    return judge.settle(pixels, pair, seen)[:, 0], np.take_along_axis(seen.probabilities, pair, axis=1).sum(axis=1)
+    """The share (n,) of the first class, with all draws."""
+    look = judge.glance(pixels, chosen_classes(pair, judge.field.classes))
+    return judge.settle(pixels, pair, judge.examine(pixels, look))[:, 0]
 
 
 def opinion(judge, images):
-    """What a judge that had no part in the drawing says of the images: entropy, agreement with the labels, pair."""
-    pixels, pair = np.rint(images.images[:] * 255).astype(np.uint8), pair_of(images)
-    label = np.take_along_axis(images.soft_labels, pair, axis=1)[:, 0]
-    share, mass = shares_of(judge, pixels, pair)
+    """What a judge that had no part in the drawing says of the images: entropy, and agreement with the labels."""
+    pixels, label = np.rint(images.images[:] * 255).astype(np.uint8), label_of(images)
+    share = shares_of(judge, pixels, pair_of(images))
     found = {
         "images": len(images),
         "entropy_bits": float(entropy(share).mean()),
-        "spearman": float(spearmanr(share, label).statistic),
-        "pair_mass": float(mass.mean()),
+        "median_entropy_bits": float(np.median(entropy(share))),
+        "spearman": rank(share, label),
+        "std_of_difference": float(np.std(log_odds(share) - log_odds(label))),
     }
     say(found)
-    return found
+    return found, share
+
+
+def rank(first, second):
+    """Spearman's correlation, or None where there is none."""
+    found = float(spearmanr(first, second).statistic)
+    return found if np.isfinite(found) else None
 
 
 def entropy(share):
@@ -137,18 +170,18 @@ def unselected(flow, second, pairs, arguments):
             seed=arguments.seed + 70 + turn,
         )
         if not turn:
-            look = flow.judge.examine(pixels)
+            look = flow.judge.glance(pixels, chosen_classes(pair, flow.judge.field.classes))
             leans = flow.judge.lean(pair, look)
             for one in np.unique(pair, axis=0):
                 mine = (pair == one).all(axis=1)
                 dial.learn(tuple(one.tolist()), asked[mine], leans[mine], wanted[mine])
-    first, other = (shares_of(judge, pixels, pair)[0] for judge in (flow.judge, second.judge))
+    first, other = (shares_of(judge, pixels, pair) for judge in (flow.judge, second.judge))
     found = {
         "images": len(pair),
         "dial_slope": dial.slope,
         "followed": slope(wanted, first),
         "followed_by_second": slope(wanted, other),
-        "spearman_of_judges": float(spearmanr(first, other).statistic),
+        "spearman_of_judges": rank(first, other),
     }
     say(found)
     return found
@@ -156,8 +189,13 @@ def unselected(flow, second, pairs, arguments):
 
 def slope(wanted, share):
     """Of logit(share) on logit(dial), by least squares."""
-    x, y = (np.log(np.clip(p, 1e-3, 1 - 1e-3) / np.clip(1 - p, 1e-3, 1 - 1e-3)) for p in (wanted, share))
-    return float(np.polyfit(x, y, 1)[0])
+    return float(np.polyfit(log_odds(wanted), log_odds(share), 1)[0])
+
+
+def log_odds(share):
+    """Of shares, which are kept away from 0 and 1."""
+    inside = np.clip(share, 1e-3, 1 - 1e-3)
+    return np.log(inside / (1 - inside))
 
 
 if __name__ == "__main__":

@@ -9,9 +9,10 @@ import numpy as np
 
 from secondguess.images import ImageSet
 from secondguess.stress.ambiguous.base import Candidates
-from secondguess.stress.ambiguous.flow.drawing import CHECKS, FlowDrawer
+from secondguess.stress.ambiguous.flow.drawing import FlowDrawer
 from secondguess.stress.ambiguous.flow.model import Flow
 from secondguess.stress.ambiguous.flow.reality import nearest_distances
+from secondguess.stress.ambiguous.flow.selection import CHECKS
 
 __all__ = ["flow_card"]
 
@@ -34,7 +35,8 @@ def flow_card(
     if len(chosen) < count:
         notes.append(f"{len(chosen)} images instead of {count}: the pairs did not yield more.")
     distance = nearest_distances(chosen.images, train)
-    measured = drawer.reality.measure(chosen.images) if drawer.reality and len(chosen) >= LEAST_FOR_KERNEL else None
+    reality = drawer.selection.reality
+    measured = reality.measure(chosen.images) if reality and len(chosen) >= LEAST_FOR_KERNEL else None
     return {
         "generator": "AmbiFlow",
         "settings": settings,

@@ -1,8 +1,8 @@
 """A committee that is trained to doubt: ordinary classifiers of several families, none of them the model under test.
 
 Each family learns the images, and as many blends of two of them with the labels blended alike (mixup, Zhang et al.,
-2018); labels are smoothed, and a temperature of at least 1 is fitted on held-out images. The committee's opinion is the
-mean of its members' probabilities.
+2018), of mirror images where images may be mirrored; labels are smoothed, and a temperature of at least 1 is fitted on
+held-out images. The committee's opinion is the mean of its members' probabilities.
 
 It is kept beside the generator, so that more images of the same generator are judged by the same committee:
 
@@ -36,7 +36,8 @@ __all__ = ["Committee"]
 
 Floats = NDArray[np.float64]
 CARD = "committee.json"
-COLOUR = ("icos_m", "simple_cnn", "lenet")  # the first is a VGG with batch norm: the others learn little of photographs
+# A VGG, a pyramid with dense layers, a wider VGG: of photographs, networks without batch norm learn little.
+COLOUR = ("icos_m", "icos_d", "icos_n")
 GREY = ("lenet", "simple_cnn", "fully_connected")
 SMOOTHED = 0.05
 BLENDS = 0.4  # parameter of the Beta distribution of a blend's weight, as in mixup
@@ -50,14 +51,21 @@ class Committee:
     Args:
         families: architectures of the zoo; None takes what suits the size and the colour of the images.
         epochs: of each member.
+        flips: whether images may be mirrored.
         seed: of everything random.
         device: where to compute.
     """
 
     def __init__(
-        self, families: Sequence[str] | None = None, *, epochs: int = 8, seed: int = 0, device: str = "auto"
+        self,
+        families: Sequence[str] | None = None,
+        *,
+        epochs: int = 8,
+        flips: bool = False,
+        seed: int = 0,
+        device: str = "auto",
     ) -> None:
-        self.families, self.epochs, self.seed, self.device = families, epochs, seed, device
+        self.families, self.epochs, self.flips, self.seed, self.device = families, epochs, flips, seed, device
         self._members: list[tuple[str, nn.Module, float]] = []
         self._about: dict[str, Any] = {}
 
@@ -66,7 +74,7 @@ class Committee:
         from secondguess import zoo
         from secondguess.training import train as learn
 
-        mixed = _Mixed(train, self.seed)
+        mixed = _Mixed(train, self.flips, self.seed)
         self._members, self._about = [], {"shape": train.shape, "classes": train.num_classes, "data": train.fingerprint}
         for number, name in enumerate(self.families or _suitable(train.shape)):
             seed = self.seed + number
@@ -133,9 +141,10 @@ def _suitable(shape: tuple[int, ...]) -> tuple[str, ...]:
 
 
 class _Mixed:
-    """The images, followed by a blend of each with another one; computed when they are read."""
+    """The images, followed by a blend of each, mirrored or not, with another one; computed when they are read."""
 
-    def __init__(self, train: ImageSet, seed: int) -> None:
+    def __init__(self, train: ImageSet, flips: bool, seed: int) -> None:
+        self._flips = flips
         rng = np.random.default_rng([seed, len(train)])
         self._images = train.images
         self._partner, self._weight = rng.permutation(len(train)), rng.beta(BLENDS, BLENDS, len(train))
@@ -149,6 +158,9 @@ class _Mixed:
     def __getitem__(self, index: Any, /) -> NDArray[np.float32]:
         places = np.arange(len(self))[index]
         own = places % len(self._partner)
-        weight = np.where(places < len(self._partner), 1.0, self._weight[own])[:, None, None, None]
-        blended = weight * self._images[own] + (1 - weight) * self._images[self._partner[own]]
-        return np.asarray(blended, dtype=np.float32)
+        blended = places >= len(self._partner)
+        weight = np.where(blended, self._weight[own], 1.0).astype(np.float32)[:, None, None, None]
+        images = self._images[own]
+        if self._flips:
+            images = np.where(blended[:, None, None, None], images[..., ::-1], images)
+        return np.asarray(weight * images + (1 - weight) * self._images[self._partner[own]], dtype=np.float32)

@@ -3,15 +3,17 @@
 1. train a conditional flow-matching model on all classes                                       `training.py`
 2. calibrate it as a judge: how well it denoises an image as each class, on held-out images     `judge.py`
 3. compose images between two classes, under control of their log-odds                          `balancing.py`
-4. keep those that are ambiguous to the judge, agreed on by a committee and as real as plain samples   `drawing.py`
+4. keep those that are ambiguous to the judge, agreed on by a committee and as real as plain samples   `selection.py`
+5. draw until every pair has its share                                                          `drawing.py`
 
 Where AmbiGuess trains several autoencoders for each pair of classes, and accepts them only if the classes are easy to
-tell apart, one model serves all pairs here. The soft label is the share of the first class by the generative judge; the
-model under test plays no part in it.
+tell apart, one model serves all pairs here. The soft label is the share of the first class by the generative judge and
+the committee together; the model under test plays no part in it.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -34,7 +36,9 @@ from secondguess.stress.ambiguous.flow.judge import DenoisingJudge
 from secondguess.stress.ambiguous.flow.model import CARD, Flow
 from secondguess.stress.ambiguous.flow.network import FlowNetwork, architecture_for
 from secondguess.stress.ambiguous.flow.reality import Reality
+from secondguess.stress.ambiguous.flow.rounds import Rounds
 from secondguess.stress.ambiguous.flow.sampling import noise_of
+from secondguess.stress.ambiguous.flow.selection import Selection
 from secondguess.stress.ambiguous.flow.training import Schedule, train_flow
 from secondguess.stress.ambiguous.pairs import choose_pairs
 from secondguess.stress.base import Given
@@ -47,11 +51,12 @@ HELD_OUT, MOST_HELD_OUT = 0.05, 1000
 STEPS = {"full": 5000, "medium": 4000, "small": 1500, "tiny": 300}
 BATCH = {"full": 512, "medium": 512, "small": 64, "tiny": 64}
 RATE = {"full": 4e-4, "medium": 6e-4, "small": 1e-3, "tiny": 2e-3}
-# Of noise, for the judge's third and fourth look.
-DRAWS = {"full": (14, 32), "medium": (14, 32), "small": (8, 12), "tiny": (4, 4)}
+# Of noise, for the judge's first two looks, the third and the fourth.
+DRAWS = {"full": (6, 10, 24), "medium": (6, 10, 24), "small": (4, 8, 12), "tiny": (2, 4, 4)}
 PLAIN = 500  # plain samples that realism is measured by
 # Passes in a step for each image; candidates for an image, and passes to judge one: as measured on photographs.
 LEARNING, DRAWN, JUDGED = 3, 25, 340
+EACH, EACH_ON_PROCESSOR = 256, 16  # candidates for each pair in a round
 TIMED = 32
 COMMITTEE = "committee"  # folder in that of a generator
 
@@ -78,7 +83,8 @@ class AmbiFlow(AmbiguousGenerator):
         minutes: after which no further round of candidates begins, so that a drawing ends with what it has found.
         stratify: let every pair contribute equally.
         device: where to train and to compute.
-        folder: where the generator is kept, so that an interrupted training goes on and a finished one is used again.
+        folder: where the generator is kept, so that an interrupted training or drawing goes on and a finished training
+            is used again.
     """
 
     name = "ambiguous_flow"
@@ -92,13 +98,13 @@ class AmbiFlow(AmbiguousGenerator):
         preset: str = "auto",
         train_steps: int | None = None,
         flips: bool | None = None,
-        delta_max: float = 0.4,
+        delta_max: float = 0.5,
         mass: float = 0.9,
         disagreement: float = 0.35,
         committee: bool = True,
         realism: bool = True,
-        guidance: float = 1.5,
-        steps: int = 40,
+        guidance: float = 2.0,
+        steps: int = 24,
         each: int | None = None,
         minutes: float | None = None,
         stratify: bool = True,
@@ -141,6 +147,9 @@ class AmbiFlow(AmbiguousGenerator):
             return "small"
         return "medium" if images.shape[0] == 1 else "full"
 
+    def _flips(self, images: ImageSet) -> bool:
+        return images.shape[0] == 3 if self.flips is None else self.flips
+
     def fit(
         self, train: ImageSet, *, held_out: ImageSet | None = None, seed: int = 0, progress: Progress | None = None
     ) -> Flow:
@@ -160,7 +169,7 @@ class AmbiFlow(AmbiguousGenerator):
             steps=self.train_steps or STEPS[preset],
             batch_size=BATCH[preset],
             lr=RATE[preset],
-            flips=train.shape[0] == 3 if self.flips is None else self.flips,
+            flips=self._flips(train),
             seed=seed,
         )
         origin = {"data": learnt.fingerprint, "schedule": schedule.__dict__, "preset": preset}
@@ -168,14 +177,18 @@ class AmbiFlow(AmbiguousGenerator):
             flow = Flow.load(self.folder, device=self.device)
             if flow.history.get("origin") == origin:
                 return flow
-        folder = None if self.folder is None else self.folder / "training"
+        folder, began = None if self.folder is None else self.folder / "training", time.perf_counter()
         network, rows = train_flow(
             _bytes(learnt), learnt.labels, architecture, schedule, device=device, folder=folder, progress=progress
         )
-        draws, last = DRAWS[preset]
-        judge = DenoisingJudge(VelocityField(network), draws=draws, last=last, seed=seed)
+        seconds = {"training": time.perf_counter() - began}
+        few, draws, last = DRAWS[preset]
+        field = VelocityField(network)
+        judge = DenoisingJudge(field, few=few, draws=draws, last=last, mirrored=schedule.flips, seed=seed)
         quality = judge.fit(_bytes(kept_back), kept_back.labels, progress=progress)
-        flow = Flow(network, train.class_names, judge, {"origin": origin, "training": rows, "judge": quality})
+        seconds["calibration"] = time.perf_counter() - began - seconds["training"]
+        history = {"origin": origin, "training": rows, "judge": quality, "seconds": seconds}
+        flow = Flow(network, train.class_names, judge, history)
         if self.folder is not None:
             flow.save(self.folder)
         return flow
@@ -208,38 +221,47 @@ class AmbiFlow(AmbiguousGenerator):
             else Flow.load(self.generator, device=self.device)
         )
         flow.check(train)
-        learnt, kept_back = _parts(train, None, seed)
-        drawer = FlowDrawer(
-            flow,
-            self._committee(learnt, kept_back, seed, progress),
+        learnt, _ = _parts(train, None, seed)
+        selection = Selection(
+            flow.judge,
+            self.fit_committee(train, seed=seed, progress=progress) if self.committee else None,
             self._reality(learnt, flow, seed, progress),
             self.delta_max,
             self.mass,
             self.disagreement,
-            self.guidance,
-            self.steps,
-            self.each or (256 if flow.field.device.type == "cuda" else 16),
-            seed,
         )
+        settings = {name: value for name, value in self.params().items() if name not in ("device", "folder")}
+        settings = {**settings, "generator": None if self.generator is None else str(self.generator), "seed": seed}
+        each = self.each or (EACH if flow.field.device.type == "cuda" else EACH_ON_PROCESSOR)
+        drawer = FlowDrawer(flow, selection, self.guidance, self.steps, each, seed)
+        if self.folder is not None:
+            told = {**settings, "pairs": pairs, "count": count, "data": learnt.fingerprint, "weights": flow.digest}
+            told["minutes"] = None  # more of them go on with the same rounds
+            drawer.rounds = Rounds(self.folder / "drawing", told)
         chosen = drawer.run(pairs, count, stratify=self.stratify, minutes=self.minutes, progress=progress)
         if chosen is None:
             raise UserError(
                 f"None of {sum(drawer.drawn.values()):,} compositions passed every check "
                 f"({drawer.spelt()}); train for longer (train_steps=...), or name other pairs."
             )
-        settings = {name: value for name, value in self.params().items() if name not in ("device", "folder")}
-        settings = {**settings, "generator": None if self.generator is None else str(self.generator), "seed": seed}
         card = flow_card(train, flow, drawer, chosen, count, settings)
         return AmbiguousImages(assemble(train, chosen, name=self.name, seed=seed), card)
 
-    def _committee(self, learnt: ImageSet, kept_back: ImageSet, seed: int, progress: Progress) -> Committee | None:
-        if not self.committee:
-            return None
+    def fit_committee(self, train: ImageSet, *, seed: int = 0, progress: Progress | None = None) -> Committee:
+        """Train the second judge; read from the folder, if the same one is there.
+
+        Args:
+            train: labelled images, of which those that calibrate the generator calibrate the committee.
+            seed: of everything random.
+            progress: where to report.
+        """
+        learnt, kept_back = _parts(train, None, seed)
         kept, data = self.generator or self.folder, learnt.fingerprint if self.generator is None else None
         known = None if kept is None else Committee.load(Path(kept) / COMMITTEE, data=data, device=self.device)
         if known is not None:
             return known
-        committee = Committee(seed=seed, device=self.device).fit(learnt, kept_back, progress=progress)
+        committee = Committee(flips=self._flips(learnt), seed=seed, device=self.device)
+        committee.fit(learnt, kept_back, progress=progress)
         if self.folder is not None:
             committee.save(self.folder / COMMITTEE)
         return committee

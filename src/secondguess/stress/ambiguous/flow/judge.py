@@ -3,7 +3,8 @@
 Images are judged in four looks, each at what the one before has left open:
 
 1. the classes that an image was made of, with few draws of noise (`glance`)
-2. all other classes, with the same draws: how likely is it that it is none of them
+2. all other classes, or those that another judge has not ruled out, with the same draws: how likely is it that it is
+   none of them
 3. the classes that are still possible (more than `HOPELESS`, and the likeliest two), with more draws (`examine`)
 4. two classes whose shares are wanted as precisely as a label should be, with many more (`settle`)
 
@@ -27,7 +28,7 @@ from secondguess.stress.ambiguous.flow.fields import VelocityField
 from secondguess.stress.ambiguous.flow.losses import NoiseBank, denoising_losses
 from secondguess.stress.ambiguous.flow.pixels import to_padded
 
-__all__ = ["CALIBRATIONS", "DenoisingJudge", "Look"]
+__all__ = ["CALIBRATIONS", "DenoisingJudge", "Look", "chosen_classes"]
 
 Floats = NDArray[np.float64]
 HOPELESS = 5e-3
@@ -60,13 +61,24 @@ class DenoisingJudge:
         few: draws of the first two looks; even.
         draws: of the third, in addition; even.
         last: of the fourth, in addition; even.
+        mirrored: whether half of the draws look at the mirror image, which is right where the flow has learnt both.
         seed: of the noise.
     """
 
-    def __init__(self, field: VelocityField, *, few: int = 2, draws: int = 14, last: int = 32, seed: int = 0) -> None:
+    def __init__(
+        self,
+        field: VelocityField,
+        *,
+        few: int = 6,
+        draws: int = 10,
+        last: int = 24,
+        mirrored: bool = False,
+        seed: int = 0,
+    ) -> None:
         if min(few, draws, last) < 2 or few % 2 or draws % 2 or last % 2:
             raise UserError(f"few is {few}, draws {draws} and last {last}; noise comes in pairs, so all must be even.")
-        self.field, self.few, self.draws, self.last, self.seed = field, few, draws, last, seed
+        self.field, self.few, self.draws, self.last = field, few, draws, last
+        self.mirrored, self.seed = mirrored, seed
         self._bank = NoiseBank(field.network.architecture.padded, few + draws + last, seed, field.device)
         self.quick: LossCalibration | None = None
         self.thorough: LossCalibration | None = None
@@ -97,26 +109,24 @@ class DenoisingJudge:
     def glance(
         self,
         images: NDArray[np.uint8],
-        classes: NDArray[np.int64] | None = None,
+        wanted: NDArray[np.bool_] | None = None,
         *,
         seen: Look | None = None,
         progress: Progress | None = None,
     ) -> Look:
-        """Look at some classes (n, m) of each image, or at all that have not been seen yet."""
-        wanted = np.ones((len(images), self.field.classes), dtype=bool)
-        if classes is not None:
-            wanted[:] = False
-            np.put_along_axis(wanted, classes, True, axis=1)
+        """Look at some classes (n, K) of each image, or at all, unless they have been seen already."""
+        if wanted is None:
+            wanted = np.ones((len(images), self.field.classes), dtype=bool)
         if seen is not None:
-            wanted &= np.isnan(seen.losses).any(axis=2)
+            wanted = wanted & np.isnan(seen.losses).any(axis=2)
         losses = self._losses(images, wanted, self._draws(0), progress)
         if seen is not None:
             losses = np.where(np.isnan(losses), seen.losses, losses)
         return Look(losses, self._calibrated(self.quick).probabilities(losses))
 
     def examine(self, images: NDArray[np.uint8], seen: Look | None = None, *, progress: Progress | None = None) -> Look:
-        """Look at every class that is still possible; `seen` is what `glance` gave for the same images."""
-        look = self.glance(images, seen=seen, progress=progress)
+        """Look at every class that is still possible, among those that `glance` has seen of the same images, or all."""
+        look = self.glance(images, progress=progress) if seen is None else seen
         _, third = self._continued(images, look, progress)
         thorough = self._calibrated(self.thorough).probabilities(third)
         left_out = np.where(np.isnan(third).any(axis=2), look.probabilities, 0.0)
@@ -130,7 +140,7 @@ class DenoisingJudge:
         self, images: NDArray[np.uint8], pair: NDArray[np.int64], seen: Look, *, progress: Progress | None = None
     ) -> Floats:
         """Probabilities (n, 2) of two classes of each image among each other; `seen` is what `examine` gave."""
-        wanted = _only(pair, seen)
+        wanted = chosen_classes(pair, self.field.classes)
         losses = self._pooled(seen.losses, self._losses(images, wanted, self._draws(2), progress), 2)
         found = self._calibrated(self.final).probabilities(np.where(wanted[:, :, None], losses, np.nan))
         examined = ~np.isnan(losses).any(axis=2) | ~wanted  # the others had next to no probability
@@ -144,7 +154,7 @@ class DenoisingJudge:
         `Look.probabilities` are: they are the best answer for one image, whereas a mean or a slope over many images
         wants this one.
         """
-        wanted = _only(pair, seen)
+        wanted = chosen_classes(pair, self.field.classes)
         both = self._calibrated(self.final).logits(seen.losses)
         both = np.take_along_axis(np.where(wanted, both, 0.0), pair, axis=1)
         return np.asarray(both[:, 0] - both[:, 1])
@@ -181,6 +191,7 @@ class DenoisingJudge:
                 self._bank,
                 draws,
                 batch_size=field.batch_size,
+                mirrored=self.mirrored,
                 advance=advance,
             )
         return losses.double().cpu().numpy()
@@ -192,9 +203,9 @@ class DenoisingJudge:
         return calibration
 
 
-def _only(pair: NDArray[np.int64], seen: Look) -> NDArray[np.bool_]:
-    """Which classes (n, K) are those of the pair (n, 2)."""
-    wanted = np.zeros(seen.probabilities.shape, dtype=bool)
+def chosen_classes(pair: NDArray[np.int64], classes: int) -> NDArray[np.bool_]:
+    """Which of the classes (n, K) are those of the pair (n, 2)."""
+    wanted = np.zeros((len(pair), classes), dtype=bool)
     np.put_along_axis(wanted, pair, True, axis=1)
     return wanted
 

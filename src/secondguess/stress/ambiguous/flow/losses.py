@@ -3,7 +3,8 @@
 For an image x, a class c, a time t and noise z the flow's own training loss, |v(x_t, t, c) - (x - z)|^2 / pixels, is
 small where x is likely as an image of c: a weighted integral of it over t bounds -log p(x | c). The same noise serves
 all images and all classes, so that most of the noise cancels between classes and the rest is a constant that
-calibration removes; noise comes in pairs z and -z, which cancels its linear part.
+calibration removes; noise comes in pairs z and -z, which cancels its linear part. Where images may be mirrored, every
+second pair looks at the mirror image: the network's errors there are partly others.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ def denoising_losses(
     draws: slice,
     *,
     batch_size: int,
+    mirrored: bool = False,
     advance: Advance | None = None,
 ) -> Tensor:
     """Mean losses (n, K, T) over some draws; NaN where they are not wanted.
@@ -58,6 +60,7 @@ def denoising_losses(
         bank: times and noise.
         draws: which of its draws.
         batch_size: velocities at a time.
+        mirrored: whether every second pair of draws looks at the mirror image.
         advance: called with the (image, class) pairs done and their total.
     """
     times, noise = bank.times, bank.noise[:, draws]
@@ -65,10 +68,11 @@ def denoising_losses(
     index = wanted.nonzero()
     for start in range(0, len(index), batch_size):
         rows, classes = index[start : start + batch_size].T
-        clean = x[rows]
+        sides = (x[rows], x[rows].flip(3)) if mirrored else (x[rows],)
         for place, t in enumerate(times):
             total = torch.zeros(len(rows), device=x.device)
-            for z in noise[place]:
+            for number, z in enumerate(noise[place], start=draws.start or 0):
+                clean = sides[number // 2 % len(sides)]
                 velocity = field((1 - t) * z + t * clean, t.expand(len(rows)), classes)
                 total += (velocity - (clean - z)).square().mean(dim=(1, 2, 3))
             result[rows, classes, place] = total / noise.shape[1]

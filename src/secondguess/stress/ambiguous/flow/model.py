@@ -7,6 +7,7 @@ weights.safetensors   the averaged weights
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -34,7 +35,7 @@ from secondguess.training._examples import derive_seed
 
 __all__ = ["Flow"]
 
-CARD, WEIGHTS, FORMAT = "flow.json", "weights.safetensors", 1
+CARD, WEIGHTS, FORMAT = "flow.json", "weights.safetensors", 2
 Bytes = NDArray[np.uint8]
 
 
@@ -53,6 +54,11 @@ class Flow:
     class_names: tuple[str, ...]
     judge: DenoisingJudge
     history: dict[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def digest(self) -> str:
+        """Of the weights."""
+        return digest_of(save(copy_state(self.network)))
 
     @property
     def field(self) -> VelocityField:
@@ -128,7 +134,7 @@ class Flow:
             "architecture": self.network.architecture.to_dict(),
             "class_names": list(self.class_names),
             "judge": {
-                **{name: getattr(judge, name) for name in ("few", "draws", "last", "seed")},
+                **{name: getattr(judge, name) for name in ("few", "draws", "last", "mirrored", "seed")},
                 **judge.calibrations(),
             },
             "history": self.history,

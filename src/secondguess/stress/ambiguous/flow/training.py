@@ -26,13 +26,19 @@ from torch import Tensor
 
 from secondguess.devices import isolated_rng, seed_rng
 from secondguess.errors import UserError
+from secondguess.files import write_bytes
 from secondguess.progress import Progress, Silent
+from secondguess.stress.ambiguous.flow.fields import VelocityField
 from secondguess.stress.ambiguous.flow.network import Architecture, FlowNetwork
-from secondguess.stress.ambiguous.flow.pixels import flattened_digest, to_padded
+from secondguess.stress.ambiguous.flow.pixels import flattened_digest, from_padded, to_padded
+from secondguess.stress.ambiguous.flow.sampling import integrate, noise_of
+from secondguess.stress.ambiguous.gan_training import sample_sheet
 from secondguess.training._checkpoint import Checkpoint, copy_state
 from secondguess.training._examples import derive_seed
 
 __all__ = ["Schedule", "train_flow"]
+
+SHOWN = 128  # images of a sheet
 
 
 @dataclass(frozen=True)
@@ -91,7 +97,7 @@ def train_flow(
         architecture: of the network.
         schedule: of the training.
         device: where to train.
-        folder: where the state is kept; None keeps nothing.
+        folder: where the state is kept, and a sheet of samples with each; None keeps nothing.
         save_every: steps between two states.
         progress: where to report.
 
@@ -111,7 +117,17 @@ def train_flow(
                 if checkpoint is not None:
                     rounds = len(run.rows)
                     checkpoint.save(run.rows, run.network, run.optimiser, rounds, copy_state(run.average))
+                    write_bytes(checkpoint.folder / f"samples-{run.step:06}.png", _sheet(run.average))
     return run.average.eval(), run.rows
+
+
+def _sheet(network: FlowNetwork) -> bytes:
+    """A PNG of plain samples, one class after another: what has been learnt so far."""
+    field, shape = VelocityField(network, compiled=False), network.architecture.padded
+    classes = (torch.arange(SHOWN) % network.nothing).to(field.device)[:, None]
+    noise, whole = noise_of(SHOWN, shape, 0, field.device), torch.ones(SHOWN, 1, device=field.device)
+    images = integrate(field, network.nothing, noise, classes, whole, guidance=1.5, steps=12)
+    return sample_sheet(torch.from_numpy(from_padded(images, network.architecture)) / 255)
 
 
 class _Run:

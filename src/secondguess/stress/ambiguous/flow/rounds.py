@@ -1,0 +1,107 @@
+"""Rounds of a drawing, each kept in a file, so that an interrupted drawing goes on where it was.
+
+    round-00000.npz, ...   what was drawn, what came through which check, what the dial learnt, and the images
+    rounds.json            the settings of the drawing, and the digests of the files
+
+`rounds.json` is written last. A drawing with other settings, or damaged files, begins anew.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secondguess.contracts.sealed import Damaged, digest_of, read_json, write_json_sealed
+from secondguess.files import make_folder, write_bytes
+from secondguess.stress.ambiguous.base import Candidates
+
+__all__ = ["Round", "Rounds"]
+
+CARD = "rounds.json"
+ORIGIN = "origin_"  # before the names of columns
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round of a drawing.
+
+    Attributes:
+        pairs: int64 (p, 2), the pairs that were drawn from.
+        each: candidates of each.
+        passed: int64 (p, c), how many of a pair came through each check.
+        learnt: float64 (m, 5): first and second class, log-odds asked for, those that the judge saw, and the share
+            that was wanted, for what the dial learns.
+        found: the accepted images.
+    """
+
+    pairs: NDArray[np.int64]
+    each: int
+    passed: NDArray[np.int64]
+    learnt: NDArray[np.float64]
+    found: Candidates
+
+    def to_bytes(self) -> bytes:
+        """As a file holds it."""
+        buffer, found = io.BytesIO(), self.found
+        arrays: dict[str, Any] = {ORIGIN + name: values for name, values in found.origin.items()}
+        arrays |= {"pairs": self.pairs, "each": np.array(self.each), "passed": self.passed, "learnt": self.learnt}
+        np.savez(buffer, **arrays, images=found.images, pair=found.pair, p1=found.p1)
+        return buffer.getvalue()
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Round:
+        """The opposite."""
+        with np.load(io.BytesIO(content), allow_pickle=False) as kept:
+            origin = {name.removeprefix(ORIGIN): kept[name] for name in kept.files if name.startswith(ORIGIN)}
+            found = Candidates(kept["images"], kept["pair"], kept["p1"], origin)
+            return cls(kept["pairs"], int(kept["each"]), kept["passed"], kept["learnt"], found)
+
+
+class Rounds:
+    """The rounds of one drawing in a folder.
+
+    Args:
+        folder: created when needed.
+        settings: everything that determines the drawing, as JSON.
+    """
+
+    def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
+        self.folder = make_folder(folder)
+        self.settings: dict[str, Any] = json.loads(json.dumps(settings))  # as it will be read
+        self._digests: list[str] = []
+
+    def load(self) -> list[Round]:
+        """Those that are kept of the same drawing."""
+        if not (self.folder / CARD).is_file():
+            return []
+        try:
+            card = read_json(self.folder / CARD)
+            if card["settings"] != self.settings:
+                return []
+            contents = [self._file(number).read_bytes() for number in range(len(card["rounds"]))]
+            self._digests = list(map(digest_of, contents))
+            if self._digests != card["rounds"]:
+                raise Damaged("a round does not hold what was written")
+            return [Round.from_bytes(content) for content in contents]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            self._digests = []
+            warnings.warn(f"The drawing in {self.folder} is damaged ({error}) and begins anew.", stacklevel=2)
+            return []
+
+    def keep(self, one: Round) -> None:
+        """Write one more."""
+        content = one.to_bytes()
+        write_bytes(self._file(len(self._digests)), content)
+        self._digests.append(digest_of(content))
+        write_json_sealed(self.folder / CARD, {"settings": self.settings, "rounds": self._digests})
+
+    def _file(self, number: int) -> Path:
+        return self.folder / f"round-{number:05}.npz"

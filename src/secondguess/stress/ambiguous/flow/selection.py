@@ -1,0 +1,179 @@
+"""Which compositions are ambiguous images: five checks, and the label of those that pass them.
+
+Each check is made as early and as cheaply as it can be, and again where more is known, so that most looks are spent on
+the few candidates that are left:
+
+* `between`: the generative judge gives its pair of classes most of the probability. The committee's look, which costs
+  next to nothing, comes first: half of that probability is asked of it, and it names the other classes that are worth a
+  look
+* `ambiguous`: within the pair it leans to neither by more than `delta_max`
+* `agreed`: the committee's share of the pair is not far from the judge's
+* `real`: it is as near to real images as plain samples of the generator are
+* `settled`: after many more draws of noise, which give its label, the judges still lean to neither. Who is chosen for a
+  noisy share near one half has, on the average, a share farther away
+
+The label is the logarithmic opinion pool of both judges: the mean of the log-odds that they give to the first class
+against the second. Both are calibrated on real images; where one of them knows little, its log-odds are small.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secondguess.images import ImageSet
+from secondguess.stress.ambiguous.flow.committee import Committee
+from secondguess.stress.ambiguous.flow.dial import logit
+from secondguess.stress.ambiguous.flow.judge import DenoisingJudge, Look, chosen_classes
+from secondguess.stress.ambiguous.flow.reality import Reality
+
+__all__ = ["CHECKS", "Selected", "Selection"]
+
+CHECKS = ("between", "ambiguous", "agreed", "real", "settled")
+GLANCED = 1.5  # times the largest |log-odds| that are wanted: beyond it no further look is taken
+POSSIBLE, RIVALS = 0.01, 2  # probability by the committee of other classes to look at, and how many at least
+Bytes = NDArray[np.uint8]
+Floats = NDArray[np.float64]
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Selected:
+    """What became of candidates.
+
+    Attributes:
+        passed: by check, the candidates that came through it.
+        share: float64 (m,), the label of those that came through all.
+        share_generative: float64 (m,), the generative judge's.
+        share_committee: float64 (m,), the committee's; the judge's again where there is none.
+        glanced: the candidates that the generative judge has looked at.
+        leans: float64, its log-odds of their first class, as noisy as few draws are.
+    """
+
+    passed: dict[str, Rows]
+    share: Floats
+    share_generative: Floats
+    share_committee: Floats
+    glanced: Rows
+    leans: Floats
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The checks.
+
+    Attributes:
+        judge: the generative one.
+        committee: the second judge, or None.
+        reality: the check of realism, or None.
+        delta_max: the largest |p1 - p2|.
+        mass: the least probability of the pair.
+        disagreement: the largest difference between the judges' shares.
+    """
+
+    judge: DenoisingJudge
+    committee: Committee | None
+    reality: Reality | None
+    delta_max: float
+    mass: float
+    disagreement: float
+
+    def select(self, images: Bytes, pair: Rows) -> Selected:
+        """Check candidates uint8 (n, C, H, W) between the classes (n, 2)."""
+        judge, left = self.judge, _Left(images, pair, self._opinion(images))
+        left.keep(left.mass_of_committee() >= self.mass / 2)
+        left.look = judge.glance(left.images, chosen_classes(left.pair, judge.field.classes))
+        glanced, leans = left.rows, judge.lean(left.pair, left.look)
+        left.keep(np.abs(left.log_odds()) < GLANCED * logit(np.array([0.5 + self.delta_max / 2])))
+        left.look = judge.glance(left.images, left.rivals(), seen=left.look)
+        left.keep(left.mass() >= self.mass / 2)
+        left.look = judge.examine(left.images, left.look)
+        passed = {"between": left.keep(left.mass() >= self.mass)}
+        passed["ambiguous"] = left.keep(self._mild(left))
+        passed["agreed"] = left.keep(self._agreed(left))
+        real = np.ones(len(left.rows), dtype=bool)
+        if self.reality is not None and len(left.rows):
+            real = self.reality.accepts(left.images)
+        passed["real"] = left.keep(real)
+        left.settle(judge)
+        passed["settled"] = left.keep(self._mild(left) & self._agreed(left))
+        shares = left.share(), left.share_of_committee()
+        return Selected(passed, 1 / (1 + np.exp(-left.log_odds())), *shares, glanced, leans)
+
+    def _opinion(self, images: Bytes) -> Floats | None:
+        if self.committee is None:
+            return None
+        return self.committee.judge(ImageSet.from_arrays(images, layout="NCHW"))
+
+    def _mild(self, left: _Left) -> NDArray[np.bool_]:
+        return np.abs(np.tanh(left.log_odds() / 2)) <= self.delta_max  # |p1 - p2|
+
+    def _agreed(self, left: _Left) -> NDArray[np.bool_]:
+        return np.abs(left.share() - left.share_of_committee()) <= self.disagreement
+
+
+class _Left:
+    """The candidates that are left, with what the judges have said of them."""
+
+    look: Look
+
+    def __init__(self, images: Bytes, pair: Rows, committee: Floats | None) -> None:
+        self.rows = np.arange(len(images))
+        self.images, self.pair, self.committee = images, pair, committee
+
+    def keep(self, chosen: NDArray[np.bool_]) -> Rows:
+        """Go on with some of them; which these are."""
+        self.rows, self.images, self.pair = self.rows[chosen], self.images[chosen], self.pair[chosen]
+        if self.committee is not None:
+            self.committee = self.committee[chosen]
+        if hasattr(self, "look"):
+            self.look = self.look.take(chosen)
+        return self.rows
+
+    def settle(self, judge: DenoisingJudge) -> None:
+        """Let the judge look at the pair once more, and forget all other classes."""
+        settled = np.zeros_like(self.look.probabilities)
+        np.put_along_axis(settled, self.pair, judge.settle(self.images, self.pair, self.look), axis=1)
+        self.look = Look(self.look.losses, settled)
+
+    def mass(self) -> Floats:
+        """The probability (n,) of the pair by the generative judge."""
+        return _mass(self.look.probabilities, self.pair)
+
+    def mass_of_committee(self) -> Floats:
+        """The same by the committee; all of it where there is none."""
+        return np.ones(len(self.rows)) if self.committee is None else _mass(self.committee, self.pair)
+
+    def share(self) -> Floats:
+        """Of the first class among the two (n,), by the generative judge."""
+        return _share(self.look.probabilities, self.pair)
+
+    def share_of_committee(self) -> Floats:
+        """The same by the committee, or the judge's again."""
+        return self.share() if self.committee is None else _share(self.committee, self.pair)
+
+    def log_odds(self) -> Floats:
+        """Both judges' mean log-odds (n,) of the first class against the second."""
+        return np.asarray((logit(self.share()) + logit(self.share_of_committee())) / 2)
+
+    def rivals(self) -> NDArray[np.bool_] | None:
+        """The other classes (n, K) that the committee has not ruled out, and the likeliest anyway; None for all."""
+        if self.committee is None:
+            return None
+        classes = self.committee.shape[1]
+        others = np.where(chosen_classes(self.pair, classes), -1.0, self.committee)
+        kth = max(0, classes - RIVALS)
+        least = np.partition(others, kth, axis=1)[:, [kth]]
+        return np.asarray((others >= np.minimum(least, POSSIBLE)) & (others >= 0))
+
+
+def _mass(probabilities: Floats, pair: Rows) -> Floats:
+    return np.asarray(np.take_along_axis(probabilities, pair, axis=1).sum(axis=1))
+
+
+def _share(probabilities: Floats, pair: Rows) -> Floats:
+    both: Any = np.maximum(np.take_along_axis(probabilities, pair, axis=1), 1e-12)
+    return np.asarray(both[:, 0] / both.sum(axis=1))
