@@ -6,8 +6,8 @@
 generate ambiguous` writes it, plain samples of the same generator (`plain.npz`) and the record, `generation.json`.
 `--second` trains another flow on a random half of the images with another seed and asks it about the images, and about
 compositions over the whole range of the dial that nobody has selected; what the judges said of each stands in
-`asked.npz`. `--only-second` and `--only-committee` do nothing but train these, in a process of their own beside the
-other one.
+`asked.npz`. `--only flow|second|committee` does nothing but train that one, in a process of its own beside others;
+with `--second-apart` the second one is waited for.
 """
 
 from __future__ import annotations
@@ -48,18 +48,20 @@ def main():
     parser.add_argument("--preset", default="auto")
     parser.add_argument("--second", action="store_true")
     parser.add_argument("--second-steps", type=int)
-    parser.add_argument("--only-second", action="store_true")
-    parser.add_argument("--only-committee", action="store_true")
+    parser.add_argument("--second-apart", action="store_true")
+    parser.add_argument("--only", choices=["flow", "second", "committee"])
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     data, progress = load(arguments.data), Lines(sys.stdout)
     common = {name: getattr(arguments, name) for name in ("pairs", "minutes", "guidance", "steps", "each", "preset")}
     ours = AmbiFlow(**common, train_steps=arguments.train_steps, folder=arguments.folder)
-    if arguments.only_second:
-        second_of(data, arguments, progress)
-        return
-    if arguments.only_committee:
-        ours.fit_committee(data.train, seed=arguments.seed, progress=progress)
+    parts = {
+        "flow": lambda: ours.fit(data.train, seed=arguments.seed, progress=progress),
+        "second": lambda: second_of(data, arguments, progress),
+        "committee": lambda: ours.fit_committee(data.train, seed=arguments.seed, progress=progress),
+    }
+    if arguments.only:
+        parts[arguments.only]()
         return
     record = provenance(vars(arguments), data)
 
@@ -67,9 +69,8 @@ def main():
         record.update(parts, seconds=provenance({})["seconds"])
         write(arguments.out / "generation.json", record)
 
-    began = time.perf_counter()
-    flow = ours.fit(data.train, seed=arguments.seed, progress=progress)
-    keep(training={"seconds": time.perf_counter() - began, **flow.history})
+    flow = parts["flow"]()
+    keep(training=flow.history)
     began = time.perf_counter()
     made = ours.generate(data.train, arguments.count, seed=arguments.seed, trained=flow, progress=progress)
     made.save(arguments.out)
@@ -87,9 +88,10 @@ def main():
     }
     shares |= {name: asked.columns[name] for name in ("dial", "share_generative", "share_committee")}
     if arguments.second:
-        began = time.perf_counter()
-        second = second_of(data, arguments, progress)
-        keep(second={"seconds": time.perf_counter() - began, **second.history})
+        while arguments.second_apart and not AmbiFlow.at_hand(arguments.folder / "second"):
+            time.sleep(1)
+        second = parts["second"]()
+        keep(second=second.history)
         shares["second"] = keep_opinion(keep, "by_second", second.judge, asked)
         np.savez_compressed(arguments.out / "asked.npz", **shares)
         pairs = [tuple(pair) for pair in np.unique(pair_of(made.images), axis=0).tolist()]

@@ -75,10 +75,10 @@ class FlowDrawer:
             for turn in range(ROUNDS):
                 hungry = [pair for pair in pairs if self._hungry(pair, wanted, turn)]
                 late = minutes is not None and time.monotonic() - began > 60 * minutes
-                if not hungry or (turn and late):
-                    break
                 if turn < len(kept):
                     one = kept[turn]
+                elif not hungry or (turn and late):
+                    break
                 else:
                     one = self._round(hungry, turn)
                     if self.rounds is not None:
