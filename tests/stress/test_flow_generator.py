@@ -6,16 +6,20 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from secondguess.errors import UserError
 from secondguess.images import ImageSet
 from secondguess.progress import Callback
+from secondguess.stress.ambiguous.base import Candidates
 from secondguess.stress.ambiguous.choosing import cheaper_generator, choose_generator, suited_generator
-from secondguess.stress.ambiguous.flow import AmbiFlow, Committee, Flow, drawing
+from secondguess.stress.ambiguous.flow import AmbiFlow, Committee, DenoisingJudge, Flow, drawing
 from secondguess.stress.ambiguous.flow.dial import Dial
 from secondguess.stress.ambiguous.flow.fields import VelocityField
+from secondguess.stress.ambiguous.flow.losses import NoiseBank, denoising_losses
 from secondguess.stress.ambiguous.flow.network import Architecture, FlowNetwork, architecture_for
 from secondguess.stress.ambiguous.flow.pixels import from_padded, to_padded
+from secondguess.stress.ambiguous.flow.rounds import Round, Rounds
 from secondguess.stress.ambiguous.flow.training import Schedule, train_flow
 from secondguess.stress.base import Given
 from secondguess.stress.registry import make, make_generator
@@ -328,3 +332,73 @@ def test_auto_takes_blends_where_no_flow_can_be_made(monkeypatch):
     assert suited_generator(photographs(classes=101))[1].endswith("is made for at most 100 classes.")
     assert cheaper_generator(AmbiFlow()).name == "ambiguous_blend"
     assert cheaper_generator(None) is None
+
+
+def test_an_interrupted_drawing_goes_on_with_its_rounds(trained, tmp_path):
+    flow, _ = trained
+    whole = generator(delta_max=0.9).generate(blobs(), 12, seed=4, trained=flow)
+
+    class Killed(Exception):
+        pass
+
+    def kill(done, total):
+        if done:
+            raise Killed
+
+    settings = {"delta_max": 0.9, "folder": tmp_path}
+    with pytest.raises(Killed):
+        generator(**settings).generate(blobs(), 12, seed=4, trained=flow, progress=Callback(kill))
+    kept = sorted(path.name for path in (tmp_path / "drawing").glob("*.npz"))
+    assert kept
+    first = (tmp_path / "drawing" / kept[0]).read_bytes()
+    resumed = generator(**settings).generate(blobs(), 12, seed=4, trained=flow)
+    assert (tmp_path / "drawing" / kept[0]).read_bytes() == first
+    assert np.array_equal(resumed.images.images[:], whole.images.images[:])
+    assert np.array_equal(resumed.images.soft_labels, whole.images.soft_labels)
+    assert resumed.card["drawn"] == whole.card["drawn"]
+    assert resumed.card["dial"] == whole.card["dial"]
+
+
+def test_rounds_of_another_drawing_are_not_taken_and_damaged_ones_are_said(tmp_path):
+    found = Candidates(np.zeros((2, 1, SIZE, SIZE), np.uint8), np.array([[0, 1], [0, 1]]), np.array([0.4, 0.5]))
+    one = Round(np.array([[0, 1]]), 8, np.array([[5, 4, 3, 2, 2]]), np.zeros((3, 5)), found)
+    Rounds(tmp_path, {"seed": 0, "pairs": [(0, 1)]}).keep(one)
+    again = Rounds(tmp_path, {"seed": 0, "pairs": [(0, 1)]}).load()
+    assert [len(each.found) for each in again] == [2]
+    assert np.array_equal(again[0].passed, one.passed)
+    assert Rounds(tmp_path, {"seed": 1, "pairs": [(0, 1)]}).load() == []
+    file = tmp_path / "round-00000.npz"
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    with pytest.warns(UserWarning, match="damaged"):
+        assert Rounds(tmp_path, {"seed": 0, "pairs": [(0, 1)]}).load() == []
+
+
+def test_sheets_of_samples_show_how_the_training_goes(trained):
+    sheets = sorted((trained[1] / "training").glob("samples-*.png"))
+    assert [path.name for path in sheets] == ["samples-000090.png"]
+    with Image.open(sheets[0]) as sheet:
+        assert sheet.size == (16 * (SIZE + 1), 8 * (SIZE + 1))
+
+
+def test_the_label_is_the_opinion_pool_of_both_judges(trained):
+    flow, _ = trained
+    made = generator(delta_max=0.9, committee=True, disagreement=1.0).generate(blobs(), 6, seed=2, trained=flow).images
+    own, theirs = (np.log(p / (1 - p)) for p in (made.columns["share_generative"], made.columns["share_committee"]))
+    label = np.take_along_axis(made.soft_labels, made.columns["class_1"][:, None], axis=1)[:, 0]
+    assert label == pytest.approx(1 / (1 + np.exp(-(own + theirs) / 2)), abs=1e-3)
+
+
+def test_looks_in_a_mirror_do_not_tell_an_image_from_its_mirror_image(trained):
+    field = trained[0].field
+    judge = DenoisingJudge(field, few=4, draws=2, last=2, mirrored=True)
+    images = np.random.default_rng(0).integers(0, 256, (3, 1, SIZE, SIZE)).astype(np.uint8)
+    bank = NoiseBank(field.network.architecture.padded, 2, 0, CPU)
+    x = images / np.float32(127.5) - 1
+    wanted = torch.ones(3, 3, dtype=torch.bool)
+    plain, turned = (
+        denoising_losses(field, torch.from_numpy(one.copy()), wanted, bank, slice(0, 2), batch_size=64)
+        for one in (x, x[..., ::-1])
+    )
+    judge._bank.noise = torch.cat([bank.noise, bank.noise], dim=1)  # the same noise for both sides
+    both = judge._losses(images, wanted.numpy(), slice(0, 4), None)
+    assert both == pytest.approx(((plain + turned) / 2).numpy(), rel=1e-4)
