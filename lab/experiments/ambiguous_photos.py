@@ -52,13 +52,14 @@ def main():
     record["realism"] = realism(data.train, ambiguous, np.load(arguments.plain)["images"], test, arguments.seed)
     say(record["realism"])
     record["models"] = []
+    sets = {"ambiguous": ambiguous, "blends": blends}
     for folder in sorted(path for path in arguments.models.iterdir() if path.is_dir()):
         file = next((folder / name for name in ("onnx.toml", "model.toml") if (folder / name).is_file()), None)
         if file is None:
             continue
-        record["models"].append(asked(folder.name, Classifier.open(file), ambiguous, blends, test))
+        record["models"].append(asked(folder.name, Classifier.open(file), sets, test))
         say(record["models"][-1])
-        record["ranks"] = ranks(record["models"])
+        record["ranks"] = ranks(record["models"], *sets)
         write(arguments.out, record | {"seconds": provenance({})["seconds"]})
 
 
@@ -93,8 +94,8 @@ def realism(train, ambiguous, plain, test, seed):
     }
 
 
-def asked(name, classifier, ambiguous, blends, test):
-    """One model on ambiguous photographs, on blends and on clear images, before and after temperature scaling."""
+def asked(name, classifier, sets, test):
+    """One model on sets of ambiguous images and on clear ones, before and after temperature scaling."""
 
     def logits_of(images):
         seen = classifier.observe(images, Needs(logits=True))
@@ -109,7 +110,7 @@ def asked(name, classifier, ambiguous, blends, test):
         "accuracy": float((clear[half:].argmax(axis=1) == test.labels[half:]).mean()),
         "temperature": temperature,
     }
-    for kind, images in (("ambiguous", ambiguous), ("blends", blends), ("clear", test)):
+    for kind, images in (*sets.items(), ("clear", test)):
         logits = clear if images is test else logits_of(images)
         for suffix, divisor in (("", 1.0), ("_scaled", temperature)):
             odds = np.exp((logits - logits.max(axis=1, keepdims=True)) / divisor)
@@ -117,6 +118,7 @@ def asked(name, classifier, ambiguous, blends, test):
             sure = wilson(int((p.max(axis=1) > SURE).sum()), len(p))
             row[f"{kind}{suffix}"] = {
                 "sure": [sure.value, sure.low, sure.high],
+                "confidence": float(p.max(axis=1).mean()),
                 "entropy_bits": float(-(p * np.log2(np.maximum(p, 1e-12))).sum(axis=1).mean()),
             }
             if images.soft_labels is not None:
@@ -130,8 +132,8 @@ def asked(name, classifier, ambiguous, blends, test):
     return row
 
 
-def ranks(rows):
-    """Spearman correlations of models' overconfidence on the photographs and on blends: over all, within families."""
+def ranks(rows, first, second):
+    """Spearman correlations of models' overconfidence on two kinds of images: over all, and within families."""
     from scipy.stats import spearmanr
 
     found = {}
@@ -140,7 +142,7 @@ def ranks(rows):
     }
     for family, some in families.items():
         if len(some) >= LEAST:
-            ours, theirs = ([row[kind]["sure"][0] for row in some] for kind in ("ambiguous", "blends"))
+            ours, theirs = ([row[kind]["sure"][0] for row in some] for kind in (first, second))
             rng = np.random.default_rng(0)
             draws = [rng.integers(0, len(some), len(some)) for _ in range(500)]
             resampled = [spearmanr(np.array(ours)[d], np.array(theirs)[d]).statistic for d in draws]

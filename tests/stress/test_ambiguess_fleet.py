@@ -298,6 +298,12 @@ def test_natural_neighbours_are_asked_for_what_is_achievable():
     assert trained.accepted.tolist() == [False, True, False, True]
 
 
+def test_a_discriminator_may_recognise_what_lies_in_the_cluster_of_the_other_class():
+    fooled, achievable = np.array([0.6, 0.61, 0.66, 0.68, 0.39]), np.array([1.0, 1.0, 0.86, 0.86, 0.86])
+    trained = TrainedFleet(make_fleet(), fooled, np.ones(5), np.zeros(5), np.zeros(5), achievable)
+    assert trained.accepted.tolist() == [True, False, True, False, False]
+
+
 def test_achievable_accuracy_is_that_of_the_best_rule():
     rng = np.random.default_rng(0)
     which = np.arange(1600) % 2

@@ -8,6 +8,10 @@ differences of their losses; because the weights are shared, a few hundred held-
 Losses at neighbouring times say nearly the same, so that weights of alternating signs explain real images as well as
 equal ones do, and multiply the scatter of the draws. Weights are positive therefore and drawn to each other, in units
 of the scatter of the losses.
+
+Few real images lie near the boundary of two classes, so that offsets which are free to move are mostly chance, and two
+judges would disagree by them about whatever lies between the classes. They are drawn to the logarithms of the classes'
+frequencies, where they would be if the losses were likelihoods.
 """
 
 from __future__ import annotations
@@ -22,7 +26,8 @@ from numpy.typing import NDArray
 __all__ = ["LossCalibration"]
 
 Floats = NDArray[np.float64]
-RIDGE, EVENNESS = 1e-3, 0.05
+RIDGE, EVENNESS = 1e-3, 0.02
+SPREAD = 0.2  # of the offsets around the logarithms of the frequencies, before any image is seen
 
 
 @dataclass(frozen=True)
@@ -73,20 +78,22 @@ class LossCalibration:
         values = torch.from_numpy(np.nan_to_num(centred / scale))
         truth = torch.from_numpy(labels[known])
         raw = torch.zeros(losses.shape[2], dtype=torch.float64, requires_grad=True)
-        offsets = torch.zeros(losses.shape[1], dtype=torch.float64, requires_grad=True)
-        optimiser = torch.optim.LBFGS([raw, offsets], max_iter=500, line_search_fn="strong_wolfe")
+        moved = torch.zeros(losses.shape[1], dtype=torch.float64, requires_grad=True)
+        counted = np.bincount(labels[known], minlength=losses.shape[1])
+        usual = torch.from_numpy(np.log(np.maximum(counted, 0.5)))  # a class without images is rare, not impossible
+        optimiser = torch.optim.LBFGS([raw, moved], max_iter=500, line_search_fn="strong_wolfe")
 
         def closure() -> torch.Tensor:
             optimiser.zero_grad()
             weights = torch.nn.functional.softplus(raw)
-            logits = (offsets - values @ weights).masked_fill(missing, -torch.inf)
+            logits = (usual + moved - values @ weights).masked_fill(missing, -torch.inf)
             loss = torch.nn.functional.cross_entropy(logits, truth)
-            loss = loss + RIDGE * (offsets.square().mean() + weights.square().mean())
+            loss = loss + moved.square().sum() / (2 * SPREAD**2 * len(truth)) + RIDGE * weights.square().mean()
             loss = loss + EVENNESS * (weights - weights.mean()).square().mean()
             torch.autograd.backward(loss)
             return loss
 
         with torch.enable_grad():
             optimiser.step(closure)  # type: ignore[no-untyped-call]
-        centre = offsets.detach().numpy()
+        centre = (usual + moved).detach().numpy()
         return cls(torch.nn.functional.softplus(raw).detach().numpy() / scale, centre - centre.mean())
