@@ -1,4 +1,4 @@
-"""Natural neighbours for AmbiGuess: which pairs have accepted autoencoders by the paper's rule and by the achievable one.
+"""Natural neighbours for AmbiGuess: autoencoders accepted by the paper's rule, and by what is achievable.
 
     python ambiguous_natural.py fashion_mnist.npz --kept kept/natural --out natural.json
 

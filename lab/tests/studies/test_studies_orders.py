@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from secondguess import ImageSet
+from secondguess.engine import TaskData
 from secondguess.errors import UserError
 from secondguess.metrics import apfd
 from secondguess_lab.studies import get
 from secondguess_lab.studies.base import Sources
-from secondguess_lab.studies.tasks import ambiguous_orders, surprise_beyond
+from secondguess_lab.studies.tasks import ambiguity, ambiguous_orders, surprise_beyond
 
 
 def pair(lean, excess, through):
@@ -44,6 +45,30 @@ def test_orders_are_measured_on_both_sets_together():
     rows = [{"data": "mnist", "run": run, "supervisor": "dsa"} | found for run in (0, 1)]
     cell = get("ambiguity-orders").tabulate([{"rows": rows}], {}).cells["mnist, dsa", "APFD, for testing"]
     assert (cell.value, cell.spread, cell.n) == (found["testing"], 0, 2)
+
+
+def test_the_table_of_orders_says_what_was_looked_at():
+    runs = [
+        {"rows": [{"data": data, "supervisor": "dsa", "run": 0, "nominal": 0.8}], "accuracy": right, "share": 0.4}
+        for data, right in (("mnist", 0.9), ("fashion_mnist", 0.7))
+    ]
+    cells = get("ambiguity-orders").tabulate(runs, {}).cells
+    assert cells["mnist", "right on nominal images"].value == 0.9
+    assert cells["fashion_mnist", "right on nominal images"].value == 0.7
+    assert cells["fashion_mnist", "ambiguous, of all images"].value == 0.4
+
+
+def test_more_is_learnt_from_as_many_training_images_as_the_study_uses():
+    study, sources = get("ambiguity-boundary"), Sources(fashion_mnist=TaskData("fashion_mnist.npz", "0"))
+    tasks = study.grid(sources, dict(study.scale) | {"data": ["fashion_mnist"], "runs": 1, "train": 5000})
+    assert [task.params["train"] for task in tasks] == [5000, 5000]
+
+
+def test_generation_may_say_which_autoencoders_are_accepted_and_where_they_are_kept(tmp_path):
+    usual = get("ambiguity-orders").scale["generation"]
+    assert (ambiguity._ambiguess(usual).acceptance, ambiguity._ambiguess(usual).folder) == ("paper", None)
+    made = ambiguity._ambiguess(usual | {"acceptance": "achievable", "folder": str(tmp_path)}, delta_max=0.4)
+    assert (made.acceptance, made.folder, made.delta_max) == ("achievable", tmp_path, 0.4)
 
 
 def test_labels_are_spoilt_as_said():

@@ -29,6 +29,7 @@ ORDERS = {
     "learning": "APFD, for learning",
     "first": "ambiguous in the first tenth",
 }
+LOOKED_AT = {"accuracy": "right on nominal images", "share": "ambiguous, of all images"}
 FRONTIER = {
     "ambiguous": "ambiguous at the frontier",
     "clear": "clear at the frontier",
@@ -92,6 +93,10 @@ def _orders(results: Results, settings: Settings) -> Table:
         for key, column in ORDERS.items():
             if key in mine[0]:
                 cells[f"{data}, {name}", column] = cell_of([row[key] for row in mine])
+    for data in dict.fromkeys(row["data"] for row in rows):
+        mine = [result for result in results if result["rows"][0]["data"] == data and "share" in result]
+        for key, column in LOOKED_AT.items() if mine else ():
+            cells[data, column] = cell_of([result[key] for result in mine])
     return Table(cells)
 
 
@@ -101,9 +106,8 @@ def _grid_boundary(sources: Sources, settings: Settings) -> list[Task]:
     cases = list(_cases(sources, settings))
     tasks = [Task(follow_boundary, about, run) for run, about in cases]
     more = {key: settings[key] for key in ("start", "added")}
-    left_out = ("model", "train")
     return tasks + [
-        Task(learn_more, {key: value for key, value in about.items() if key not in left_out} | more, run)
+        Task(learn_more, {key: value for key, value in about.items() if key != "model"} | more, run)
         for run, about in cases
         if not about["model"]
     ]
@@ -144,7 +148,7 @@ def _pairs(data: str, runs: Results) -> dict[tuple[str, str], Cell]:
     cells = {}
     for name in dict.fromkeys(pair["pair"] for run in runs for pair in run["pairs"]):
         mine = [pair for run in runs for pair in run["pairs"] if pair["pair"] == name]
-        for key in ("on_a", "lean", "excess"):
+        for key in ("images", "on_a", "lean", "excess"):
             if all(pair[key] is not None for pair in mine):
                 cells[f"{data}: {name}", key] = cell_of([pair[key] for pair in mine])
     return cells

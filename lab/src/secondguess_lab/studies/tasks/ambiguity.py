@@ -103,8 +103,8 @@ def ambiguous_sets(
         data: the nominal images.
         generator: "ambiguess", "ambiguess, realistic" or "latent mixture".
         generation: `train` and `test` images; `pairs` and `autoencoders` of AmbiGuess, `autoencoder_epochs` of its
-            training; `mixture_epochs` of the autoencoder of latent mixtures and `judge_epochs` of the networks that
-            judge these.
+            training, and, where they are given, `acceptance` and the `folder` that keeps what was trained;
+            `mixture_epochs` of the autoencoder of latent mixtures and `judge_epochs` of the networks that judge these.
         seed: of everything random.
         kept: both sets, if they were made before; they are taken as they are.
     """
@@ -244,10 +244,12 @@ def _columns(seen: Observation, images: ImageSet) -> dict[str, float]:
 
 
 def _ambiguess(generation: Generation, **settings: Any) -> AmbiGuess:
+    given = {key: generation[key] for key in ("acceptance", "folder") if key in generation}
     return AmbiGuess(
         pairs=_pairs(generation["pairs"]),
         autoencoders=generation["autoencoders"],
         epochs=generation["autoencoder_epochs"],
+        **given,
         **settings,
     )
 

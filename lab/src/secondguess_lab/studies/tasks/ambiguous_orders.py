@@ -142,6 +142,7 @@ def learn_more(
     name: str,
     architecture: str,
     epochs: int,
+    train: int,
     test: int,
     generator: str,
     generation: Generation,
@@ -157,6 +158,7 @@ def learn_more(
         name: what the table calls the data.
         architecture: a name of the zoo.
         epochs: of its training; 0 for the architecture's own number.
+        train: of how many training images those are that it may learn from; 0 for all.
         test: how many test images it is tried on; 0 for all.
         generator: see `order_images`.
         generation: see `order_images`.
@@ -165,7 +167,7 @@ def learn_more(
             wrongly, as many as there are; any clear ones.
         seed: of the run.
     """
-    whole = training_images(opened(data))
+    whole = _some(training_images(opened(data)), train)
     order = np.random.default_rng([seed, 1]).permutation(len(whole))
     first, rest = whole.take(np.sort(order[:start])), whole.take(np.sort(order[start:]))
     nominal = _some(opened(data).test, test)
