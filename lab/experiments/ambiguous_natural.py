@@ -24,8 +24,8 @@ def main():
     """Train, judge, draw."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data")
-    parser.add_argument("--pairs", type=int, default=10, help="how many of the most confusable ones")
-    parser.add_argument("--autoencoders", type=int, default=3)
+    parser.add_argument("--pairs", type=int, default=15, help="how many of the most confusable ones")
+    parser.add_argument("--autoencoders", type=int, default=4)
     parser.add_argument("--epochs", type=int, default=80)
     parser.add_argument("--count", type=int, default=1500)
     parser.add_argument("--kept", type=Path, required=True)
@@ -69,6 +69,7 @@ def judged(fleets):
             yield {
                 "pair": member.pair,
                 "fooled": float(trained.fooled[place]),
+                "fooled_clear": float(trained.fooled_clear[place]),
                 "class_accuracy": float(trained.class_accuracy[place]),
                 "achievable": float(trained.achievable[place]),
                 "accepted": bool(trained.accepted[place]),

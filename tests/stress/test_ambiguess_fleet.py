@@ -298,13 +298,13 @@ def test_natural_neighbours_are_asked_for_what_is_achievable():
     assert trained.accepted.tolist() == [False, True, False, True]
 
 
-def test_a_discriminator_may_recognise_what_lies_in_the_cluster_of_the_other_class():
-    fooled, achievable = np.array([0.6, 0.61, 0.66, 0.68, 0.39]), np.array([1.0, 1.0, 0.86, 0.86, 0.86])
-    trained = TrainedFleet(make_fleet(), fooled, np.ones(5), np.zeros(5), np.zeros(5), achievable)
-    assert trained.accepted.tolist() == [True, False, True, False, False]
+def test_what_lies_between_the_clusters_may_be_recognised():
+    fooled, clear = np.array([0.6, 0.66, 0.66, 0.39]), np.array([0.6, 0.6, 0.61, 0.5])
+    trained = TrainedFleet(make_fleet(), fooled, np.ones(4), np.zeros(4), np.zeros(4), 0.86, clear)
+    assert trained.accepted.tolist() == [True, True, False, False]
 
 
-def test_achievable_accuracy_is_that_of_the_best_rule():
+def test_margins_are_those_of_the_best_rule():
     rng = np.random.default_rng(0)
     which = np.arange(1600) % 2
     images = rng.normal(0, 0.2, (1600, 1, 8, 8)).astype(np.float32)
@@ -313,21 +313,54 @@ def test_achievable_accuracy_is_that_of_the_best_rule():
     best = 0.5 * (
         1 + math.erf(math.sqrt(2) / 2 / math.sqrt(2))
     )  # of Gaussians whose means lie sqrt(2) deviations apart
-    assert acceptance.achievable_accuracy(images, which) == pytest.approx(best, abs=0.06)
-    assert acceptance.achievable_accuracy(images[:4], which[:4]) == 1.0
+    chosen, margin = acceptance.margins(images, which)
+    assert sorted(chosen.tolist()) == list(range(1600))
+    assert (margin > 0).mean() == pytest.approx(best, abs=0.06)
+    truth = (images[:, 0, 0, 0] + images[:, 0, 5, 5] - 0.2) * (2 * which - 1)  # the best rule's, up to a factor
+    assert np.corrcoef(truth[chosen], margin)[0, 1] > 0.7
+    assert acceptance.margins(images[:4], which[:4])[1].tolist() == [1.0] * 4
 
 
 def test_only_pairs_that_fall_short_are_measured_against_a_classifier(monkeypatch):
     fleet = make_fleet()
     images, rows, which = task(fleet, 60)
+    rows, which = [rows[0]] * 3, [which[0]] * 3  # all autoencoders of a pair have the same images
     asked = []
-    monkeypatch.setattr(acceptance, "achievable_accuracy", lambda *_, **__: asked.append(1) or 0.7)
+
+    def found(x, own, **_):
+        asked.append(len(x))
+        return np.arange(len(x)), np.where(np.arange(len(x)) % 10 < 7, 2.0, -1.0)
+
+    monkeypatch.setattr(acceptance, "margins", found)
     monkeypatch.setattr(acceptance, "TELLS_APART", 1.1)
-    found = examine(fleet, images, rows, which, seed=0, acceptance="achievable")
+    judged = examine(fleet, images, rows, which, seed=0, acceptance="achievable")
     assert len(asked) == 2  # three autoencoders of two pairs
-    assert found.achievable.tolist() == [0.7] * 3
-    assert examine(fleet, images, rows, which, seed=0).achievable.tolist() == [1.0] * 3
+    assert judged.achievable == pytest.approx([0.7] * 3, abs=0.02)
+    plain = examine(fleet, images, rows, which, seed=0)
+    assert plain.achievable.tolist() == [1.0] * 3
+    assert plain.fooled.tolist() == judged.fooled.tolist()
+    assert plain.fooled_clear.tolist() == plain.fooled.tolist()
     assert len(asked) == 2
+
+
+def test_the_clear_images_alone_are_compared_with_the_prior(monkeypatch):
+    fleet = make_fleet()
+    images, rows, which = task(fleet, 60)
+    rows, which = [rows[0]] * 3, [which[0]] * 3
+    clear = np.arange(len(rows[0])) % 3 == 0
+
+    def found(x, own, **_):
+        return np.arange(len(x)), np.where(np.arange(len(x)) % 3 == 0, 1.5, 0.5)
+
+    monkeypatch.setattr(acceptance, "margins", found)
+    monkeypatch.setattr(acceptance, "TELLS_APART", 1.1)
+    judged = examine(fleet, images, rows, which, seed=4, acceptance="achievable")
+    model, x, y = module_of(fleet, 0), images[rows[0]], torch.from_numpy(which[0])
+    with torch.no_grad():
+        z = model.encoder(x)
+        fake = fleet.only(0).discriminate(z[None], y[None])[0] <= 0
+    everything = judged.fooled[0] * 2 - float(fake.float().mean())  # what is right about points of the prior
+    assert judged.fooled_clear[0] * 2 == pytest.approx(everything + float(fake[torch.from_numpy(clear)].float().mean()))
 
 
 def test_an_examination_counts_what_a_loop_counts():
