@@ -95,7 +95,7 @@ def judged(family, suffix, kind, data, sets, test, arguments):
     if file.exists():
         return json.loads(file.read_text("utf-8"))
     began = time.perf_counter()
-    model = zoo.make(family, num_classes=data.num_classes, input_shape=data.train.shape, seed=arguments.seed)
+    model = zoo.make(family, num_classes=data.train.num_classes, input_shape=data.train.shape, seed=arguments.seed)
     images, labels = lesson(data.train, kind, arguments.seed)
     train(model, images, labels, epochs=kind.get("epochs", arguments.epochs), seed=arguments.seed)
     row = asked(f"{family}{suffix}", Classifier(model, output_kind="logits"), sets, test)
