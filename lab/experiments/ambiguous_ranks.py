@@ -35,7 +35,7 @@ FAMILIES = ("simple_cnn", "lenet", "fully_connected", "surprise_cnn", "icos_a", 
 KINDS = {
     "": {},
     "_short": {"epochs": 2},
-    "_long": {"epochs": 15},
+    "_long": {"epochs": 10},
     "_smooth": {"smoothing": 0.1},
     "_mixup": {"mixup": 0.4},
 }
@@ -56,7 +56,7 @@ def main():
     parser.add_argument("data")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=FOLDER")
     parser.add_argument("--gan", help="two labels, such as 2,4")
-    parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--test-images", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kept", type=Path, default=Path("ranks"))
