@@ -132,8 +132,11 @@ def asked(name, classifier, sets, test):
     return row
 
 
-def ranks(rows, first, second):
-    """Spearman correlations of models' overconfidence on two kinds of images: over all, and within families."""
+def ranks(rows, first, second, *, by="sure"):
+    """Spearman correlations of models' overconfidence on two kinds of images: over all, and within families.
+
+    Overconfidence is the share of sure answers, or with `by="confidence"` the mean confidence.
+    """
     from scipy.stats import spearmanr
 
     found = {}
@@ -142,7 +145,7 @@ def ranks(rows, first, second):
     }
     for family, some in families.items():
         if len(some) >= LEAST:
-            ours, theirs = ([row[kind]["sure"][0] for row in some] for kind in (first, second))
+            ours, theirs = ([np.ravel(row[kind][by])[0] for row in some] for kind in (first, second))
             rng = np.random.default_rng(0)
             draws = [rng.integers(0, len(some), len(some)) for _ in range(500)]
             resampled = [spearmanr(np.array(ours)[d], np.array(theirs)[d]).statistic for d in draws]

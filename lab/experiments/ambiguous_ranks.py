@@ -6,8 +6,8 @@ r"""Do the generators of ambiguous images agree on which models are overconfiden
 Classifiers of several families, each with several kinds of training, learn the training images of the file; `--set`
 names sets as `secondguess generate ambiguous` writes them. Blends of two training images of the same pairs are made
 here, and with `--gan` companion images between two classes by a small AmbiGAN. The record has what each model makes of
-each set (`ambiguous_photos.py` has the same for photographs), and how the sets' rankings of the models agree, by the
-share of answers with more than 95 % confidence. What is done is kept in `--kept` and not done again.
+each set (`ambiguous_photos.py` has the same for photographs), and how the sets' rankings of the models agree, by their
+mean confidence. What is done is kept in `--kept` and not done again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FAMILIES = ("simple_cnn", "lenet", "fully_connected", "surprise_cnn", "icos_a", 
 KINDS = {
     "": {},
     "_short": {"epochs": 2},
-    "_long": {"epochs": 10},
+    "_long": {"epochs": 15},
     "_smooth": {"smoothing": 0.1},
     "_mixup": {"mixup": 0.4},
 }
@@ -56,7 +56,7 @@ def main():
     parser.add_argument("data")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=FOLDER")
     parser.add_argument("--gan", help="two labels, such as 2,4")
-    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--test-images", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kept", type=Path, default=Path("ranks"))
@@ -79,7 +79,8 @@ def main():
         for suffix, kind in KINDS.items():
             record["models"].append(judged(family, suffix, kind, data, sets, test, arguments))
             record["ranks"] = {
-                f"{first} / {second}": ranks(record["models"], first, second) for first, second in combinations(sets, 2)
+                f"{first} / {second}": ranks(record["models"], first, second, by="confidence")
+                for first, second in combinations(sets, 2)
             }
             write(arguments.out, record | {"seconds": provenance({})["seconds"]})
 
