@@ -23,12 +23,13 @@ from scipy.stats import spearmanr
 from secondguess import load
 from secondguess.progress import Lines
 from secondguess.stress.ambiguous import AmbiFlow
-from secondguess.stress.ambiguous.flow import DenoisingJudge
+from secondguess.stress.ambiguous.flow import Flow
 from secondguess.stress.ambiguous.flow.dial import Dial
 from secondguess.stress.ambiguous.flow.judge import chosen_classes
 from secondguess_lab.record import provenance, say, write
 
 PLAIN, UNSELECTED, CALIBRATED, ASKED = 2000, 600, 1000, 1500
+LONGEST_WAIT = 1800  # seconds for a second judge that is trained apart; it is trained here after that
 WIDEST = 0.9  # shares between .05 and .95 are asked for, where nobody selects
 
 
@@ -41,8 +42,8 @@ def main():
     parser.add_argument("--pairs", default="confused", choices=["all", "confused"])
     parser.add_argument("--count", type=int, default=3000)
     parser.add_argument("--minutes", type=float)
-    parser.add_argument("--guidance", type=float, default=1.5)
-    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--guidance", type=float, default=2.0)
+    parser.add_argument("--steps", type=int, default=24)
     parser.add_argument("--each", type=int)
     parser.add_argument("--train-steps", type=int)
     parser.add_argument("--preset", default="auto")
@@ -79,16 +80,18 @@ def main():
     plain = flow.sample(classes, guidance=arguments.guidance, seed=arguments.seed + 1)
     np.savez_compressed(arguments.out / "plain.npz", images=plain, labels=classes)
     asked = made.images.head(ASKED, seed=arguments.seed)
-    again = DenoisingJudge(flow.field, mirrored=flow.judge.mirrored, seed=arguments.seed + 100)
-    again.quick, again.thorough, again.final = flow.judge.quick, flow.judge.thorough, flow.judge.final
+    again = flow.judge.with_seed(arguments.seed + 100)
     shares = {
         "pair": pair_of(asked),
         "label": label_of(asked),
         "again": keep_opinion(keep, "asked_again", again, asked),
     }
-    shares |= {name: asked.columns[name] for name in ("dial", "share_generative", "share_committee")}
+    shares |= {
+        name: asked.columns[name] for name in ("dial", "share_generative", "share_committee") if name in asked.columns
+    }
     if arguments.second:
-        while arguments.second_apart and not AmbiFlow.at_hand(arguments.folder / "second"):
+        until = time.monotonic() + LONGEST_WAIT
+        while arguments.second_apart and not Flow.at_hand(arguments.folder / "second") and time.monotonic() < until:
             time.sleep(1)
         second = parts["second"]()
         keep(second=second.history)
@@ -174,9 +177,7 @@ def unselected(flow, second, pairs, arguments):
         if not turn:
             look = flow.judge.glance(pixels, chosen_classes(pair, flow.judge.field.classes))
             leans = flow.judge.lean(pair, look)
-            for one in np.unique(pair, axis=0):
-                mine = (pair == one).all(axis=1)
-                dial.learn(tuple(one.tolist()), asked[mine], leans[mine], wanted[mine])
+            dial.learn(pair, asked, leans, wanted)
     first, other = (shares_of(judge, pixels, pair) for judge in (flow.judge, second.judge))
     found = {
         "images": len(pair),

@@ -100,3 +100,14 @@ def test_images_whose_own_class_was_not_looked_at_are_left_out():
     assert np.isfinite(kept.weights).all()
     assert np.isfinite(kept.offsets).all()
     assert kept.probabilities(lost)[0].sum() == pytest.approx(1)
+
+
+def test_a_class_without_images_changes_nothing():
+    rng = np.random.default_rng(8)
+    labels = rng.integers(0, 3, 400)
+    losses = losses_of(labels, 4, rng)
+    with_it, without = LossCalibration.fit(losses, labels), LossCalibration.fit(losses[:, :3], labels)
+    assert with_it.weights == pytest.approx(without.weights, rel=1e-3)
+    found = with_it.probabilities(losses)
+    assert found[:, 3].max() < 1e-6
+    assert found[:, :3] == pytest.approx(without.probabilities(losses[:, :3]), abs=1e-3)

@@ -53,7 +53,7 @@ def choose_pairs(train: ImageSet, pairs: str | int | Sequence[Pair], *, seed: in
             raise UserError(f"{tuple(pair)} is not a pair of two classes of {train.name!r} that have images.")
     if not pairs:
         raise UserError("The list of pairs is empty; give 'all', 'confused', or at least one pair.")
-    return sorted({(min(pair), max(pair)) for pair in pairs})
+    return sorted({(int(min(pair)), int(max(pair))) for pair in pairs})
 
 
 def how_many(classes: int) -> int:

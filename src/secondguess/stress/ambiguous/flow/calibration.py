@@ -27,6 +27,7 @@ __all__ = ["LossCalibration"]
 
 Floats = NDArray[np.float64]
 RIDGE, EVENNESS = 1e-3, 0.02
+NEVER = 1e-9  # images of a class that has none
 SPREAD = 0.2  # of the offsets around the logarithms of the frequencies, before any image is seen
 
 
@@ -67,20 +68,21 @@ class LossCalibration:
     def fit(cls, losses: Floats, labels: NDArray[np.int64]) -> LossCalibration:
         """The most likely weights and offsets for losses (n, K, T) of images with known labels (n,).
 
-        Images whose own class has no losses cannot be explained and are left out.
+        Images whose own class has no losses cannot be explained and are left out. A class without images, of which the
+        network has learnt nothing, takes no part and gets no probability.
         """
         rows = np.arange(len(losses))
         own = losses[rows, labels]
         known = ~np.isnan(own).any(axis=1)
-        centred = losses[known] - own[known, None, :]
+        counted = np.bincount(labels[known], minlength=losses.shape[1])
+        centred = np.where((counted > 0)[:, None], losses[known] - own[known, None, :], np.nan)
         missing = torch.from_numpy(np.isnan(centred).any(axis=2))
         scale = np.nanstd(centred, axis=(0, 1)) + 1e-12
         values = torch.from_numpy(np.nan_to_num(centred / scale))
         truth = torch.from_numpy(labels[known])
         raw = torch.zeros(losses.shape[2], dtype=torch.float64, requires_grad=True)
         moved = torch.zeros(losses.shape[1], dtype=torch.float64, requires_grad=True)
-        counted = np.bincount(labels[known], minlength=losses.shape[1])
-        usual = torch.from_numpy(np.log(np.maximum(counted, 0.5)))  # a class without images is rare, not impossible
+        usual = torch.from_numpy(np.log(np.maximum(counted, NEVER)))
         optimiser = torch.optim.LBFGS([raw, moved], max_iter=500, line_search_fn="strong_wolfe")
 
         def closure() -> torch.Tensor:
@@ -95,5 +97,6 @@ class LossCalibration:
 
         with torch.enable_grad():
             optimiser.step(closure)  # type: ignore[no-untyped-call]
-        centre = (usual + moved).detach().numpy()
-        return cls(torch.nn.functional.softplus(raw).detach().numpy() / scale, centre - centre.mean())
+        offsets = (usual + moved).detach().numpy()
+        weights = torch.nn.functional.softplus(raw).detach().numpy() / scale
+        return cls(weights, offsets - offsets[counted > 0].mean())

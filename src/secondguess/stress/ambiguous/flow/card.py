@@ -27,13 +27,14 @@ def flow_card(
     images = Counter((int(a), int(b)) for a, b in chosen.pair)
     both = np.stack([chosen.p1, 1 - chosen.p1])
     entropy = -(both * np.log2(np.maximum(both, 1e-300))).sum(axis=0)
-    barren = [pair for pair in sorted(drawer.drawn) if not images[pair]]
+    barren = [pair for pair in sorted(drawer.drawn) if not drawer.passed[CHECKS[-1]][pair]]
     notes = []
     if barren:
         spelt = ", ".join(f"{names[a]}-{names[b]}" for a, b in barren)
         notes.append(f"No composition of {spelt} passed every check.")
     if len(chosen) < count:
-        notes.append(f"{len(chosen)} images instead of {count}: the pairs did not yield more.")
+        reason = "the time was up" if drawer.out_of_time else "the pairs did not yield more"
+        notes.append(f"{len(chosen)} images instead of {count}: {reason}.")
     distance = nearest_distances(chosen.images, train)
     reality = drawer.selection.reality
     measured = reality.measure(chosen.images) if reality and len(chosen) >= LEAST_FOR_KERNEL else None

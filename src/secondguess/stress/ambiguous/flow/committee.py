@@ -13,7 +13,7 @@ It is kept beside the generator, so that more images of the same generator are j
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -75,8 +75,8 @@ class Committee:
         from secondguess.training import train as learn
 
         mixed = _Mixed(train, self.flips, self.seed)
-        self._members, self._about = [], {"shape": train.shape, "classes": train.num_classes, "data": train.fingerprint}
-        for number, name in enumerate(self.families or _suitable(train.shape)):
+        self._members, self._about = [], self.about(train)
+        for number, name in enumerate(self._about["families"]):
             seed = self.seed + number
             model = zoo.make(name, num_classes=train.num_classes, input_shape=train.shape, seed=seed)
             report = Titled(progress or Silent(), f"Training a judge ({name})")
@@ -84,6 +84,24 @@ class Committee:
             temperature = max(1.0, fit_temperature(self._logits(model, held_out), held_out.labels))
             self._members.append((name, model, temperature))
         return self
+
+    def about(self, train: ImageSet) -> dict[str, Any]:
+        """Everything that determines it, as JSON holds it."""
+        return {
+            "families": list(self.families or _suitable(train.shape)),
+            **{name: getattr(self, name) for name in ("epochs", "flips", "seed")},
+            "shape": list(train.shape),
+            "classes": train.num_classes,
+            "data": train.fingerprint,
+        }
+
+    @property
+    def digest(self) -> str:
+        """Of what its members are."""
+        parts = [
+            digest_of(save(copy_state(model)) + repr(temperature).encode()) for _, model, temperature in self._members
+        ]
+        return digest_of("".join(parts).encode())
 
     def judge(self, images: ImageSet) -> Floats:
         """The members' mean probabilities (n, K)."""
@@ -105,8 +123,8 @@ class Committee:
         return folder
 
     @classmethod
-    def load(cls, folder: str | Path, *, data: str | None = None, device: str = "auto") -> Self | None:
-        """What `save` has written; None where nothing sound is there, or it has learnt other images than `data`."""
+    def load(cls, folder: str | Path, *, about: Mapping[str, Any] | None = None, device: str = "auto") -> Self | None:
+        """What `save` has written; None where nothing sound is there, or one that is not as `about` says."""
         from secondguess import zoo
 
         folder, committee = Path(folder), cls(device=device)
@@ -126,7 +144,7 @@ class Committee:
         except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
             warnings.warn(f"The committee in {folder} is damaged ({error}) and is trained again.", stacklevel=2)
             return None
-        return committee if data in (None, card["data"]) else None
+        return committee if about is None or about == card else None
 
     def _logits(self, model: nn.Module, images: ImageSet) -> Floats:
         member = Classifier(model, device=self.device, output_kind="logits")

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 __all__ = ["Dial", "Pair", "logit"]
 
 FAR = 7.0  # log-odds beyond which all are alike
+ENOUGH = 60  # candidates, for a slope
 Floats = NDArray[np.float64]
 Pair = tuple[int, int]
 
@@ -31,24 +32,30 @@ class Dial:
 
     slope: float = 0.5
     offsets: dict[Pair, float] = field(default_factory=dict)
-    _seen: list[tuple[Pair, Floats, Floats, Floats]] = field(default_factory=list)
+    _rounds: list[Floats] = field(default_factory=list)
 
     def log_odds(self, pair: Pair, shares: Floats) -> Floats:
         """The log-odds (n,) to ask for, to get these shares (n,)."""
         return np.asarray((logit(shares) - self.offsets.get(pair, 0.0)) / self.slope)
 
-    def learn(self, pair: Pair, asked: Floats, got: Floats, wanted: Floats) -> None:
-        """Take note of the judge's log-odds (n,) for those (n,) that were asked for to get the shares `wanted` (n,)."""
-        self._seen.append((pair, asked, np.clip(got, -FAR, FAR), logit(wanted)))
-        asked_all, got_all = [], []
-        for one in {entry[0] for entry in self._seen}:
-            x, y = (np.concatenate([entry[part] for entry in self._seen if entry[0] == one]) for part in (1, 2))
-            self.offsets[one] = float(np.median(y - self.slope * x))
-            asked_all.append(x - x.mean())
-            got_all.append(y - y.mean())
-        x, y = np.concatenate(asked_all), np.concatenate(got_all)
-        if len(x) >= 200 and x.std() > 0:
+    def learn(self, pair: NDArray[np.int64], asked: Floats, got: Floats, wanted: Floats) -> None:
+        """Take note of a round.
+
+        Args:
+            pair: (n, 2), the classes.
+            asked: (n,), the log-odds that were asked for.
+            got: (n,), the judge's.
+            wanted: (n,), the shares that were wanted.
+        """
+        self._rounds.append(np.column_stack([pair, asked, np.clip(got, -FAR, FAR), logit(wanted)]))
+        seen = np.concatenate(self._rounds)
+        pairs, member = np.unique(seen[:, :2].astype(np.int64), axis=0, return_inverse=True)
+        x, y = (_centred(seen[:, column], member.ravel()) for column in (2, 3))
+        if len(x) >= ENOUGH and x.std() > 0:
             self.slope = float(np.clip((x @ y) / (x @ x), 0.05, 2.0))
+        left = seen[:, 3] - self.slope * seen[:, 2]
+        for number, (first, second) in enumerate(pairs.tolist()):
+            self.offsets[first, second] = float(np.median(left[member.ravel() == number]))
 
     def followed(self) -> float | None:
         """The slope of logit(share) on logit(dial) over all candidates but the first of each pair; 1 is perfect.
@@ -56,14 +63,22 @@ class Dial:
         The first ones of a pair were asked for before anything was known about it. None where there are no others.
         """
         later, known = [], set()
-        for pair, _, got, wanted in self._seen:
-            if pair in known:
-                later.append((wanted - wanted.mean(), got - got.mean()))
-            known.add(pair)
+        for seen in self._rounds:
+            for one in np.unique(seen[:, :2], axis=0):
+                mine = seen[(seen[:, :2] == one).all(axis=1)]
+                if tuple(one) in known:
+                    later.append(mine[:, 3:] - mine[:, 3:].mean(axis=0))
+                known.add(tuple(one))
         if not later:
             return None
-        x, y = (np.concatenate(part) for part in zip(*later, strict=True))
+        y, x = np.concatenate(later).T
         return float((x @ y) / (x @ x)) if x.std() > 0 else None
+
+
+def _centred(values: Floats, member: NDArray[np.int64]) -> Floats:
+    """Values (n,) less the mean of their group."""
+    means = np.bincount(member, values) / np.maximum(np.bincount(member), 1)
+    return np.asarray(values - means[member])
 
 
 def logit(share: Floats) -> Floats:

@@ -51,6 +51,7 @@ class FlowDrawer:
         drawn: candidates by pair.
         passed: by check, how many candidates of each pair came through it.
         dial: what was learnt about it.
+        out_of_time: whether the drawing ended before its pairs were full or barren.
     """
 
     flow: Flow
@@ -63,6 +64,7 @@ class FlowDrawer:
     drawn: Counter[Pair] = field(default_factory=Counter)
     passed: dict[str, Counter[Pair]] = field(default_factory=lambda: {name: Counter() for name in CHECKS})
     dial: Dial = field(default_factory=Dial)
+    out_of_time: bool = False
     _pools: dict[Pair, list[Candidates]] = field(default_factory=lambda: defaultdict(list))
 
     def run(
@@ -77,7 +79,10 @@ class FlowDrawer:
                 late = minutes is not None and time.monotonic() - began > 60 * minutes
                 if turn < len(kept):
                     one = kept[turn]
-                elif not hungry or (turn and late):
+                elif not hungry:
+                    break
+                elif turn and late:
+                    self.out_of_time = True
                     break
                 else:
                     one = self._round(hungry, turn)
@@ -115,24 +120,22 @@ class FlowDrawer:
         passed = [_counted(pair[seen.passed[check]], pairs) for check in CHECKS]
         looked, last = seen.glanced, seen.passed[CHECKS[-1]]
         learnt = np.stack([*pair[looked].T, asked[looked], seen.leans, dial[looked]], axis=1)
-        origin = {
-            "dial": dial[last],
-            "share_generative": seen.share_generative,
-            "share_committee": seen.share_committee,
-        }
+        origin = {"dial": dial[last], "share_generative": seen.share_generative}
+        if seen.share_committee is not None:
+            origin["share_committee"] = seen.share_committee
         found = Candidates(images[last], pair[last], seen.share, origin)
         return Round(np.array(pairs, dtype=np.int64), each, np.stack(passed, axis=1), learnt, found)
 
     def _take(self, one: Round) -> None:
         """Count a round, learn from it and add its images."""
+        if len(one.learnt):
+            pairs, (asked, got, wanted) = one.learnt[:, :2].astype(np.int64), one.learnt[:, 2:].T
+            self.dial.learn(pairs, asked, got, wanted)
         for (first, second), passed in zip(one.pairs.tolist(), one.passed.tolist(), strict=True):
             pair = (first, second)
             self.drawn[pair] += one.each
             for check, number in zip(CHECKS, passed, strict=True):
                 self.passed[check][pair] += number
-            mine = one.learnt[(one.learnt[:, :2] == pair).all(axis=1)]
-            if len(mine):
-                self.dial.learn(pair, mine[:, 2], mine[:, 3], mine[:, 4])
             rows = np.flatnonzero((one.found.pair == pair).all(axis=1))
             if len(rows):
                 self._pools[pair].append(one.found.take(rows))
@@ -146,7 +149,7 @@ class FlowDrawer:
         rng = np.random.default_rng([self.seed, 1])
         taken = [pool.take(rng.permutation(len(pool))[: shares[pair]]) for pair, pool in full.items()]
         everything = Candidates.concatenate([part for part in taken if len(part)])
-        return everything.take(np.arange(len(everything))[:count])
+        return everything.take(np.sort(rng.permutation(len(everything))[:count]))
 
 
 def _counted(pair: NDArray[np.int64], pairs: list[Pair]) -> NDArray[np.int64]:

@@ -14,6 +14,7 @@ the committee together; the model under test plays no part in it.
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -33,7 +34,7 @@ from secondguess.stress.ambiguous.flow.committee import Committee
 from secondguess.stress.ambiguous.flow.drawing import FlowDrawer
 from secondguess.stress.ambiguous.flow.fields import VelocityField
 from secondguess.stress.ambiguous.flow.judge import DenoisingJudge
-from secondguess.stress.ambiguous.flow.model import CARD, Flow
+from secondguess.stress.ambiguous.flow.model import Flow
 from secondguess.stress.ambiguous.flow.network import FlowNetwork, architecture_for
 from secondguess.stress.ambiguous.flow.reality import Reality
 from secondguess.stress.ambiguous.flow.rounds import Rounds
@@ -46,15 +47,16 @@ from secondguess.stress.registry import register
 
 __all__ = ["AmbiFlow"]
 
-# Of the training images, for the calibration of the judges: sixteen numbers, for which a thousand images do.
+# Of the training images, for the calibration of the judges: a few numbers, for which a thousand images do.
 HELD_OUT, MOST_HELD_OUT = 0.05, 1000
 STEPS = {"full": 5000, "medium": 4000, "small": 1500, "tiny": 300}
 BATCH = {"full": 512, "medium": 512, "small": 64, "tiny": 64}
 RATE = {"full": 4e-4, "medium": 6e-4, "small": 1e-3, "tiny": 2e-3}
 # Of noise, for the judge's first two looks, the third and the fourth.
-DRAWS = {"full": (6, 10, 24), "medium": (6, 10, 24), "small": (4, 8, 12), "tiny": (2, 4, 4)}
+DRAWS = {"full": (4, 12, 24), "medium": (4, 12, 24), "small": (4, 8, 12), "tiny": (4, 4, 4)}
 PLAIN = 500  # plain samples that realism is measured by
-# Passes in a step for each image; candidates for an image, and passes to judge one: as measured on photographs.
+# Passes in a step for each image; candidates for an image, and passes to judge one: as measured on photographs, when
+# every candidate was looked at for all classes. On clothes a quarter of the candidates is needed now.
 LEARNING, DRAWN, JUDGED = 3, 25, 340
 EACH, EACH_ON_PROCESSOR = 256, 16  # candidates for each pair in a round
 TIMED = 32
@@ -121,11 +123,6 @@ class AmbiFlow(AmbiguousGenerator):
         self.each, self.minutes, self.stratify, self.device = each, minutes, stratify, device
         self.folder = Path(folder) if folder is not None else None
 
-    @staticmethod
-    def at_hand(folder: Path | None) -> bool:
-        """Whether a trained generator lies in the folder."""
-        return folder is not None and (folder / CARD).is_file()
-
     def price(self, pace: Pace, given: Given) -> Price:
         """The training, unless a generator is at hand, and the candidates for each image, by a pass that is timed."""
         device = pick_device(given.device if self.device == "auto" else self.device)
@@ -136,7 +133,7 @@ class AmbiFlow(AmbiguousGenerator):
         look = partial(field, noise_of(TIMED, architecture.padded, 0, device), times, classes)
         look()
         one = timed(look, pace.clock) / TIMED
-        trained = self.generator is not None or self.at_hand(self.folder or given.generator)
+        trained = self.generator is not None or Flow.at_hand(self.folder or given.generator)
         fixed = 0.0 if trained else LEARNING * one * BATCH[preset] * (self.train_steps or STEPS[preset])
         return Price(DRAWN * (3 * self.steps + JUDGED) * one, fixed, len(given.nominal), self.least, "images")
 
@@ -173,10 +170,9 @@ class AmbiFlow(AmbiguousGenerator):
             seed=seed,
         )
         origin = {"data": learnt.fingerprint, "schedule": schedule.__dict__, "preset": preset}
-        if self.folder is not None and self.at_hand(self.folder):
-            flow = Flow.load(self.folder, device=self.device)
-            if flow.history.get("origin") == origin:
-                return flow
+        kept = self._kept()
+        if kept is not None and kept.history.get("origin") == origin:
+            return kept
         folder, began = None if self.folder is None else self.folder / "training", time.perf_counter()
         network, rows = train_flow(
             _bytes(learnt), learnt.labels, architecture, schedule, device=device, folder=folder, progress=progress
@@ -192,6 +188,16 @@ class AmbiFlow(AmbiguousGenerator):
         if self.folder is not None:
             flow.save(self.folder)
         return flow
+
+    def _kept(self) -> Flow | None:
+        """The generator in the folder; None where there is none of this version, or a damaged one."""
+        if self.folder is None or not Flow.at_hand(self.folder):
+            return None
+        try:
+            return Flow.load(self.folder, device=self.device)
+        except UserError as error:
+            warnings.warn(str(error), stacklevel=3)
+            return None
 
     def generate(
         self,
@@ -236,7 +242,8 @@ class AmbiFlow(AmbiguousGenerator):
         drawer = FlowDrawer(flow, selection, self.guidance, self.steps, each, seed)
         if self.folder is not None:
             told = {**settings, "pairs": pairs, "count": count, "data": learnt.fingerprint, "weights": flow.digest}
-            told["minutes"] = None  # more of them go on with the same rounds
+            told |= {"judge": flow.judge.settings() | flow.judge.calibrations(), "minutes": None}  # more go on
+            told |= {"committee": None if selection.committee is None else selection.committee.digest}
             drawer.rounds = Rounds(self.folder / "drawing", told)
         chosen = drawer.run(pairs, count, stratify=self.stratify, minutes=self.minutes, progress=progress)
         if chosen is None:
@@ -251,16 +258,17 @@ class AmbiFlow(AmbiguousGenerator):
         """Train the second judge; read from the folder, if the same one is there.
 
         Args:
-            train: labelled images, of which those that calibrate the generator calibrate the committee.
+            train: labelled images, of which a twentieth is kept back to calibrate it.
             seed: of everything random.
             progress: where to report.
         """
         learnt, kept_back = _parts(train, None, seed)
-        kept, data = self.generator or self.folder, learnt.fingerprint if self.generator is None else None
-        known = None if kept is None else Committee.load(Path(kept) / COMMITTEE, data=data, device=self.device)
-        if known is not None:
-            return known
         committee = Committee(flips=self._flips(learnt), seed=seed, device=self.device)
+        about = committee.about(learnt) if self.generator is None else None  # a generator's own, whatever it has learnt
+        if (home := self.generator or self.folder) is not None:
+            known = Committee.load(Path(home) / COMMITTEE, about=about, device=self.device)
+            if known is not None:
+                return known
         committee.fit(learnt, kept_back, progress=progress)
         if self.folder is not None:
             committee.save(self.folder / COMMITTEE)

@@ -58,9 +58,9 @@ class DenoisingJudge:
 
     Args:
         field: the velocities of a trained flow.
-        few: draws of the first two looks; even.
-        draws: of the third, in addition; even.
-        last: of the fourth, in addition; even.
+        few: draws of the first two looks; even, and with mirror images a multiple of four.
+        draws: of the third, in addition; likewise.
+        last: of the fourth, in addition; likewise.
         mirrored: whether half of the draws look at the mirror image, which is right where the flow has learnt both.
         seed: of the noise.
     """
@@ -69,14 +69,18 @@ class DenoisingJudge:
         self,
         field: VelocityField,
         *,
-        few: int = 6,
-        draws: int = 10,
+        few: int = 4,
+        draws: int = 12,
         last: int = 24,
         mirrored: bool = False,
         seed: int = 0,
     ) -> None:
-        if min(few, draws, last) < 2 or few % 2 or draws % 2 or last % 2:
-            raise UserError(f"few is {few}, draws {draws} and last {last}; noise comes in pairs, so all must be even.")
+        step = 4 if mirrored else 2
+        if min(few, draws, last) < step or any(number % step for number in (few, draws, last)):
+            why = "in pairs, for an image and its mirror image" if mirrored else "in pairs"
+            raise UserError(
+                f"few is {few}, draws {draws} and last {last}; noise comes {why}, so all must be multiples of {step}."
+            )
         self.field, self.few, self.draws, self.last = field, few, draws, last
         self.mirrored, self.seed = mirrored, seed
         self._bank = NoiseBank(field.network.architecture.padded, few + draws + last, seed, field.device)
@@ -101,6 +105,16 @@ class DenoisingJudge:
         all_draws = self._pooled(third, self._losses(images, open_, self._draws(2), progress), 2)
         self.final = LossCalibration.fit(all_draws, labels)
         return _cross_validated(all_draws, labels)
+
+    def settings(self) -> dict[str, Any]:
+        """What it was made with, but for the field."""
+        return {name: getattr(self, name) for name in ("few", "draws", "last", "mirrored", "seed")}
+
+    def with_seed(self, seed: int) -> DenoisingJudge:
+        """The same judge with other noise."""
+        other = DenoisingJudge(self.field, **(self.settings() | {"seed": seed}))
+        other.quick, other.thorough, other.final = self.quick, self.thorough, self.final
+        return other
 
     def calibrations(self) -> dict[str, Any]:
         """All calibrations, as JSON holds them."""

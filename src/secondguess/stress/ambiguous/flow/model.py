@@ -35,7 +35,7 @@ from secondguess.training._examples import derive_seed
 
 __all__ = ["Flow"]
 
-CARD, WEIGHTS, FORMAT = "flow.json", "weights.safetensors", 2
+CARD, WEIGHTS, FORMAT = "flow.json", "weights.safetensors", 3
 Bytes = NDArray[np.uint8]
 
 
@@ -82,8 +82,8 @@ class Flow:
         parts: NDArray[np.int64],
         log_odds: NDArray[np.float64],
         *,
-        guidance: float = 1.5,
-        steps: int = 40,
+        guidance: float = 2.0,
+        steps: int = 24,
         seed: int = 0,
     ) -> Bytes:
         """Images uint8 (n, C, H, W) between classes.
@@ -125,8 +125,9 @@ class Flow:
             )
 
     def save(self, folder: str | Path) -> Path:
-        """Write the folder; `flow.json` last, so that an interruption leaves no half of a generator."""
+        """Write the folder; an older `flow.json` goes first, the new one comes last: no half is taken for a whole."""
         folder, judge = make_folder(folder), self.judge
+        (folder / CARD).unlink(missing_ok=True)
         content = save(copy_state(self.network))
         write_bytes(folder / WEIGHTS, content)
         card = {
@@ -134,7 +135,7 @@ class Flow:
             "architecture": self.network.architecture.to_dict(),
             "class_names": list(self.class_names),
             "judge": {
-                **{name: getattr(judge, name) for name in ("few", "draws", "last", "mirrored", "seed")},
+                **judge.settings(),
                 **judge.calibrations(),
             },
             "history": self.history,
@@ -142,6 +143,16 @@ class Flow:
         }
         write_json_sealed(folder / CARD, card)
         return folder
+
+    @staticmethod
+    def at_hand(folder: str | Path | None) -> bool:
+        """Whether a folder holds a trained generator of this version."""
+        if folder is None or not (card := Path(folder) / CARD).is_file():
+            return False
+        try:
+            return bool(read_json(card).get("format") == FORMAT)
+        except (OSError, ValueError):
+            return False
 
     @classmethod
     def load(cls, folder: str | Path, *, device: str = "auto") -> Self:
@@ -151,11 +162,11 @@ class Flow:
             raise UserError(f"There is no trained generator in {folder}: it has no {CARD}; train one there first.")
         try:
             card = read_json(folder / CARD)
+            if card["format"] != FORMAT:
+                raise Damaged(f"it is of another version: format {card['format']}, not {FORMAT}")
             content = (folder / WEIGHTS).read_bytes()
             if digest_of(content) != card["weights"]:
                 raise Damaged(f"{WEIGHTS} does not hold what was written")
-            if card["format"] != FORMAT:
-                raise Damaged(f"its format is {card['format']}, not {FORMAT}")
             network = FlowNetwork(Architecture.from_dict(card["architecture"]))
             network.load_state_dict({name: value.float() for name, value in load(content).items()})
             settings = dict(card["judge"])

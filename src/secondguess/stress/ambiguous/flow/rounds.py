@@ -25,7 +25,7 @@ from secondguess.stress.ambiguous.base import Candidates
 
 __all__ = ["Round", "Rounds"]
 
-CARD = "rounds.json"
+CARD, FORMAT = "rounds.json", 1
 ORIGIN = "origin_"  # before the names of columns
 
 
@@ -75,7 +75,7 @@ class Rounds:
 
     def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
         self.folder = make_folder(folder)
-        self.settings: dict[str, Any] = json.loads(json.dumps(settings))  # as it will be read
+        self.settings: dict[str, Any] = json.loads(json.dumps({**settings, "format": FORMAT}))  # as it will be read
         self._digests: list[str] = []
 
     def load(self) -> list[Round]:

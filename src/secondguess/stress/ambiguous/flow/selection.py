@@ -48,7 +48,7 @@ class Selected:
         passed: by check, the candidates that came through it.
         share: float64 (m,), the label of those that came through all.
         share_generative: float64 (m,), the generative judge's.
-        share_committee: float64 (m,), the committee's; the judge's again where there is none.
+        share_committee: float64 (m,), the committee's, or None.
         glanced: the candidates that the generative judge has looked at.
         leans: float64, its log-odds of their first class, as noisy as few draws are.
     """
@@ -56,7 +56,7 @@ class Selected:
     passed: dict[str, Rows]
     share: Floats
     share_generative: Floats
-    share_committee: Floats
+    share_committee: Floats | None
     glanced: Rows
     leans: Floats
 
@@ -100,8 +100,8 @@ class Selection:
         passed["real"] = left.keep(real)
         left.settle(judge)
         passed["settled"] = left.keep(self._mild(left) & self._agreed(left))
-        shares = left.share(), left.share_of_committee()
-        return Selected(passed, 1 / (1 + np.exp(-left.log_odds())), *shares, glanced, leans)
+        theirs = None if left.committee is None else left.share_of_committee()
+        return Selected(passed, 1 / (1 + np.exp(-left.log_odds())), left.share(), theirs, glanced, leans)
 
     def _opinion(self, images: Bytes) -> Floats | None:
         if self.committee is None:
@@ -118,19 +118,28 @@ class Selection:
 class _Left:
     """The candidates that are left, with what the judges have said of them."""
 
-    look: Look
-
     def __init__(self, images: Bytes, pair: Rows, committee: Floats | None) -> None:
         self.rows = np.arange(len(images))
         self.images, self.pair, self.committee = images, pair, committee
+        self._look: Look | None = None
+
+    @property
+    def look(self) -> Look:
+        """What the generative judge has said."""
+        assert self._look is not None
+        return self._look
+
+    @look.setter
+    def look(self, look: Look) -> None:
+        self._look = look
 
     def keep(self, chosen: NDArray[np.bool_]) -> Rows:
         """Go on with some of them; which these are."""
         self.rows, self.images, self.pair = self.rows[chosen], self.images[chosen], self.pair[chosen]
         if self.committee is not None:
             self.committee = self.committee[chosen]
-        if hasattr(self, "look"):
-            self.look = self.look.take(chosen)
+        if self._look is not None:
+            self._look = self._look.take(chosen)
         return self.rows
 
     def settle(self, judge: DenoisingJudge) -> None:

@@ -1,0 +1,176 @@
+"""Every check of a composition, with judges that say what a test wants them to say."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from secondguess.stress.ambiguous.flow.judge import Look, chosen_classes
+from secondguess.stress.ambiguous.flow.selection import CHECKS, Selection
+
+CLASSES = 4
+PAIR = (0, 1)
+
+
+def images_of(numbers):
+    """One pixel each, by which the fakes know which image they see."""
+    return np.array(numbers, dtype=np.uint8)[:, None, None, None]
+
+
+class Judge:
+    """Says of image k what `opinions[k]` holds: probabilities at a glance, when examined, the share when settled."""
+
+    field = SimpleNamespace(classes=CLASSES)
+
+    def __init__(self, opinions):
+        self.opinions, self.seen = opinions, []
+
+    def _look(self, images, part, wanted):
+        found = np.array([self.opinions[int(k)][part] for k in images[:, 0, 0, 0]]).reshape(-1, CLASSES)
+        found = np.where(wanted, found, 0.0)
+        return Look(np.where(wanted[:, :, None], 1.0, np.nan), found / found.sum(axis=1, keepdims=True))
+
+    def glance(self, images, wanted=None, *, seen=None):
+        wanted = np.ones((len(images), CLASSES), bool) if wanted is None else wanted
+        if seen is not None:
+            wanted = wanted | ~np.isnan(seen.losses).any(axis=2)
+        self.seen.append(("glance", images[:, 0, 0, 0].tolist(), wanted))
+        return self._look(images, 0, wanted)
+
+    def examine(self, images, seen):
+        self.seen.append(("examine", images[:, 0, 0, 0].tolist(), None))
+        return self._look(images, 1, ~np.isnan(seen.losses).any(axis=2))
+
+    def settle(self, images, pair, seen):
+        self.seen.append(("settle", images[:, 0, 0, 0].tolist(), None))
+        share = np.array([self.opinions[int(k)][2] for k in images[:, 0, 0, 0]])
+        return np.stack([share, 1 - share], axis=1)
+
+    def lean(self, pair, seen):
+        return np.log(seen.probabilities[:, 0] / seen.probabilities[:, 1])
+
+
+class Committee:
+    def __init__(self, opinions):
+        self.opinions = opinions
+
+    def judge(self, images):
+        return np.array([self.opinions[round(float(k) * 255)] for k in images.images[:][:, 0, 0, 0]])
+
+
+class Reality:
+    def __init__(self, unreal):
+        self.unreal = unreal
+
+    def accepts(self, images):
+        return ~np.isin(images[:, 0, 0, 0], self.unreal)
+
+
+BETWEEN = [0.48, 0.48, 0.02, 0.02]
+LEANING = [0.90, 0.06, 0.02, 0.02]
+ELSEWHERE = [0.30, 0.30, 0.38, 0.02]
+FINE = (BETWEEN, BETWEEN, 0.5)
+
+
+def selected(opinions, committee=None, unreal=(), **changes):
+    settings = {"delta_max": 0.4, "mass": 0.9, "disagreement": 0.35} | changes
+    judge = Judge(opinions)
+    numbers = sorted(opinions)
+    theirs = None if committee is None else Committee(committee)
+    selection = Selection(judge, theirs, Reality(list(unreal)), **settings)
+    return selection.select(images_of(numbers), np.tile(PAIR, (len(numbers), 1))), judge
+
+
+@pytest.mark.parametrize(
+    ("opinion", "last"),
+    [
+        (FINE, "settled"),
+        ((BETWEEN, ELSEWHERE, 0.5), None),  # examined, other classes have too much
+        ((BETWEEN, [0.75, 0.21, 0.02, 0.02], 0.5), "between"),  # examined, it leans
+        ((BETWEEN, BETWEEN, 0.8), "real"),  # settled, it leans
+        ((LEANING, BETWEEN, 0.5), None),  # at a glance, it leans so far that nobody looks again
+        ((ELSEWHERE, BETWEEN, 0.5), "settled"),  # at a glance, other classes have half: worth another look
+        (([0.1, 0.1, 0.78, 0.02], BETWEEN, 0.5), None),  # at a glance, they have most
+    ],
+)
+def test_a_candidate_fails_the_check_that_it_should_fail(opinion, last):
+    found, _ = selected({0: FINE, 1: opinion})
+    passed = [check for check in CHECKS if 1 in found.passed[check]]
+    assert passed == list(CHECKS[: CHECKS.index(last) + 1] if last else ())
+    assert all(0 in found.passed[check] for check in CHECKS)
+
+
+def test_what_is_not_real_is_rejected():
+    found, _ = selected({0: FINE, 1: FINE}, unreal=[1])
+    assert found.passed["agreed"].tolist() == [0, 1]
+    assert found.passed["real"].tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("theirs", "last"),
+    [
+        (BETWEEN, "settled"),
+        ([0.2, 0.2, 0.58, 0.02], None),  # less than half of the mass that is asked of the judge
+        ([0.30, 0.18, 0.50, 0.02], "settled"),
+        ([0.85, 0.13, 0.01, 0.01], "ambiguous"),  # the judges' mean is mild, but they disagree
+        ([0.97, 0.01, 0.01, 0.01], None),  # the judges' mean leans at once
+    ],
+)
+def test_the_committee_has_a_say(theirs, last):
+    found, _ = selected({0: FINE, 1: FINE}, committee={0: BETWEEN, 1: theirs}, delta_max=0.5)
+    passed = [check for check in CHECKS if 1 in found.passed[check]]
+    assert passed == list(CHECKS[: CHECKS.index(last) + 1] if last else ())
+
+
+def test_what_settles_far_from_the_committee_is_rejected_too():
+    found, _ = selected({0: FINE, 1: (BETWEEN, BETWEEN, 0.88)}, committee={0: BETWEEN, 1: BETWEEN}, delta_max=0.7)
+    assert found.passed["settled"].tolist() == [0]
+    kept, _ = selected(
+        {0: FINE, 1: (BETWEEN, BETWEEN, 0.88)}, committee={0: BETWEEN, 1: BETWEEN}, delta_max=0.7, disagreement=0.4
+    )
+    assert kept.passed["settled"].tolist() == [0, 1]
+
+
+def test_labels_are_the_mean_log_odds_of_both_judges():
+    found, _ = selected({0: (BETWEEN, BETWEEN, 0.6)}, committee={0: [0.3, 0.6, 0.05, 0.05]})
+    log_odds = (np.log(0.6 / 0.4) + np.log(0.3 / 0.6)) / 2
+    assert found.share == pytest.approx([1 / (1 + np.exp(-log_odds))], abs=1e-3)
+    assert found.share_generative == pytest.approx([0.6])
+    assert found.share_committee == pytest.approx([1 / 3], abs=1e-3)
+    alone, _ = selected({0: (BETWEEN, BETWEEN, 0.6)})
+    assert alone.share == pytest.approx([0.6])
+    assert alone.share_committee is None
+
+
+def test_the_committee_says_which_other_classes_are_worth_a_look():
+    theirs = {0: [0.45, 0.45, 0.095, 0.005], 1: [0.4, 0.4, 0.1, 0.1], 2: [0.4995, 0.4995, 0.0006, 0.0004]}
+    _, judge = selected(dict.fromkeys(range(3), FINE), committee=theirs)
+    second = judge.seen[1]
+    assert second[:2] == ("glance", [0, 1, 2])
+    assert second[2].all(), "of four classes, two others are looked at in any case"
+    _, judge = selected(dict.fromkeys(range(3), FINE))
+    assert judge.seen[1][2].all()
+
+
+@pytest.mark.parametrize("classes", [2, 3, 10])
+def test_rivals_of_few_and_many_classes(classes):
+    from secondguess.stress.ambiguous.flow.selection import _Left
+
+    theirs = np.full((1, classes), 1e-4)
+    theirs[0, :2] = 0.4
+    if classes == 10:
+        theirs[0, [4, 6, 7]] = [0.05, 0.02, 0.012]
+    left = _Left(images_of([0]), np.array([PAIR]), theirs)
+    rivals = left.rivals()
+    assert not rivals[0, :2].any()
+    assert rivals.sum() == {2: 0, 3: 1, 10: 3}[classes]
+    assert _Left(images_of([0]), np.array([PAIR]), None).rivals() is None
+
+
+def test_nothing_is_left_and_nothing_breaks():
+    found, _ = selected({0: (LEANING, LEANING, 0.95)})
+    assert len(found.share) == 0
+    assert all(len(rows) == 0 for rows in found.passed.values())
+    assert found.glanced.tolist() == [0]
+    assert found.leans == pytest.approx([np.log(0.9 / 0.06)])
+    assert chosen_classes(np.array([PAIR]), CLASSES).tolist() == [[True, True, False, False]]
