@@ -318,11 +318,11 @@ def orders_of_clothes() -> Iterator[Claim]:
         provided=sorted(softmax) == sorted(testing.values())[-5:-1],
     )
     yield says(
-        "For learning all are nearer to chance than to the best: MDSA has {:.2f}, DSA {:.2f}, entropy {:.2f} "
+        "For learning all are nearer to chance than to the best: DSA has {:.2f}, MDSA {:.2f}, entropy {:.2f} "
         "(at best {:.2f}).",
-        *(learning[name] for name in ("mdsa", "dsa", "entropy", "(best order)")),
-        provided=[learning["mdsa"], learning["dsa"]] == sorted(learning.values())[-2:-4:-1]
-        and learning["mdsa"] - 0.5 < learning["(best order)"] - learning["mdsa"],
+        *(learning[name] for name in ("dsa", "mdsa", "entropy", "(best order)")),
+        provided=[learning["dsa"], learning["mdsa"]] == sorted(learning.values())[-2:-4:-1]
+        and learning["dsa"] - 0.5 < learning["(best order)"] - learning["dsa"],
     )
 
 
@@ -385,13 +385,12 @@ def boundaries_of_clothes() -> Iterator[Claim]:
     right = [kept[f"fashion_mnist, {sort}", "accuracy"] for sort in sorts]
     yield says(
         "With {} clothes it is right on {:.2f}, with {} more that it answers wrongly at the frontier on {:.2f}, with "
-        "any on {:.2f}, with ambiguous ones on {:.2f} (five runs, with standard deviations of {:.2f} to {:.2f}): "
+        "any on {:.2f}, with ambiguous ones on {:.2f} (five runs, standard deviations up to {:.2f}): "
         "ambiguous images are worth least again, and those at the frontier less than any.",
         about["start"],
         right[0]["value"],
         about["added"],
         *(cell["value"] for cell in right[1:]),
-        min(cell["spread"] for cell in right),
         max(cell["spread"] for cell in right),
         provided=right[2]["value"] > right[1]["value"] > right[3]["value"] > right[0]["value"],
     )
@@ -401,20 +400,21 @@ def boundaries_of_clothes() -> Iterator[Claim]:
     alike = ("T-shirt/top or Shirt", "Pullover or Coat", "Pullover or Shirt", "Coat or Shirt")
     yield says(
         "The {:,} ambiguous clothes were made by the studies, with {} autoencoders instead of 20 for each of the most "
-        "confusable third of the pairs, trained on all 60,000 images; {} pairs have images, {:.0f} each.",
+        "confusable third of the pairs, trained on all 60,000 images; {} pairs have images, {:.0f} or {:.0f} each.",
         made["test"],
         made["autoencoders"],
         len(pairs),
         min(pairs.values()),
+        max(pairs.values()),
         provided=made == record("ambiguity/fashion-orders.json")["settings"]["generation"]
         and made["pairs"] == "confused"
         and sum(pairs.values()) == made["test"]
-        and len(set(pairs.values())) == 1,
+        and max(pairs.values()) - min(pairs.values()) == 1,
     )
     yield says(
-        "T-shirt or shirt, pullover or coat, pullover or shirt, coat or shirt are not among them, although "
-        "`acceptance` was `achievable`:",
-        provided=made["acceptance"] == "achievable" and not pairs.keys() & set(alike),
+        "T-shirt or shirt are among them, since `acceptance` was `achievable`; pullover or coat, pullover or shirt, "
+        "coat or shirt are not",
+        provided=made["acceptance"] == "achievable" and pairs.keys() & set(alike) == {alike[0]},
     )
 
 

@@ -7,7 +7,7 @@ Classifiers of several families, each with several kinds of training, learn the 
 names sets as `secondguess generate ambiguous` writes them. Blends of two training images of the same pairs are made
 here, and with `--gan` companion images between two classes by a small AmbiGAN. The record has what each model makes of
 each set (`ambiguous_photos.py` has the same for photographs), and how the sets' rankings of the models agree, by their
-mean confidence. What is done is kept in `--kept` and not done again.
+mean confidence before and after temperature scaling. What is done is kept in `--kept` and not done again.
 """
 
 from __future__ import annotations
@@ -76,12 +76,13 @@ def main():
     record = provenance(vars(arguments), data) | {"training_images": len(data.train), "gan": GAN, "models": []}
     record["sets"] = {name: {"images": len(one), "pairs": len(pairs_of(one))} for name, one in sets.items()}
     for family in FAMILIES:
-        for suffix, kind in KINDS.items():
-            record["models"].append(judged(family, suffix, kind, data, sets, test, arguments))
-            record["ranks"] = {
-                f"{first} / {second}": ranks(record["models"], first, second, by="confidence")
-                for first, second in combinations(sets, 2)
-            }
+        for kind_name, kind in KINDS.items():
+            record["models"].append(judged(family, kind_name, kind, data, sets, test, arguments))
+            for part, suffix in (("ranks", ""), ("ranks_scaled", "_scaled")):
+                record[part] = {
+                    f"{first} / {second}": ranks(record["models"], first + suffix, second + suffix, by="confidence")
+                    for first, second in combinations(sets, 2)
+                }
             write(arguments.out, record | {"seconds": provenance({})["seconds"]})
 
 
