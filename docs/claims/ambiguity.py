@@ -184,8 +184,36 @@ def clothes() -> Iterator[Claim]:
         kept["by_second"]["entropy_bits"],
         kept["by_second"]["spearman"],
     )
+    yield from ranked(record("ambiguity/clothes_ranks.json"))
     yield from neighbours(record("ambiguity/clothes_natural.json"))
     yield from clothes_learnt(record("ambiguity/clothes_training.json"))
+
+
+def ranked(kept: Any) -> Iterator[Claim]:
+    """How the generators' sets rank models of clothes."""
+    sets, models = kept["sets"], kept["models"]
+    yield says(
+        "were asked about four sets: {} images of the flow, {:,} of AmbiGuess, {:,} blends, and {} of a small AmbiGAN",
+        *(sets[name]["images"] for name in ("flow", "ambiguess", "blends", "ambigan")),
+        provided=len(models) == 30 and kept["training_images"] == 16000 and len({row["family"] for row in models}) == 6,
+    )
+    names = {"flow": "flow", "ambiguess": "AmbiGuess", "blends": "blends", "ambigan": "AmbiGAN"}
+    for pair in kept["ranks"]:
+        first, second = (names[one] for one in pair.split(" / "))
+        both = [kept[part][pair]["all"] for part in ("ranks", "ranks_scaled")]
+        yield says(
+            f"| {first}, {second} | {{:.2f}} ({{:.2f}} to {{:.2f}}) | {{:.2f}} ({{:.2f}} to {{:.2f}}) |",
+            *(one[key] for one in both for key in ("spearman", "low", "high")),
+        )
+    plain = [row for row in models if row["model"] == row["family"]]
+    yield says(
+        "are sure (more than 95 %) of {:.3f} of AmbiGuess' images, {:.3f} of the blends, {:.3f} of the flow's and {:.3f} of",
+        *(
+            sum(row[name]["sure"][0] for row in plain) / len(plain)
+            for name in ("ambiguess", "blends", "flow", "ambigan")
+        ),
+        provided=len(plain) == 6,
+    )
 
 
 def neighbours(kept: Any) -> Iterator[Claim]:
