@@ -207,7 +207,8 @@ def ranked(kept: Any) -> Iterator[Claim]:
         )
     plain = [row for row in models if row["model"] == row["family"]]
     yield says(
-        "are sure (more than 95 %) of {:.3f} of AmbiGuess' images, {:.3f} of the blends, {:.3f} of the flow's and {:.3f} of",
+        "are sure (more than 95 %) of {:.3f} of AmbiGuess' images, {:.3f} of the blends, {:.3f} of the flow's and "
+        "{:.3f} of AmbiGAN's",
         *(
             sum(row[name]["sure"][0] for row in plain) / len(plain)
             for name in ("ambiguess", "blends", "flow", "ambigan")
