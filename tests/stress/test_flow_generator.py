@@ -144,6 +144,14 @@ def test_a_resumed_training_gives_what_an_uninterrupted_one_gives(tmp_path):
         assert torch.equal(value, resumed.state_dict()[name]), name
 
 
+def test_other_held_out_images_calibrate_anew_without_another_training(tmp_path):
+    first, second = (
+        generator(folder=tmp_path, train_steps=20).fit(blobs(60), held_out=blobs(30, seed=seed)) for seed in (5, 6)
+    )
+    assert first.digest == second.digest
+    assert first.judge.calibrations() != second.judge.calibrations()
+
+
 @pytest.mark.parametrize("harm", ["older", "damaged"])
 def test_a_folder_that_cannot_be_used_is_trained_anew(trained, tmp_path, harm):
     flow, _ = trained

@@ -169,7 +169,8 @@ class AmbiFlow(AmbiguousGenerator):
             flips=self._flips(train),
             seed=seed,
         )
-        origin = {"data": learnt.fingerprint, "schedule": schedule.__dict__, "preset": preset}
+        data = {"data": learnt.fingerprint, "held_out": kept_back.fingerprint}
+        origin = {**data, "schedule": schedule.__dict__, "preset": preset}
         kept = self._kept()
         if kept is not None and kept.history.get("origin") == origin:
             return kept
