@@ -500,6 +500,13 @@ def test_rounds_of_another_drawing_are_not_taken_and_damaged_ones_are_said(tmp_p
     file.write_bytes(file.read_bytes()[:-1] + b"x")
     with pytest.warns(UserWarning, match="damaged"):
         assert Rounds(tmp_path, {"seed": 0, "pairs": [(0, 1)]}).load() == []
+    longer, shorter = Rounds(tmp_path, {"seed": 2}), Rounds(tmp_path, {"seed": 3})
+    for _ in range(3):
+        longer.keep(one)
+    assert len(Rounds(tmp_path, {"seed": 2}).load()) == 3
+    shorter.keep(one)
+    assert [path.name for path in tmp_path.glob("*.npz")] == ["round-00000.npz"]
+    assert len(Rounds(tmp_path, {"seed": 3}).load()) == 1
 
 
 def test_sheets_of_samples_show_how_the_training_goes(trained):

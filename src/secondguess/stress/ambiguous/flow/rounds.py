@@ -97,7 +97,11 @@ class Rounds:
             return []
 
     def keep(self, one: Round) -> None:
-        """Write one more."""
+        """Write one more; the first of a drawing replaces what is left of another one."""
+        if not self._digests:
+            (self.folder / CARD).unlink(missing_ok=True)
+            for older in self.folder.glob("round-*.npz"):
+                older.unlink()
         content = one.to_bytes()
         write_bytes(self._file(len(self._digests)), content)
         self._digests.append(digest_of(content))
