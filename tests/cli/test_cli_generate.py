@@ -107,7 +107,7 @@ def test_options_reach_the_generator(run, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["--method", "flow", "--train-steps", "9"], {"train_steps": 9, "generator": None, "delta_max": 0.4}),
+        (["--method", "flow", "--train-steps", "9"], {"train_steps": 9, "generator": None, "delta_max": 0.5}),
         (["--generator", "kept"], {"generator": Path("kept"), "folder": Path("mine/generator")}),
     ],
 )
