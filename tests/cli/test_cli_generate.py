@@ -12,8 +12,9 @@ from secondguess import UserError, load, load_images
 from secondguess.cli.generate import _pairs
 from secondguess.images import ImageSet, save_npz
 from secondguess.metrics import frechet_distance
-from secondguess.stress.ambiguous import AmbiFlow, AmbiGuess, acceptance, features, train_extractor
+from secondguess.stress.ambiguous import AmbiFlow, AmbiGuess, PixelBlend, acceptance, features, train_extractor
 from secondguess.stress.ambiguous.autoencoders import RaaeFleet
+from secondguess.stress.ambiguous.base import AmbiguousImages
 
 FILES = {"images.npz", "images.parquet", "card.json", "sheet.png"}
 AMBIGUOUS = ["generate", "ambiguous", "--data", "digits", "--epochs", "2", "--autoencoders", "1", "--device", "cpu"]
@@ -122,6 +123,31 @@ def test_options_reach_the_flow(run, monkeypatch, words, expected):
     outcome = run("generate", "ambiguous", "--data", "digits", "--pairs", "all", *words, "--out", "mine")
     assert outcome.err == "Error: That is enough.\n"
     assert seen.items() >= ({"pairs": "all"} | expected).items()
+
+
+@pytest.mark.parametrize(
+    ("measured", "line"),
+    [
+        (None, None),
+        (
+            {"kernel": [0.106, 0.08, 0.13], "kernel_of_plain_samples": [0.089, 0.03, 0.15], "ratio": 1.19},
+            "  kernel distance to real images, in brackets that of plain samples: 0.106 (0.089)",
+        ),
+    ],
+)
+def test_a_set_of_the_flow_is_reported(run, monkeypatch, measured, line):
+    def made(self, train, count, **_):
+        images = PixelBlend(pairs=[(3, 8)]).generate(train, count).images
+        return AmbiguousImages(
+            images, {"generator": "AmbiFlow", "images": count, "realism": measured, "notes": ["Fine."]}
+        )
+
+    monkeypatch.setattr(AmbiFlow, "generate", made)
+    words = ["generate", "ambiguous", "--method", "flow", "--data", "digits", "--pairs", "3-8", "--count", "4"]
+    outcome = run(*words, "--out", "mine")
+    lines = outcome.out.splitlines()
+    assert lines[0] == "4 images in mine (images.npz, card.json, sheet.png)"
+    assert lines[1:] == [*([line] if line else []), "  Fine."]
 
 
 def test_photographs_without_a_gpu_get_blends_and_a_word_about_it(run, monkeypatch):

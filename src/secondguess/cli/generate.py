@@ -305,14 +305,17 @@ def _report(card: dict[str, Any], out: Path, *, as_json: bool) -> None:
     say(f"{card['images']:,} images in {out} (images.npz, card.json, sheet.png)")
     for name, counts in card.get("counts", {}).items():
         say(f"  {name}: " + ", ".join(f"{kind or 'none'} {count}" for kind, count in counts.items()))
-    if "realism" in card:
+    if card.get("realism") is not None:
         say(f"  {_realism(card['realism'])}")
     for note in card.get("notes", []):
         say(f"  {note}")
 
 
 def _realism(measured: dict[str, Any]) -> str:
-    """The measured realism in one line; beside each number that of held-out real images."""
+    """The measured realism in one line; beside each number that of held-out images, or of a flow's plain samples."""
+    if "kernel" in measured:
+        made, plain = measured["kernel"][0], measured["kernel_of_plain_samples"][0]
+        return f"kernel distance to real images, in brackets that of plain samples: {made:.3g} ({plain:.3g})"
     names = {"frechet": "Fréchet distance", "precision": "precision", "recall": "recall", "coverage": "coverage"}
     made, real = measured["generated"], measured["held_out"]
     parts = [f"{name} {made[key]:.3g} ({real[key]:.3g})" for key, name in names.items()]
