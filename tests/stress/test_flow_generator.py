@@ -160,6 +160,9 @@ def test_a_folder_that_cannot_be_used_is_trained_anew(trained, tmp_path, harm):
         card = read_json(tmp_path / "flow.json")
         write_json_sealed(tmp_path / "flow.json", card | {"format": 1})
         assert not Flow.at_hand(tmp_path)
+        assert suited_generator(photographs(), device="cpu", folder=tmp_path)[0] == "blend", (
+            "not trained here for hours"
+        )
         with pytest.raises(UserError, match="of another version: format 1"):
             Flow.load(tmp_path)
         again = generator(folder=tmp_path).fit(blobs())
@@ -415,11 +418,12 @@ def test_the_preset_suits_images_and_device():
     assert all(AmbiFlow()._preset(device, images) == preset for device, images, preset in cases)
 
 
-def test_auto_takes_blends_where_no_flow_can_be_made(monkeypatch):
-    def photographs(size=32, classes=2):
-        pixels = np.zeros((classes, 3, size, size), np.float32)
-        return ImageSet.from_arrays(pixels, np.arange(classes), layout="NCHW")
+def photographs(size=32, classes=2):
+    pixels = np.zeros((classes, 3, size, size), np.float32)
+    return ImageSet.from_arrays(pixels, np.arange(classes), layout="NCHW")
 
+
+def test_auto_takes_blends_where_no_flow_can_be_made(monkeypatch):
     monkeypatch.setattr("secondguess.devices.pick_device", lambda _: torch.device("cuda"))
     assert suited_generator(photographs()) == ("flow", "")
     assert suited_generator(photographs(80))[1].endswith("is made for 8 to 64 pixels per side.")

@@ -91,10 +91,11 @@ def _too_much(train: ImageSet) -> str:
 def _can_flow(device: str, folder: Path | None) -> bool:
     """Whether the flow can be trained here, or need not be."""
     from secondguess.devices import pick_device
+    from secondguess.stress.ambiguous.flow.model import Flow
 
-    return pick_device(device).type == "cuda" or _trained_in(folder)
+    return pick_device(device).type == "cuda" or Flow.at_hand(folder)
 
 
-def _trained_in(folder: Path | None) -> bool:
-    """Whether a trained flow lies in the folder."""
-    return folder is not None and (folder / "flow.json").is_file()
+def _trained_in(folder: Path) -> bool:
+    """Whether a flow of any version lies in the folder; one that cannot be used says so when it is read."""
+    return (folder / "flow.json").is_file()
