@@ -28,7 +28,7 @@ from secondguess.stress.ambiguous.flow.dial import Dial
 from secondguess.stress.ambiguous.flow.judge import chosen_classes
 from secondguess_lab.record import provenance, say, write
 
-PLAIN, UNSELECTED, CALIBRATED, ASKED = 2000, 600, 1000, 1500
+PLAIN, UNSELECTED, CALIBRATED, ASKED = 2000, 600, 1000, 1000
 LONGEST_WAIT = 1800  # seconds for a second judge that is trained apart; it is trained here after that
 WIDEST = 0.9  # shares between .05 and .95 are asked for, where nobody selects
 

@@ -1,11 +1,14 @@
 """What classifiers learn from ambiguous photographs: the question of Table 1 of the paper on true ambiguity.
 
-    python ambiguous_training.py cifar10.npz --set kept/photos --out photos_training.json --jobs 6     # on a GPU
+    python ambiguous_training.py cifar10.npz --set kept/photos --out training.json --jobs 6 --others    # on a GPU
 
 Each network is trained twice in each run, on the nominal images alone and on these and a half of the ambiguous ones
-with their soft labels, and asked about the test images and the other half. `--jobs` trainings run at a time, each in a
-process of its own; those that are done are kept in `--kept` and not made again. Grey images are given to the same
-networks with three equal channels, and neither flipped nor shifted.
+with their soft labels, and asked about the test images and the other half. With `--others`, `OTHERS` are trained too,
+once and on nominal images alone, and all of these models are ranked by how sure they are of the ambiguous images and
+of blends of two photographs, before and after temperature scaling on the first half of the test images. `--jobs`
+trainings run at a time, each in a process of its own; those that are done are kept in `--kept` and not made again, and
+none begins after `--minutes`. Grey images are given to the same networks with three equal channels, and neither flipped
+nor shifted.
 """
 
 from __future__ import annotations
@@ -19,16 +22,24 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from ambiguous_photos import LEAST, ranks
 from scipy.stats import entropy
 
+from secondguess import load
 from secondguess.files import write_json
 from secondguess.images import load_images
 from secondguess.metrics import top_pair_accuracy
+from secondguess.stress.ambiguous import PixelBlend
+from secondguess.training.temperature import fit_temperature
 from secondguess_lab.photo_training import Training, fit, probabilities_of
 from secondguess_lab.record import provenance, say, write
 from secondguess_lab.reference import build
 
 SURE = 0.95
+KINDS = {"raw": {"augment": False}, "smooth": {"smoothing": 0.1}, "mixup": {"mixup": 0.4}}
+ALONE = ("densenet22", "resnet32", "resnet20_wide", "vgg_narrow", "resnet8")  # trained as usual only
+REGULARISED = ("resnet20", "vgg", "convmixer", "densenet22", "resnet8")
+OTHERS = [(one, "nominal") for one in ALONE] + [(one, kind) for kind in KINDS for one in REGULARISED]
 
 
 def main():
@@ -41,7 +52,9 @@ def main():
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--batch-size", type=int, default=512)
     parser.add_argument("--lr", type=float, default=0.4)
+    parser.add_argument("--others", action="store_true")
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--minutes", type=float)
     parser.add_argument("--kept", type=Path, default=Path("trainings"))
     parser.add_argument("--only", nargs=3, metavar=("NETWORK", "RUN", "KIND"))
     parser.add_argument("--out", type=Path, required=True)
@@ -49,10 +62,25 @@ def main():
     if arguments.only:
         train_one(arguments, arguments.only[0], int(arguments.only[1]), arguments.only[2])
         return
-    wanted = [(n, r, k) for r in range(arguments.runs) for n in arguments.networks for k in ("nominal", "mixed")]
+    runs = [[(n, r, k) for n in arguments.networks for k in ("nominal", "mixed")] for r in range(arguments.runs)]
+    others = [(network, 0, kind) for network, kind in OTHERS] if arguments.others else []
+    wanted = [*runs[0], *others, *(one for run in runs[1:] for one in run)]
+    make_blends(arguments)
     train_all(arguments, [one for one in wanted if not kept(arguments, *one).exists()])
     rows = [json.loads(kept(arguments, *one).read_text("utf-8")) for one in wanted if kept(arguments, *one).exists()]
-    write(arguments.out, provenance(vars(arguments)) | {"trainings": rows, "networks": summed(rows)})
+    models = [row for row in rows if row["kind"] != "mixed" and not row["run"]]
+    record = {
+        "trainings": rows,
+        "networks": summed([row for row in rows if row["network"] in arguments.networks]),
+        "models": len(models),
+    }
+    if len(models) >= LEAST:
+        record["ranks"] = {
+            f"{by}{suffix}": ranks(models, f"ambiguous{suffix}", f"blends{suffix}", by=by)
+            for by in ("sure", "confidence")
+            for suffix in ("", "_scaled")
+        }
+    write(arguments.out, provenance(vars(arguments)) | record)
 
 
 def kept(arguments, network, run, kind):
@@ -62,9 +90,11 @@ def kept(arguments, network, run, kind):
 
 def train_all(arguments, wanted):
     """Every training in a process of its own, `--jobs` at a time."""
-    running = []
+    running, began = [], time.monotonic()
     while wanted or running:
         running = [process for process in running if process.poll() is None]
+        if arguments.minutes is not None and time.monotonic() - began > 60 * arguments.minutes:
+            wanted = []
         while wanted and len(running) < arguments.jobs:
             words = [sys.executable, *sys.argv, "--only", *map(str, wanted.pop(0))]
             running.append(subprocess.Popen(words))
@@ -86,13 +116,20 @@ def train_one(arguments, network, run, kind):
     torch.manual_seed(run)
     model = build(network, classes).to(device).to(memory_format=torch.channels_last)
     began = time.perf_counter()
-    plan = Training(network, epochs=arguments.epochs, augment=data["x_train"].ndim == 4)
+    settings = {"augment": data["x_train"].ndim == 4} | KINDS.get(kind, {})
+    plan = Training(network, epochs=arguments.epochs, **settings)
     fit(model, images, labels, plan, device, batch=arguments.batch_size, lr=arguments.lr)
     seconds = time.perf_counter() - began
     p, soft = probabilities_of(model, pixels[asked], device), ambiguous.soft_labels[asked]
-    right = probabilities_of(model, tests, device).argmax(axis=1) == data["y_test"]
+    clear = probabilities_of(model, tests, device)
+    right = clear.argmax(axis=1) == data["y_test"]
+    half = len(clear) // 2
+    temperature = fit_temperature(logarithms(clear[:half]), data["y_test"][:half])
+    sets = {"ambiguous": p, "blends": probabilities_of(model, np.load(blends_of(arguments))["x"], device)}
+    sets["clear"] = clear[half:]
     row = {
         "network": network,
+        "family": network.partition("_")[0].rstrip("0123456789"),
         "run": run,
         "kind": kind,
         "learnt": len(images),
@@ -103,11 +140,47 @@ def train_one(arguments, network, run, kind):
         "entropy_bits": float(entropy(p, base=2, axis=1).mean()),
         "label_entropy_bits": float(entropy(soft, base=2, axis=1).mean()),
         "sure": float((p.max(axis=1) > SURE).mean()),
+        "temperature": temperature,
+        **{name: sureness(found) for name, found in sets.items()},
+        **{f"{name}_scaled": sureness(scaled(found, temperature)) for name, found in sets.items()},
         "seconds": seconds,
     }
-    say(row)
+    say({name: value for name, value in row.items() if not isinstance(value, dict)})
     arguments.kept.mkdir(parents=True, exist_ok=True)
     write_json(kept(arguments, network, run, kind), row)
+
+
+def blends_of(arguments):
+    """Where the blends are kept."""
+    return arguments.kept / "blends.npz"
+
+
+def make_blends(arguments):
+    """As many blends of two photographs as models are asked about ambiguous images, for all trainings."""
+    if blends_of(arguments).exists():
+        return
+    arguments.kept.mkdir(parents=True, exist_ok=True)
+    count = len(load_images(arguments.set / "images.npz")) // 2
+    made = PixelBlend(pairs="all").generate(load(str(arguments.data)).train, count).images
+    pixels = np.rint(made.images[:] * 255).astype(np.uint8).transpose(0, 2, 3, 1)
+    np.savez(blends_of(arguments), x=in_colour(pixels))
+
+
+def logarithms(p):
+    """Logits (n, K) of probabilities."""
+    return np.log(np.maximum(p.astype(np.float64), 1e-30))
+
+
+def scaled(p, temperature):
+    """Probabilities (n, K) after temperature scaling."""
+    logits = logarithms(p) / temperature
+    odds = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return odds / odds.sum(axis=1, keepdims=True)
+
+
+def sureness(p):
+    """The share of answers with more than 95 % confidence, and the mean confidence."""
+    return {"sure": float((p.max(axis=1) > SURE).mean()), "confidence": float(p.max(axis=1).mean())}
 
 
 def in_colour(images):

@@ -171,6 +171,6 @@ def test_nothing_is_left_and_nothing_breaks():
     found, _ = selected({0: (LEANING, LEANING, 0.95)})
     assert len(found.share) == 0
     assert all(len(rows) == 0 for rows in found.passed.values())
-    assert found.glanced.tolist() == [0]
+    assert found.sounded.tolist() == [0]
     assert found.leans == pytest.approx([np.log(0.9 / 0.06)])
     assert chosen_classes(np.array([PAIR]), CLASSES).tolist() == [[True, True, False, False]]

@@ -43,6 +43,7 @@ def balance(
     generator: torch.Generator,
     *,
     guidance: float = 1.5,
+    until: float = 1.0,
     steps: int = 40,
 ) -> tuple[Tensor, Tensor]:
     """Images (n, C, H, W), and the log-densities (n, m) of their classes, up to a constant for each image.
@@ -55,6 +56,7 @@ def balance(
         target: (n, m) log-densities that are asked for; only their differences matter.
         generator: of the noise of the steps, on the processor.
         guidance: w; 1 spares the velocity of no class.
+        until: the time after which there is no guidance any more.
         steps: of the sampling.
     """
     x = noise
@@ -64,9 +66,10 @@ def balance(
         t, u = step / steps, (step + 1) / steps
         spread = (1 - t) ** 2 - (t / u * (1 - u)) ** 2
         forward, variance = spread * u / (1 - t) ** 2, spread * (1 - u) ** 2 / (1 - t) ** 2
-        velocities, free = _look(field, nothing, x, t, parts, guidance != 1.0)
+        w = guidance if t < until else 1.0
+        velocities, free = _look(field, nothing, x, t, parts, w != 1.0)
         mean = velocities.mean(dim=0)
-        aside = forward * (1 - t) * (guidance - 1) * (mean - free)  # of guidance, from the mean of the classes
+        aside = forward * (1 - t) * (w - 1) * (mean - free)  # of guidance, from the mean of the classes
         shake = variance**0.5 * torch.randn(x.shape, generator=generator).to(x.device)
         apart = (forward * (1 - t) * (velocities - mean)).flatten(2).transpose(0, 1)  # D, (n, m, d)
         gram = apart @ apart.transpose(1, 2)
@@ -75,9 +78,9 @@ def balance(
         if variance > 0:
             grown = (apart @ (aside + shake).flatten(1)[:, :, None])[:, :, 0]
             grown = _centred(grown - gram.diagonal(dim1=1, dim2=2) / 2)
-            shares = _solved(gram * guidance, variance * (target - reached) - grown).clamp(-BOUND, BOUND)
-            reached = reached + (grown + guidance * (gram @ shares[:, :, None])[:, :, 0]) / variance
-            x = x + guidance * (shares[:, None, :] @ apart).reshape(x.shape)
+            shares = _solved(gram * w, variance * (target - reached) - grown).clamp(-BOUND, BOUND)
+            reached = reached + (grown + w * (gram @ shares[:, :, None])[:, :, 0]) / variance
+            x = x + w * (shares[:, None, :] @ apart).reshape(x.shape)
     return x, reached
 
 

@@ -46,6 +46,7 @@ def flow_card(
         "label_entropy_bits": float(entropy.mean()),
         "judge": flow.history.get("judge"),
         "dial": {"slope": drawer.dial.slope, "followed": drawer.dial.followed()},
+        "seconds": drawer.seconds,
         "drawn": sum(drawer.drawn.values()),
         "passed": {check: sum(drawer.passed[check].values()) for check in CHECKS},
         "realism": measured,

@@ -1,7 +1,7 @@
 """The dial: the share of the first class that is asked for.
 
-The network's own log-odds, which the sampling controls, overstate what the calibrated judge concludes; how much, and
-with which bias for each pair, is learnt from the judgements of earlier rounds:
+The network's own log-odds, which the sampling controls, are not what the calibrated judges conclude; how they differ,
+and with which bias for each pair, is learnt from the judgements of earlier rounds:
 
     logit(share) = slope * log-odds + offset of the pair
 """
@@ -23,7 +23,7 @@ Pair = tuple[int, int]
 
 @dataclass
 class Dial:
-    """How the judge's share of the first class follows the log-odds that were asked for.
+    """How the judges' share of the first class follows the log-odds that were asked for.
 
     Attributes:
         slope: of logit(share) on the log-odds.
@@ -44,7 +44,7 @@ class Dial:
         Args:
             pair: (n, 2), the classes.
             asked: (n,), the log-odds that were asked for.
-            got: (n,), the judge's.
+            got: (n,), the judges'.
             wanted: (n,), the shares that were wanted.
         """
         self._rounds.append(np.column_stack([pair, asked, np.clip(got, -FAR, FAR), logit(wanted)]))

@@ -1,12 +1,14 @@
 """Draw compositions until every pair has its share of ambiguous images, or has had its chances.
 
-A round asks for as many compositions of every pair that still lacks images, each with a share of its first class drawn
-from the wanted range (`dial.py`), and has them checked (`selection.py`). The first round is smaller than the others:
-nothing is known yet of how a pair follows the dial. Rounds are kept in a folder (`rounds.py`).
+A round asks for compositions of every pair that still lacks images, each with a share of its first class drawn from the
+wanted range (`dial.py`), and has them checked (`selection.py`). A round is as large as the one before: what a pair does
+not need, by its yield so far, is left to the others. The first round is smaller: nothing is known yet of how a pair
+follows the dial. Rounds are kept in a folder (`rounds.py`).
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
@@ -28,6 +30,8 @@ ROUNDS = 40
 FIRST = 4  # times smaller than others is the first round
 LEAST_YIELD = 0.005  # of the candidates, after some rounds; below, a pair counts as barren
 PATIENCE = 6
+SPARE = 1.2  # times as many candidates as a pair seems to need
+SOUNDED = 4  # every fourth candidate is looked at for the dial, whatever the committee says of it
 SPELT = {
     "between": "lay between their classes",
     "ambiguous": "leant to neither",
@@ -45,13 +49,15 @@ class FlowDrawer:
         flow: the generator.
         selection: the checks of its compositions.
         guidance, steps: of the sampling.
-        each: candidates for each pair in a round.
+        each: candidates for each pair in a round, while all of them lack images.
         seed: of everything random.
         rounds: where rounds are kept, or None.
+        most: rounds.
         drawn: candidates by pair.
         passed: by check, how many candidates of each pair came through it.
         dial: what was learnt about it.
         out_of_time: whether the drawing ended before its pairs were full or barren.
+        seconds: that the drawing took, without rounds that were kept already.
     """
 
     flow: Flow
@@ -61,10 +67,12 @@ class FlowDrawer:
     each: int
     seed: int
     rounds: Rounds | None = None
+    most: int = ROUNDS
     drawn: Counter[Pair] = field(default_factory=Counter)
     passed: dict[str, Counter[Pair]] = field(default_factory=lambda: {name: Counter() for name in CHECKS})
     dial: Dial = field(default_factory=Dial)
     out_of_time: bool = False
+    seconds: float = 0.0
     _pools: dict[Pair, list[Candidates]] = field(default_factory=lambda: defaultdict(list))
 
     def run(
@@ -74,7 +82,7 @@ class FlowDrawer:
         began, wanted = time.monotonic(), -(-count // len(pairs))
         kept = self.rounds.load() if self.rounds is not None else []
         with progress.task("Composing ambiguous images", count) as advance:
-            for turn in range(ROUNDS):
+            for turn in range(self.most):
                 hungry = [pair for pair in pairs if self._hungry(pair, wanted, turn)]
                 late = minutes is not None and time.monotonic() - began > 60 * minutes
                 if turn < len(kept):
@@ -85,11 +93,12 @@ class FlowDrawer:
                     self.out_of_time = True
                     break
                 else:
-                    one = self._round(hungry, turn)
+                    one = self._round(self._shared(hungry, wanted, self.each * len(pairs), turn), turn)
                     if self.rounds is not None:
                         self.rounds.keep(one)
                 self._take(one)
                 advance(min(count, sum(min(wanted, self._found(pair)) for pair in pairs)), count)
+        self.seconds = time.monotonic() - began
         return self._chosen(count, stratify)
 
     def spelt(self) -> str:
@@ -104,8 +113,18 @@ class FlowDrawer:
         barren = turn >= PATIENCE and self.passed[CHECKS[-1]][pair] < LEAST_YIELD * self.drawn[pair]
         return self._found(pair) < wanted and not barren
 
-    def _round(self, pairs: list[Pair], turn: int) -> Round:
-        rng, each = np.random.default_rng([self.seed, 2, turn]), self.each if turn else max(1, self.each // FIRST)
+    def _shared(self, pairs: list[Pair], wanted: int, count: int, turn: int) -> dict[Pair, int]:
+        """How many candidates of each pair to ask for, `count` in all at the most."""
+        if not turn:
+            return dict.fromkeys(pairs, max(1, self.each // FIRST))
+        needed = {}
+        for pair in pairs:
+            per_image = (self.drawn[pair] + 1) / (self._found(pair) + 1)
+            needed[pair] = math.ceil(SPARE * (wanted - self._found(pair)) * per_image)
+        return water_fill(needed, count)
+
+    def _round(self, shares: dict[Pair, int], turn: int) -> Round:
+        rng, pairs, each = np.random.default_rng([self.seed, 2, turn]), list(shares), list(shares.values())
         pair = np.repeat(np.array(pairs, dtype=np.int64), each, axis=0)
         dial = 0.5 + self.selection.delta_max * rng.uniform(-0.5, 0.5, len(pair))
         asked = np.concatenate([self.dial.log_odds(one, dial[(pair == one).all(axis=1)]) for one in pairs])
@@ -116,24 +135,27 @@ class FlowDrawer:
             steps=self.steps,
             seed=derive_seed(self.seed, turn),
         )
-        seen = self.selection.select(images, pair)
+        sound = np.arange(len(pair)) % (SOUNDED if turn else 1) == 0
+        seen = self.selection.select(images, pair, sound)
         passed = [_counted(pair[seen.passed[check]], pairs) for check in CHECKS]
-        looked, last = seen.glanced, seen.passed[CHECKS[-1]]
+        looked, last = seen.sounded, seen.passed[CHECKS[-1]]
         learnt = np.stack([*pair[looked].T, asked[looked], seen.leans, dial[looked]], axis=1)
         origin = {"dial": dial[last], "share_generative": seen.share_generative}
         if seen.share_committee is not None:
             origin["share_committee"] = seen.share_committee
         found = Candidates(images[last], pair[last], seen.share, origin)
-        return Round(np.array(pairs, dtype=np.int64), each, np.stack(passed, axis=1), learnt, found)
+        return Round(np.array(pairs, dtype=np.int64), np.array(each), np.stack(passed, axis=1), learnt, found)
 
     def _take(self, one: Round) -> None:
         """Count a round, learn from it and add its images."""
         if len(one.learnt):
             pairs, (asked, got, wanted) = one.learnt[:, :2].astype(np.int64), one.learnt[:, 2:].T
             self.dial.learn(pairs, asked, got, wanted)
-        for (first, second), passed in zip(one.pairs.tolist(), one.passed.tolist(), strict=True):
+        for (first, second), each, passed in zip(
+            one.pairs.tolist(), one.each.tolist(), one.passed.tolist(), strict=True
+        ):
             pair = (first, second)
-            self.drawn[pair] += one.each
+            self.drawn[pair] += each
             for check, number in zip(CHECKS, passed, strict=True):
                 self.passed[check][pair] += number
             rows = np.flatnonzero((one.found.pair == pair).all(axis=1))

@@ -26,7 +26,7 @@ from secondguess.progress import Progress, Silent
 from secondguess.stress.ambiguous.flow.calibration import LossCalibration
 from secondguess.stress.ambiguous.flow.fields import VelocityField
 from secondguess.stress.ambiguous.flow.losses import NoiseBank, denoising_losses
-from secondguess.stress.ambiguous.flow.pixels import to_padded
+from secondguess.stress.ambiguous.flow.pixels import scaled
 
 __all__ = ["CALIBRATIONS", "DenoisingJudge", "Look", "chosen_classes"]
 
@@ -196,7 +196,7 @@ class DenoisingJudge:
         self, images: NDArray[np.uint8], wanted: NDArray[np.bool_], draws: slice, progress: Progress | None
     ) -> Floats:
         field = self.field
-        x = to_padded(images, field.network.architecture).to(field.device).float() / 127.5 - 1
+        x = scaled(images, field.network.architecture, field.device)
         with (progress or Silent()).task("Judging", int(wanted.sum())) as advance, torch.no_grad():
             losses = denoising_losses(
                 field,

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from secondguess.stress.ambiguous.flow.network import Architecture
 
-__all__ = ["flattened_digest", "from_padded", "to_padded"]
+__all__ = ["flattened_digest", "from_padded", "scaled", "to_padded"]
 
 
 def to_padded(images: NDArray[np.uint8], architecture: Architecture) -> Tensor:
@@ -22,6 +22,11 @@ def to_padded(images: NDArray[np.uint8], architecture: Architecture) -> Tensor:
     sides = ((0, 0), (0, 0), (above, below), (left, right))
     padded = images if not any(map(any, sides)) else np.pad(images, sides, mode="edge")
     return torch.from_numpy(np.ascontiguousarray(padded))
+
+
+def scaled(images: NDArray[np.uint8], architecture: Architecture, device: torch.device) -> Tensor:
+    """The same on a device, in [-1, 1]."""
+    return to_padded(images, architecture).to(device).float() / 127.5 - 1
 
 
 def from_padded(x: Tensor, architecture: Architecture) -> NDArray[np.uint8]:

@@ -25,7 +25,7 @@ from secondguess.stress.ambiguous.base import Candidates
 
 __all__ = ["Round", "Rounds"]
 
-CARD, FORMAT = "rounds.json", 1
+CARD, FORMAT = "rounds.json", 2
 ORIGIN = "origin_"  # before the names of columns
 
 
@@ -35,15 +35,15 @@ class Round:
 
     Attributes:
         pairs: int64 (p, 2), the pairs that were drawn from.
-        each: candidates of each.
+        each: int64 (p,), candidates of each.
         passed: int64 (p, c), how many of a pair came through each check.
-        learnt: float64 (m, 5): first and second class, log-odds asked for, those that the judge saw, and the share
+        learnt: float64 (m, 5): first and second class, log-odds asked for, those that the judges saw, and the share
             that was wanted, for what the dial learns.
         found: the accepted images.
     """
 
     pairs: NDArray[np.int64]
-    each: int
+    each: NDArray[np.int64]
     passed: NDArray[np.int64]
     learnt: NDArray[np.float64]
     found: Candidates
@@ -52,7 +52,7 @@ class Round:
         """As a file holds it."""
         buffer, found = io.BytesIO(), self.found
         arrays: dict[str, Any] = {ORIGIN + name: values for name, values in found.origin.items()}
-        arrays |= {"pairs": self.pairs, "each": np.array(self.each), "passed": self.passed, "learnt": self.learnt}
+        arrays |= {"pairs": self.pairs, "each": self.each, "passed": self.passed, "learnt": self.learnt}
         np.savez(buffer, **arrays, images=found.images, pair=found.pair, p1=found.p1)
         return buffer.getvalue()
 
@@ -62,7 +62,7 @@ class Round:
         with np.load(io.BytesIO(content), allow_pickle=False) as kept:
             origin = {name.removeprefix(ORIGIN): kept[name] for name in kept.files if name.startswith(ORIGIN)}
             found = Candidates(kept["images"], kept["pair"], kept["p1"], origin)
-            return cls(kept["pairs"], int(kept["each"]), kept["passed"], kept["learnt"], found)
+            return cls(kept["pairs"], kept["each"], kept["passed"], kept["learnt"], found)
 
 
 class Rounds:

@@ -46,6 +46,7 @@ def integrate(
     shares: Tensor,
     *,
     guidance: float = 2.0,
+    until: float = 1.0,
     steps: int = 20,
     method: Method = "adams",
 ) -> Tensor:
@@ -58,6 +59,7 @@ def integrate(
         parts: (n, m) classes of each image.
         shares: (n, m), their shares, which sum to one.
         guidance: w; 1 spares the velocity of no class.
+        until: the time after which there is no guidance any more.
         steps: of the integration.
         method: `"euler"` looks once in a step; `"adams"` too, and extrapolates from the look before (Adams-Bashforth of
             second order); `"heun"` looks twice.
@@ -65,11 +67,12 @@ def integrate(
     x, before = noise, None
     times = torch.linspace(0, 1, steps + 1, device=noise.device)
     for begin, end in pairwise(times):
-        now = composed(field, nothing, x, begin.expand(len(x)), parts, shares, guidance)
+        w = guidance if float(begin) < until else 1.0
+        now = composed(field, nothing, x, begin.expand(len(x)), parts, shares, w)
         slope = now if before is None or method != "adams" else 1.5 * now - 0.5 * before
         guess = x + (end - begin) * slope
         if method == "heun":
-            then = composed(field, nothing, guess, end.expand(len(x)), parts, shares, guidance)
+            then = composed(field, nothing, guess, end.expand(len(x)), parts, shares, w)
             guess = x + (end - begin) * (now + then) / 2
         x, before = guess, now
     return x

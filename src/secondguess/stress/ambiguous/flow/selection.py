@@ -5,7 +5,7 @@ the few candidates that are left:
 
 * `between`: the generative judge gives its pair of classes most of the probability. The committee's look, which costs
   next to nothing, comes first: half of that probability is asked of it, and it names the other classes that are worth a
-  look
+  look. Where it leans so far that no answer of the judge could balance it and agree with it, the judge is not asked
 * `ambiguous`: within the pair it leans to neither by more than `delta_max`
 * `agreed`: the committee's share of the pair is not far from the judge's
 * `real`: it is as near to real images as plain samples of the generator are
@@ -49,15 +49,15 @@ class Selected:
         share: float64 (m,), the label of those that came through all.
         share_generative: float64 (m,), the generative judge's.
         share_committee: float64 (m,), the committee's, or None.
-        glanced: the candidates that the generative judge has looked at.
-        leans: float64, its log-odds of their first class, as noisy as few draws are.
+        sounded: the candidates from which the dial may learn: chosen by nobody but for the mass of their pair.
+        leans: float64, both judges' mean log-odds of their first class, as noisy as few draws are.
     """
 
     passed: dict[str, Rows]
     share: Floats
     share_generative: Floats
     share_committee: Floats | None
-    glanced: Rows
+    sounded: Rows
     leans: Floats
 
 
@@ -81,13 +81,22 @@ class Selection:
     mass: float
     disagreement: float
 
-    def select(self, images: Bytes, pair: Rows) -> Selected:
-        """Check candidates uint8 (n, C, H, W) between the classes (n, 2)."""
+    def select(self, images: Bytes, pair: Rows, sound: NDArray[np.bool_] | None = None) -> Selected:
+        """Check candidates uint8 (n, C, H, W) between the classes (n, 2).
+
+        Args:
+            images: the candidates.
+            pair: their classes.
+            sound: bool (n,), those that the judge looks at whatever the committee says, for the dial; None for all.
+        """
         judge, left = self.judge, _Left(images, pair, self._opinion(images))
+        sound = np.ones(len(images), dtype=bool) if sound is None else sound
         left.keep(left.mass_of_committee() >= self.mass / 2)
+        left.keep(self._possible(left) | sound[left.rows])
         left.look = judge.glance(left.images, chosen_classes(left.pair, judge.field.classes))
-        glanced, leans = left.rows, judge.lean(left.pair, left.look)
-        left.keep(np.abs(left.log_odds()) < GLANCED * logit(np.array([0.5 + self.delta_max / 2])))
+        sounded = sound[left.rows]
+        rows, leans = left.rows[sounded], left.pooled(judge.lean(left.pair, left.look))[sounded]
+        left.keep(np.abs(left.log_odds()) < GLANCED * self._widest)
         left.look = judge.glance(left.images, left.rivals(), seen=left.look)
         left.keep(left.mass() >= self.mass / 2)
         left.look = judge.examine(left.images, left.look)
@@ -101,12 +110,25 @@ class Selection:
         left.settle(judge)
         passed["settled"] = left.keep(self._mild(left) & self._agreed(left))
         theirs = None if left.committee is None else left.share_of_committee()
-        return Selected(passed, 1 / (1 + np.exp(-left.log_odds())), left.share(), theirs, glanced, leans)
+        return Selected(passed, 1 / (1 + np.exp(-left.log_odds())), left.share(), theirs, rows, leans)
 
     def _opinion(self, images: Bytes) -> Floats | None:
         if self.committee is None:
             return None
         return self.committee.judge(ImageSet.from_arrays(images, layout="NCHW"))
+
+    @property
+    def _widest(self) -> float:
+        """The largest log-odds of a label."""
+        return float(logit(np.array([0.5 + self.delta_max / 2]))[0])
+
+    def _possible(self, left: _Left) -> NDArray[np.bool_]:
+        """Whether some share by the judge would be near enough to the committee's, and balance it."""
+        if left.committee is None:
+            return np.ones(len(left.rows), dtype=bool)
+        theirs, apart = left.share_of_committee(), self.disagreement
+        best = np.clip(1 - theirs, theirs - apart, theirs + apart)
+        return np.asarray(np.abs(left.pooled(logit(best))) <= self._widest)
 
     def _mild(self, left: _Left) -> NDArray[np.bool_]:
         return np.abs(np.tanh(left.log_odds() / 2)) <= self.delta_max  # |p1 - p2|
@@ -166,7 +188,11 @@ class _Left:
 
     def log_odds(self) -> Floats:
         """Both judges' mean log-odds (n,) of the first class against the second."""
-        return np.asarray((logit(self.share()) + logit(self.share_of_committee())) / 2)
+        return self.pooled(logit(self.share()))
+
+    def pooled(self, judged: Floats) -> Floats:
+        """The mean (n,) of log-odds by the generative judge and of the committee's."""
+        return judged if self.committee is None else np.asarray((judged + logit(self.share_of_committee())) / 2)
 
     def rivals(self) -> NDArray[np.bool_] | None:
         """The other classes (n, K) that the committee has not ruled out, and the likeliest anyway; None for all."""
