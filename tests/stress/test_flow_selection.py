@@ -110,8 +110,8 @@ def test_what_is_not_real_is_rejected():
     ("theirs", "last"),
     [
         (BETWEEN, "settled"),
-        ([0.2, 0.2, 0.58, 0.02], None),  # less than half of the mass that is asked of the judge
-        ([0.30, 0.18, 0.50, 0.02], "settled"),
+        ([0.35, 0.22, 0.41, 0.02], None),  # less than two thirds of the mass that is asked of the judge
+        ([0.40, 0.24, 0.34, 0.02], "settled"),
         ([0.85, 0.13, 0.01, 0.01], "ambiguous"),  # the judges' mean is mild, but they disagree
         ([0.97, 0.01, 0.01, 0.01], None),  # the judges' mean leans at once
     ],

@@ -4,8 +4,9 @@ Each check is made as early and as cheaply as it can be, and again where more is
 the few candidates that are left:
 
 * `between`: the generative judge gives its pair of classes most of the probability. The committee's look, which costs
-  next to nothing, comes first: half of that probability is asked of it, and it names the other classes that are worth a
-  look. Where it leans so far that no answer of the judge could balance it and agree with it, the judge is not asked
+  next to nothing, comes first: two thirds of that probability are asked of it, and it names the other classes that are
+  worth a look. Where it leans so far that no answer of the judge could balance it and agree with it, the judge is not
+  asked
 * `ambiguous`: within the pair it leans to neither by more than `delta_max`
 * `agreed`: the committee's share of the pair is not far from the judge's
 * `real`: it is as near to real images as plain samples of the generator are
@@ -91,7 +92,7 @@ class Selection:
         """
         judge, left = self.judge, _Left(images, pair, self._opinion(images))
         sound = np.ones(len(images), dtype=bool) if sound is None else sound
-        left.keep(left.mass_of_committee() >= self.mass / 2)
+        left.keep(left.mass_of_committee() >= self.mass * 2 / 3)
         left.keep(self._possible(left) | sound[left.rows])
         left.look = judge.glance(left.images, chosen_classes(left.pair, judge.field.classes))
         sounded = sound[left.rows]
