@@ -411,6 +411,36 @@ def test_a_drawing_ends_after_its_minutes_with_what_it_has(trained, monkeypatch)
     assert made.card["notes"][-1].endswith("instead of 2000: the time was up.")
 
 
+def drawer_of(flow, found, drawn, each=100):
+    """One that has found some images of each pair among so many candidates."""
+    one = drawing.FlowDrawer(flow, None, 1.0, 8, each, 0)
+    for pair, number in found.items():
+        one.drawn[pair] = drawn[pair]
+        one._pools[pair] = [
+            Candidates(np.zeros((number, 1, 1, 1), np.uint8), np.tile(pair, (number, 1)), np.zeros(number))
+        ]
+    return one
+
+
+def test_what_a_pair_does_not_need_is_left_to_the_others(trained):
+    flow, _ = trained
+    easy, hard, harder = (0, 1), (0, 2), (1, 2)
+    one = drawer_of(flow, {easy: 90, hard: 5, harder: 0}, dict.fromkeys([easy, hard, harder], 100))
+    shares = one._shared([easy, hard, harder], 100, 300, turn=1)
+    assert shares[easy] == 14, "ten images are missing, of which 91 in 101 are accepted, and a fifth to spare"
+    assert shares[hard] == shares[harder] == 143
+    nearly = drawer_of(flow, {easy: 90, hard: 99}, {easy: 100, hard: 300})
+    assert sum(nearly._shared([easy, hard], 100, 300, turn=1).values()) == 14 + 4, "no more than seems to be needed"
+    assert one._shared([easy, hard], 100, 300, turn=0) == {easy: 25, hard: 25}, "the first round is small"
+
+
+def test_the_card_says_how_long_the_drawing_took(trained):
+    flow, _ = trained
+    began = time.monotonic()
+    made = generator(delta_max=0.9).generate(blobs(), 2, trained=flow)
+    assert 0 < made.card["seconds"] <= time.monotonic() - began
+
+
 def test_the_preset_suits_images_and_device():
     colour = ImageSet.from_arrays(np.zeros((4, 3, SIZE, SIZE), np.float32), np.arange(4) % 2, layout="NCHW")
     cuda = torch.device("cuda")
@@ -494,11 +524,12 @@ def test_more_minutes_go_on_with_a_drawing_and_another_judge_begins_anew(trained
 
 def test_rounds_of_another_drawing_are_not_taken_and_damaged_ones_are_said(tmp_path):
     found = Candidates(np.zeros((2, 1, SIZE, SIZE), np.uint8), np.array([[0, 1], [0, 1]]), np.array([0.4, 0.5]))
-    one = Round(np.array([[0, 1]]), 8, np.array([[5, 4, 3, 2, 2]]), np.zeros((3, 5)), found)
+    one = Round(np.array([[0, 1]]), np.array([8]), np.array([[5, 4, 3, 2, 2]]), np.zeros((3, 5)), found)
     Rounds(tmp_path, {"seed": 0, "pairs": [(0, 1)]}).keep(one)
     again = Rounds(tmp_path, {"seed": 0, "pairs": [(0, 1)]}).load()
     assert [len(each.found) for each in again] == [2]
     assert np.array_equal(again[0].passed, one.passed)
+    assert again[0].each.tolist() == [8]
     assert Rounds(tmp_path, {"seed": 1, "pairs": [(0, 1)]}).load() == []
     file = tmp_path / "round-00000.npz"
     file.write_bytes(file.read_bytes()[:-1] + b"x")

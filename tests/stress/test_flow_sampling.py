@@ -52,6 +52,33 @@ def test_guidance_moves_away_from_no_class():
     assert torch.allclose(images.mean(0), 2 * MEANS[0] - MEANS.mean(0), atol=0.06)
 
 
+def test_guidance_ends_when_it_should_and_then_spares_a_velocity():
+    asked = []
+
+    def counting(x, t, labels):
+        asked.append((float(t[0]), len(x)))
+        return gaussian_field(x, t, labels)
+
+    count = 20
+    noise, parts = noise_of(count, (1, 1, SIZE), 0, CPU), torch.tensor([[0, 1]]).expand(count, -1)
+    whole = {"guidance": 2.0, "steps": 10}
+
+    def balanced(field=gaussian_field, **settings):
+        generator = torch.Generator().manual_seed(1)
+        return balance(field, NOTHING, noise, parts, torch.zeros(count, 2), generator, **settings)[0]
+
+    def integrated(field=gaussian_field, **settings):
+        return integrate(field, NOTHING, noise, parts, torch.full((count, 2), 0.5), **settings)
+
+    for made in (balanced, integrated):
+        assert torch.equal(made(**whole, until=0.0), made(guidance=1.0, steps=10))
+        assert torch.equal(made(**whole, until=1.0), made(**whole))
+        asked.clear()
+        halfway = made(counting, **whole, until=0.5)
+        assert [size for _, size in asked] == [3 * count] * 5 + [2 * count] * 5
+        assert not torch.allclose(halfway, made(**whole), atol=1e-3)
+
+
 def test_the_methods_agree_when_steps_are_many():
     adams, heun = (
         composition([0.5, 0.5], count=50, guidance=1.5, steps=200, method=name) for name in ("adams", "heun")

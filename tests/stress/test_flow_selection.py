@@ -72,13 +72,13 @@ ELSEWHERE = [0.30, 0.30, 0.38, 0.02]
 FINE = (BETWEEN, BETWEEN, 0.5)
 
 
-def selected(opinions, committee=None, unreal=(), **changes):
+def selected(opinions, committee=None, unreal=(), sound=None, **changes):
     settings = {"delta_max": 0.4, "mass": 0.9, "disagreement": 0.35} | changes
     judge = Judge(opinions)
     numbers = sorted(opinions)
     theirs = None if committee is None else Committee(committee)
     selection = Selection(judge, theirs, Reality(list(unreal)), **settings)
-    return selection.select(images_of(numbers), np.tile(PAIR, (len(numbers), 1))), judge
+    return selection.select(images_of(numbers), np.tile(PAIR, (len(numbers), 1)), sound), judge
 
 
 @pytest.mark.parametrize(
@@ -150,6 +150,32 @@ def test_the_committee_says_which_other_classes_are_worth_a_look():
     assert second[2].all(), "of four classes, two others are looked at in any case"
     _, judge = selected(dict.fromkeys(range(3), FINE))
     assert judge.seen[1][2].all()
+
+
+def test_the_judge_is_not_asked_where_no_answer_could_help():
+    sure, near = [0.93, 0.05, 0.01, 0.01], [0.6, 0.38, 0.01, 0.01]
+    opinions, theirs = dict.fromkeys(range(3), FINE), {0: near, 1: sure, 2: sure}
+    found, judge = selected(opinions, theirs, sound=np.array([False, False, True]))
+    assert judge.seen[0][1] == [0, 2], "the second image is not looked at, the third for the dial only"
+    assert found.sounded.tolist() == [2]
+    assert found.leans == pytest.approx([np.log(0.93 / 0.05) / 2], abs=1e-3)  # the judge's half is 0
+    assert found.passed["settled"].tolist() == [0]
+
+
+@pytest.mark.parametrize(("delta_max", "disagreement"), [(0.5, 0.35), (0.2, 0.1), (0.7, 0.2)])
+def test_the_committee_rules_out_exactly_what_no_judge_could_save(delta_max, disagreement):
+    """Against every answer that a judge could give."""
+    shares, answers = np.linspace(0.002, 0.998, 250), np.linspace(0.0005, 0.9995, 4000)
+    from secondguess.stress.ambiguous.flow.selection import _Left
+
+    committee = np.stack([shares, 1 - shares, 0 * shares, 0 * shares], axis=1)
+    left = _Left(images_of(np.zeros(len(shares))), np.tile(PAIR, (len(shares), 1)), committee)
+    possible = Selection(None, None, None, delta_max, 0.9, disagreement)._possible(left)
+    odds = (np.log(answers / (1 - answers)) + np.log(shares / (1 - shares))[:, None]) / 2
+    saved = (np.abs(np.tanh(odds / 2)) <= delta_max) & (np.abs(answers - shares[:, None]) <= disagreement)
+    assert (possible != saved.any(axis=1)).sum() <= 2  # the answers that are tried lie on a grid
+    assert possible.any()
+    assert not possible.all()
 
 
 @pytest.mark.parametrize("classes", [2, 3, 10])

@@ -52,7 +52,6 @@ class FlowDrawer:
         each: candidates for each pair in a round, while all of them lack images.
         seed: of everything random.
         rounds: where rounds are kept, or None.
-        most: rounds.
         drawn: candidates by pair.
         passed: by check, how many candidates of each pair came through it.
         dial: what was learnt about it.
@@ -67,7 +66,6 @@ class FlowDrawer:
     each: int
     seed: int
     rounds: Rounds | None = None
-    most: int = ROUNDS
     drawn: Counter[Pair] = field(default_factory=Counter)
     passed: dict[str, Counter[Pair]] = field(default_factory=lambda: {name: Counter() for name in CHECKS})
     dial: Dial = field(default_factory=Dial)
@@ -82,7 +80,7 @@ class FlowDrawer:
         began, wanted = time.monotonic(), -(-count // len(pairs))
         kept = self.rounds.load() if self.rounds is not None else []
         with progress.task("Composing ambiguous images", count) as advance:
-            for turn in range(self.most):
+            for turn in range(ROUNDS):
                 hungry = [pair for pair in pairs if self._hungry(pair, wanted, turn)]
                 late = minutes is not None and time.monotonic() - began > 60 * minutes
                 if turn < len(kept):
