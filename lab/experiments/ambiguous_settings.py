@@ -1,9 +1,10 @@
-"""Which guidance and how many steps give the most ambiguous images in the same time, and how real these are.
+"""Which guidance and how many steps give the most ambiguous images a second, and how real these are.
 
     python ambiguous_settings.py cifar10.npz --folder kept/flow --guidance 2 3 4.5 --steps 16 24 --out settings.json
 
 `--folder` holds a trained generator and its committee, as `ambiguous_flow.py` leaves them. A short drawing of all pairs
-is made for every setting, and kept beside the record.
+is made for every setting, and kept beside the record. No round is cut short, so that drawings take longer than
+`--minutes`, each by another time: compare images a second.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from secondguess import load
 from secondguess.stress.ambiguous import AmbiFlow
-from secondguess.stress.ambiguous.flow import Flow
+from secondguess.stress.ambiguous.flow import Committee, Flow
 from secondguess_lab.record import provenance, say, write
 
 MANY = 10**5  # more than a short drawing can give
@@ -35,13 +36,16 @@ def main():
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     data, flow = load(arguments.data), Flow.load(arguments.folder)
+    if Committee.load(arguments.folder / "committee") is None:
+        parser.error(f"{arguments.folder} has no committee; ambiguous_flow.py --only committee trains one")
     record = provenance(vars(arguments), data) | {"tried": []}
     flow.compose(data.train.labels[:32].reshape(16, 2), 0.0 * data.train.labels[:32].reshape(16, 2))  # compiles
     for guidance, steps in product(arguments.guidance, arguments.steps):
         common = {name: getattr(arguments, name) for name in ("pairs", "each", "minutes")}
         ours = AmbiFlow(**common, guidance=guidance, steps=steps, generator=arguments.folder)
         made = ours.generate(data.train, MANY, seed=arguments.seed, trained=flow)
-        row = {"guidance": guidance, "steps": steps, **{name: made.card[name] for name in KEPT}}
+        row = {"guidance": guidance, "steps": steps, "images_per_second": len(made.images) / made.card["seconds"]}
+        row |= {name: made.card[name] for name in KEPT}
         record["tried"].append(row)
         say({name: value for name, value in row.items() if name != "pairs"})
         made.save(arguments.out.with_suffix("") / f"{guidance:g}-{steps}")

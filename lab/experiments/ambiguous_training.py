@@ -30,7 +30,7 @@ from secondguess.files import write_json
 from secondguess.images import load_images
 from secondguess.metrics import top_pair_accuracy
 from secondguess.stress.ambiguous import PixelBlend
-from secondguess.training.temperature import fit_temperature
+from secondguess.training.temperature import apply_temperature, fit_temperature
 from secondguess_lab.photo_training import Training, fit, probabilities_of
 from secondguess_lab.record import provenance, say, write
 from secondguess_lab.reference import build
@@ -63,12 +63,13 @@ def main():
         train_one(arguments, arguments.only[0], int(arguments.only[1]), arguments.only[2])
         return
     runs = [[(n, r, k) for n in arguments.networks for k in ("nominal", "mixed")] for r in range(arguments.runs)]
-    others = [(network, 0, kind) for network, kind in OTHERS] if arguments.others else []
-    wanted = [*runs[0], *others, *(one for run in runs[1:] for one in run)]
+    grey = np.load(arguments.data, allow_pickle=False)["x_train"].ndim != 4  # and so never augmented
+    others = [(network, 0, kind) for network, kind in OTHERS if arguments.others and not (grey and kind == "raw")]
+    wanted = list(dict.fromkeys([*runs[0], *others, *(one for run in runs[1:] for one in run)]))
     make_blends(arguments)
     train_all(arguments, [one for one in wanted if not kept(arguments, *one).exists()])
     rows = [json.loads(kept(arguments, *one).read_text("utf-8")) for one in wanted if kept(arguments, *one).exists()]
-    models = [row for row in rows if row["kind"] != "mixed" and not row["run"]]
+    models = [row for row in rows if row["kind"] != "mixed" and not row["run"] and "ambiguous" in row]
     record = {
         "trainings": rows,
         "networks": summed([row for row in rows if row["network"] in arguments.networks]),
@@ -106,6 +107,7 @@ def train_one(arguments, network, run, kind):
     data, ambiguous = np.load(arguments.data, allow_pickle=False), load_images(arguments.set / "images.npz")
     classes = len(data["class_names"])
     learnt, asked = halves(ambiguous, run)
+    blends = np.load(blends_of(arguments))["x"]
     pixels = np.rint(ambiguous.images[:] * 255).astype(np.uint8).transpose(0, 2, 3, 1)
     pixels, images, tests = map(in_colour, (pixels, data["x_train"], data["x_test"]))
     labels = np.eye(classes, dtype=np.float32)[data["y_train"]]
@@ -125,7 +127,7 @@ def train_one(arguments, network, run, kind):
     right = clear.argmax(axis=1) == data["y_test"]
     half = len(clear) // 2
     temperature = fit_temperature(logarithms(clear[:half]), data["y_test"][:half])
-    sets = {"ambiguous": p, "blends": probabilities_of(model, np.load(blends_of(arguments))["x"], device)}
+    sets = {"ambiguous": p, "blends": probabilities_of(model, blends, device)}
     sets["clear"] = clear[half:]
     row = {
         "network": network,
@@ -142,7 +144,10 @@ def train_one(arguments, network, run, kind):
         "sure": float((p.max(axis=1) > SURE).mean()),
         "temperature": temperature,
         **{name: sureness(found) for name, found in sets.items()},
-        **{f"{name}_scaled": sureness(scaled(found, temperature)) for name, found in sets.items()},
+        **{
+            f"{name}_scaled": sureness(apply_temperature(logarithms(found), temperature))
+            for name, found in sets.items()
+        },
         "seconds": seconds,
     }
     say({name: value for name, value in row.items() if not isinstance(value, dict)})
@@ -163,19 +168,14 @@ def make_blends(arguments):
     count = len(load_images(arguments.set / "images.npz")) // 2
     made = PixelBlend(pairs="all").generate(load(str(arguments.data)).train, count).images
     pixels = np.rint(made.images[:] * 255).astype(np.uint8).transpose(0, 2, 3, 1)
-    np.savez(blends_of(arguments), x=in_colour(pixels))
+    half_written = arguments.kept / "unfinished.npz"
+    np.savez(half_written, x=in_colour(pixels))
+    half_written.rename(blends_of(arguments))
 
 
 def logarithms(p):
     """Logits (n, K) of probabilities."""
     return np.log(np.maximum(p.astype(np.float64), 1e-30))
-
-
-def scaled(p, temperature):
-    """Probabilities (n, K) after temperature scaling."""
-    logits = logarithms(p) / temperature
-    odds = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return odds / odds.sum(axis=1, keepdims=True)
 
 
 def sureness(p):

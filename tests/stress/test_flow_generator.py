@@ -524,12 +524,13 @@ def test_more_minutes_go_on_with_a_drawing_and_another_judge_begins_anew(trained
 
 def test_rounds_of_another_drawing_are_not_taken_and_damaged_ones_are_said(tmp_path):
     found = Candidates(np.zeros((2, 1, SIZE, SIZE), np.uint8), np.array([[0, 1], [0, 1]]), np.array([0.4, 0.5]))
-    one = Round(np.array([[0, 1]]), np.array([8]), np.array([[5, 4, 3, 2, 2]]), np.zeros((3, 5)), found)
+    one = Round(np.array([[0, 1]]), np.array([8]), np.array([[5, 4, 3, 2, 2]]), np.zeros((3, 5)), found, 3.5)
     Rounds(tmp_path, {"seed": 0, "pairs": [(0, 1)]}).keep(one)
     again = Rounds(tmp_path, {"seed": 0, "pairs": [(0, 1)]}).load()
     assert [len(each.found) for each in again] == [2]
     assert np.array_equal(again[0].passed, one.passed)
     assert again[0].each.tolist() == [8]
+    assert again[0].seconds == 3.5
     assert Rounds(tmp_path, {"seed": 1, "pairs": [(0, 1)]}).load() == []
     file = tmp_path / "round-00000.npz"
     file.write_bytes(file.read_bytes()[:-1] + b"x")

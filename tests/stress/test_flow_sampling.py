@@ -71,12 +71,35 @@ def test_guidance_ends_when_it_should_and_then_spares_a_velocity():
         return integrate(field, NOTHING, noise, parts, torch.full((count, 2), 0.5), **settings)
 
     for made in (balanced, integrated):
+        asked.clear()
+        made(counting, guidance=2.0, steps=20, until=0.7)
+        assert [size for _, size in asked] == [3 * count] * 14 + [2 * count] * 6, "exactly, whatever 0.7 is in float32"
         assert torch.equal(made(**whole, until=0.0), made(guidance=1.0, steps=10))
         assert torch.equal(made(**whole, until=1.0), made(**whole))
         asked.clear()
         halfway = made(counting, **whole, until=0.5)
         assert [size for _, size in asked] == [3 * count] * 5 + [2 * count] * 5
         assert not torch.allclose(halfway, made(**whole), atol=1e-3)
+
+
+def test_the_jump_at_the_end_of_guidance_is_not_extrapolated():
+    """From there on it is a sampling without guidance, which begins with a step of Euler's."""
+    count, steps, half = 8, 10, 5
+    noise, parts = noise_of(count, (1, 1, SIZE), 0, CPU), torch.tensor([[0, 1]]).expand(count, -1)
+    shares, times = torch.full((count, 2), 0.5), torch.linspace(0, 1, steps + 1)
+    found = integrate(gaussian_field, NOTHING, noise, parts, shares, guidance=3.0, until=0.5, steps=steps)
+
+    def velocity(x, t, guidance):
+        at = times[t].expand(count)
+        first, second, none = (gaussian_field(x, at, torch.full((count,), c)) for c in (0, 1, NOTHING))
+        return none + guidance * ((first + second) / 2 - none)
+
+    x, before = noise, None
+    for step in range(steps):
+        now = velocity(x, step, 3.0 if step < half else 1.0)
+        slope = now if step in (0, half) else 1.5 * now - 0.5 * before
+        x, before = x + slope / steps, now
+    torch.testing.assert_close(found, x)
 
 
 def test_the_methods_agree_when_steps_are_many():

@@ -159,7 +159,8 @@ def test_the_judge_is_not_asked_where_no_answer_could_help():
     assert judge.seen[0][1] == [0, 2], "the second image is not looked at, the third for the dial only"
     assert found.sounded.tolist() == [2]
     assert found.leans == pytest.approx([np.log(0.93 / 0.05) / 2], abs=1e-3)  # the judge's half is 0
-    assert found.passed["settled"].tolist() == [0]
+    assert found.passed["between"].tolist() == found.passed["settled"].tolist() == [0]
+    assert judge.seen[1][1] == [0], "beyond the first look the third one is lost, too"
 
 
 @pytest.mark.parametrize(("delta_max", "disagreement"), [(0.5, 0.35), (0.2, 0.1), (0.7, 0.2)])

@@ -1,9 +1,9 @@
 """Draw compositions until every pair has its share of ambiguous images, or has had its chances.
 
 A round asks for compositions of every pair that still lacks images, each with a share of its first class drawn from the
-wanted range (`dial.py`), and has them checked (`selection.py`). A round is as large as the one before: what a pair does
-not need, by its yield so far, is left to the others. The first round is smaller: nothing is known yet of how a pair
-follows the dial. Rounds are kept in a folder (`rounds.py`).
+wanted range (`dial.py`), and has them checked (`selection.py`). What a pair does not need of its candidates, by its
+yield so far, is left to the others. The first round is smaller: nothing is known yet of how a pair follows the dial.
+Rounds are kept in a folder (`rounds.py`).
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ class FlowDrawer:
         flow: the generator.
         selection: the checks of its compositions.
         guidance, steps: of the sampling.
-        each: candidates for each pair in a round, while all of them lack images.
+        each: candidates in a round for each pair of the drawing, at the most and in the mean.
         seed: of everything random.
         rounds: where rounds are kept, or None.
         drawn: candidates by pair.
         passed: by check, how many candidates of each pair came through it.
         dial: what was learnt about it.
         out_of_time: whether the drawing ended before its pairs were full or barren.
-        seconds: that the drawing took, without rounds that were kept already.
+        seconds: that all rounds took.
     """
 
     flow: Flow
@@ -96,7 +96,6 @@ class FlowDrawer:
                         self.rounds.keep(one)
                 self._take(one)
                 advance(min(count, sum(min(wanted, self._found(pair)) for pair in pairs)), count)
-        self.seconds = time.monotonic() - began
         return self._chosen(count, stratify)
 
     def spelt(self) -> str:
@@ -122,7 +121,8 @@ class FlowDrawer:
         return water_fill(needed, count)
 
     def _round(self, shares: dict[Pair, int], turn: int) -> Round:
-        rng, pairs, each = np.random.default_rng([self.seed, 2, turn]), list(shares), list(shares.values())
+        began, rng = time.monotonic(), np.random.default_rng([self.seed, 2, turn])
+        pairs, each = list(shares), list(shares.values())
         pair = np.repeat(np.array(pairs, dtype=np.int64), each, axis=0)
         dial = 0.5 + self.selection.delta_max * rng.uniform(-0.5, 0.5, len(pair))
         asked = np.concatenate([self.dial.log_odds(one, dial[(pair == one).all(axis=1)]) for one in pairs])
@@ -142,10 +142,12 @@ class FlowDrawer:
         if seen.share_committee is not None:
             origin["share_committee"] = seen.share_committee
         found = Candidates(images[last], pair[last], seen.share, origin)
-        return Round(np.array(pairs, dtype=np.int64), np.array(each), np.stack(passed, axis=1), learnt, found)
+        counts, seconds = np.stack(passed, axis=1), time.monotonic() - began
+        return Round(np.array(pairs, dtype=np.int64), np.array(each), counts, learnt, found, seconds)
 
     def _take(self, one: Round) -> None:
         """Count a round, learn from it and add its images."""
+        self.seconds += one.seconds
         if len(one.learnt):
             pairs, (asked, got, wanted) = one.learnt[:, :2].astype(np.int64), one.learnt[:, 2:].T
             self.dial.learn(pairs, asked, got, wanted)

@@ -81,7 +81,7 @@ class AmbiFlow(AmbiguousGenerator):
         realism: whether to reject images that are less real than plain samples of the generator.
         guidance: of the sampling; more makes classes clearer and images less real.
         steps: of the sampling.
-        each: candidates for each pair in a round; None takes what suits the device.
+        each: candidates in a round for each pair, in the mean; None takes what suits the device.
         minutes: after which no further round of candidates begins, so that a drawing ends with what it has found.
         stratify: let every pair contribute equally.
         device: where to train and to compute.
@@ -244,7 +244,7 @@ class AmbiFlow(AmbiguousGenerator):
         if self.folder is not None:
             told = {**settings, "pairs": pairs, "count": count, "data": learnt.fingerprint, "weights": flow.digest}
             told |= {"judge": flow.judge.settings() | flow.judge.calibrations(), "minutes": None}  # more go on
-            told |= {"committee": None if selection.committee is None else selection.committee.digest}
+            told |= {"each": each, "committee": None if selection.committee is None else selection.committee.digest}
             drawer.rounds = Rounds(self.folder / "drawing", told)
         chosen = drawer.run(pairs, count, stratify=self.stratify, minutes=self.minutes, progress=progress)
         if chosen is None:

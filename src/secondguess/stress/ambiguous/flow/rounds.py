@@ -25,7 +25,7 @@ from secondguess.stress.ambiguous.base import Candidates
 
 __all__ = ["Round", "Rounds"]
 
-CARD, FORMAT = "rounds.json", 2
+CARD, FORMAT = "rounds.json", 3
 ORIGIN = "origin_"  # before the names of columns
 
 
@@ -40,6 +40,7 @@ class Round:
         learnt: float64 (m, 5): first and second class, log-odds asked for, those that the judges saw, and the share
             that was wanted, for what the dial learns.
         found: the accepted images.
+        seconds: that the round took.
     """
 
     pairs: NDArray[np.int64]
@@ -47,12 +48,14 @@ class Round:
     passed: NDArray[np.int64]
     learnt: NDArray[np.float64]
     found: Candidates
+    seconds: float = 0.0
 
     def to_bytes(self) -> bytes:
         """As a file holds it."""
         buffer, found = io.BytesIO(), self.found
         arrays: dict[str, Any] = {ORIGIN + name: values for name, values in found.origin.items()}
         arrays |= {"pairs": self.pairs, "each": self.each, "passed": self.passed, "learnt": self.learnt}
+        arrays["seconds"] = np.array(self.seconds)
         np.savez(buffer, **arrays, images=found.images, pair=found.pair, p1=found.p1)
         return buffer.getvalue()
 
@@ -62,7 +65,7 @@ class Round:
         with np.load(io.BytesIO(content), allow_pickle=False) as kept:
             origin = {name.removeprefix(ORIGIN): kept[name] for name in kept.files if name.startswith(ORIGIN)}
             found = Candidates(kept["images"], kept["pair"], kept["p1"], origin)
-            return cls(kept["pairs"], kept["each"], kept["passed"], kept["learnt"], found)
+            return cls(kept["pairs"], kept["each"], kept["passed"], kept["learnt"], found, float(kept["seconds"]))
 
 
 class Rounds:

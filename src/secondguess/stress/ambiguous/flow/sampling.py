@@ -62,12 +62,14 @@ def integrate(
         until: the time after which there is no guidance any more.
         steps: of the integration.
         method: `"euler"` looks once in a step; `"adams"` too, and extrapolates from the look before (Adams-Bashforth of
-            second order); `"heun"` looks twice.
+            second order); `"heun"` looks twice, with the guidance of the step's beginning.
     """
-    x, before = noise, None
+    x, before, last = noise, None, guidance
     times = torch.linspace(0, 1, steps + 1, device=noise.device)
-    for begin, end in pairwise(times):
-        w = guidance if float(begin) < until else 1.0
+    for step, (begin, end) in enumerate(pairwise(times)):
+        w = guidance if step / steps < until else 1.0
+        if w != last:  # the jump is no slope to extrapolate
+            before, last = None, w
         now = composed(field, nothing, x, begin.expand(len(x)), parts, shares, w)
         slope = now if before is None or method != "adams" else 1.5 * now - 0.5 * before
         guess = x + (end - begin) * slope

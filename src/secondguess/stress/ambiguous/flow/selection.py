@@ -5,8 +5,8 @@ the few candidates that are left:
 
 * `between`: the generative judge gives its pair of classes most of the probability. The committee's look, which costs
   next to nothing, comes first: two thirds of that probability are asked of it, and it names the other classes that are
-  worth a look. Where it leans so far that no answer of the judge could balance it and agree with it, the judge is not
-  asked
+  worth a look. Where it leans so far that no answer of the judge could balance it and agree with it, the candidate is
+  lost here, and the judge looks at it only where the dial is to learn from it
 * `ambiguous`: within the pair it leans to neither by more than `delta_max`
 * `agreed`: the committee's share of the pair is not far from the judge's
 * `real`: it is as near to real images as plain samples of the generator are
@@ -97,6 +97,7 @@ class Selection:
         left.look = judge.glance(left.images, chosen_classes(left.pair, judge.field.classes))
         sounded = sound[left.rows]
         rows, leans = left.rows[sounded], left.pooled(judge.lean(left.pair, left.look))[sounded]
+        left.keep(self._possible(left))
         left.keep(np.abs(left.log_odds()) < GLANCED * self._widest)
         left.look = judge.glance(left.images, left.rivals(), seen=left.look)
         left.keep(left.mass() >= self.mass / 2)
