@@ -49,7 +49,7 @@ class FlowDrawer:
         flow: the generator.
         selection: the checks of its compositions.
         guidance, steps: of the sampling.
-        each: candidates in a round for each pair of the drawing, at the most and in the mean.
+        each: candidates in a round, divided by the pairs of the drawing, at the most.
         seed: of everything random.
         rounds: where rounds are kept, or None.
         drawn: candidates by pair.

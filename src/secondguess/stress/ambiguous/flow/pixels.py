@@ -25,7 +25,7 @@ def to_padded(images: NDArray[np.uint8], architecture: Architecture) -> Tensor:
 
 
 def scaled(images: NDArray[np.uint8], architecture: Architecture, device: torch.device) -> Tensor:
-    """The same on a device, in [-1, 1]."""
+    """The same as `to_padded`, on a device and in [-1, 1]."""
     return to_padded(images, architecture).to(device).float() / 127.5 - 1
 
 
