@@ -28,7 +28,8 @@ class VelocityField:
     """
 
     def __init__(self, network: FlowNetwork, *, compiled: bool | None = None, batch_size: int | None = None) -> None:
-        self.network = network.eval().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        # Without gradients: a network that was read and one that was just trained share a compilation then.
+        self.network = network.eval().requires_grad_(False).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.device = network.table.device
         on_cuda = self.device.type == "cuda"
         _, height, width = network.architecture.padded
@@ -44,8 +45,12 @@ class VelocityField:
 
     @torch.no_grad()
     def __call__(self, x: Tensor, t: Tensor, labels: Tensor) -> Tensor:
-        """Velocities (n, C, H, W) at x and t (n,), for classes (n,); K stands for no class."""
-        weights = torch.nn.functional.one_hot(labels, self.classes + 1).to(x.dtype)
+        """Velocities (n, C, H, W) at x and t (n,), for classes (n,); K stands for no class.
+
+        Classes may also be weights (n, K + 1) of their embeddings.
+        """
+        weights = labels if labels.ndim == 2 else torch.nn.functional.one_hot(labels, self.classes + 1)
+        weights = weights.to(x.dtype)
         parts: list[Tensor] = []
         while (start := sum(map(len, parts))) < len(x):
             try:

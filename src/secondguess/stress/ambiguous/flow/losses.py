@@ -63,19 +63,24 @@ def denoising_losses(
         mirrored: whether every second pair of draws looks at the mirror image.
         advance: called with the (image, class) pairs done and their total.
     """
-    times, noise = bank.times, bank.noise[:, draws]
-    result = torch.full((*wanted.shape, len(times)), torch.nan, device=x.device)
-    index = wanted.nonzero()
-    for start in range(0, len(index), batch_size):
-        rows, classes = index[start : start + batch_size].T
-        sides = (x[rows], x[rows].flip(3)) if mirrored else (x[rows],)
-        for place, t in enumerate(times):
-            total = torch.zeros(len(rows), device=x.device)
-            for number, z in enumerate(noise[place], start=draws.start or 0):
-                clean = sides[number // 2 % len(sides)]
-                velocity = field((1 - t) * z + t * clean, t.expand(len(rows)), classes)
-                total += (velocity - (clean - z)).square().mean(dim=(1, 2, 3))
-            result[rows, classes, place] = total / noise.shape[1]
+    noise = bank.noise[:, draws]
+    times, repeated = noise.shape[:2]
+    rows, classes = wanted.nonzero().T
+    total = len(rows) * times * repeated
+    losses = torch.empty(total, device=x.device)
+    for start in range(0, total, batch_size):  # over images, classes, times and draws at once, to fill the batches
+        stop = min(start + batch_size, total)
+        which = torch.arange(start, stop, device=x.device)
+        pair, place, number = which // (times * repeated), which // repeated % times, which % repeated
+        t, z, clean = bank.times[place], noise[place, number], x[rows[pair]]
+        if mirrored:
+            odd = (number + (draws.start or 0)) // 2 % 2 == 1
+            clean = torch.where(odd[:, None, None, None], clean.flip(3), clean)
+        at = t[:, None, None, None]
+        velocity = field((1 - at) * z + at * clean, t, classes[pair])
+        losses[start:stop] = (velocity - (clean - z)).square().mean(dim=(1, 2, 3))
         if advance is not None:
-            advance(min(start + batch_size, len(index)), len(index))
+            advance(stop // (times * repeated), len(rows))
+    result = torch.full((*wanted.shape, times), torch.nan, device=x.device)
+    result[rows, classes] = losses.view(len(rows), times, repeated).mean(dim=2)
     return result

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from secondguess.errors import UserError, require
 
-__all__ = ["Architecture", "FlowNetwork", "Preset", "architecture_for"]
+__all__ = ["Architecture", "FlowNetwork", "Preset", "architecture_for", "group_norm"]
 
 SMALLEST, LARGEST = 8, 64  # pixels per side
 MOST_CLASSES = 100
@@ -119,6 +119,9 @@ class FlowNetwork(nn.Module):
             dropout=architecture.dropout,
             class_embed_type="identity",
         )
+        for module in self.unet.modules():
+            if type(module) is nn.GroupNorm:
+                module.__class__ = _GroupNorm
         nn.init.zeros_(self.unet.conv_out.weight)
         nn.init.zeros_(self.unet.conv_out.bias)
         self.table = nn.Parameter(torch.randn(architecture.classes + 1, 4 * architecture.width))
@@ -134,3 +137,29 @@ class FlowNetwork(nn.Module):
         x = functional.pixel_unshuffle(x, patch)
         velocity: Tensor = self.unet(x, t * TIME_SCALE, class_labels=weights @ self.table, return_dict=False)[0]
         return functional.pixel_shuffle(velocity, patch)
+
+
+class _GroupNorm(nn.GroupNorm):
+    """The same as its parent, whose compiled reductions read channels-last images in small pieces.
+
+    Network compiled on an H200, in bfloat16: a training step of 512 images took 71 ms with this and 97 ms without.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise (n, C, ...)."""
+        return group_norm(x, self) if x.is_cuda else super().forward(x)
+
+
+def group_norm(x: Tensor, norm: nn.GroupNorm) -> Tensor:
+    """The group norm of x (n, C, ...) from sums over pixels first, then over the channels of a group, in float32."""
+    n, channels = x.shape[:2]
+    groups, pixels = norm.num_groups, tuple(range(2, x.ndim))
+    with torch.autocast(x.device.type, enabled=False):
+        y = x.float()
+        sums = torch.stack([y.sum(pixels), y.square().sum(pixels)])  # (2, n, C)
+        mean, square = sums.view(2, n, groups, -1).sum(3) * (groups * n / x.numel())
+        rate = torch.rsqrt((square - mean.square()).clamp_min(0) + norm.eps)
+        scale = (rate[:, :, None] * norm.weight.view(groups, -1)).view(n, channels)
+        shift = norm.bias - mean.repeat_interleave(channels // groups, dim=1) * scale
+        shape = (n, channels) + (1,) * len(pixels)
+        return (y * scale.view(shape) + shift.view(shape)).to(x.dtype)
