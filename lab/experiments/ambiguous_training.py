@@ -7,8 +7,9 @@ with their soft labels, and asked about the test images and the other half. With
 once and on nominal images alone, and all of these models are ranked by how sure they are of the ambiguous images and
 of blends of two photographs, before and after temperature scaling on the first half of the test images. `--jobs`
 trainings run at a time, each in a process of its own; those that are done are kept in `--kept` and not made again, and
-none begins after `--minutes`. Grey images are given to the same networks with three equal channels, and neither flipped
-nor shifted.
+none begins after `--minutes`. `--before` trains whatever learns nominal images alone, before there is a set to ask
+about, and keeps its weights for the run that asks. Grey images are given to the same networks with three equal
+channels, and neither flipped nor shifted.
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ from pathlib import Path
 import numpy as np
 import torch
 from ambiguous_photos import LEAST, ranks
+from safetensors import safe_open
+from safetensors.torch import save
 from scipy.stats import entropy
 
 from secondguess import load
-from secondguess.files import write_json
+from secondguess.files import write_bytes, write_json
 from secondguess.images import load_images
 from secondguess.metrics import top_pair_accuracy
 from secondguess.stress.ambiguous import PixelBlend
@@ -46,7 +49,8 @@ def main():
     """Train what is missing, then write the record."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
-    parser.add_argument("--set", type=Path, required=True)
+    parser.add_argument("--set", type=Path)
+    parser.add_argument("--before", action="store_true")
     parser.add_argument("--networks", nargs="+", default=["resnet20", "vgg", "convmixer"])
     parser.add_argument("--runs", type=int, default=2)
     parser.add_argument("--epochs", type=int, default=20)
@@ -57,8 +61,10 @@ def main():
     parser.add_argument("--minutes", type=float)
     parser.add_argument("--kept", type=Path, default=Path("trainings"))
     parser.add_argument("--only", nargs=3, metavar=("NETWORK", "RUN", "KIND"))
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
+    if not arguments.before and None in (arguments.set, arguments.out):
+        parser.error("--set and --out are missing; only --before can do without.")
     if arguments.only:
         train_one(arguments, arguments.only[0], int(arguments.only[1]), arguments.only[2])
         return
@@ -66,6 +72,9 @@ def main():
     grey = np.load(arguments.data, allow_pickle=False)["x_train"].ndim != 4  # and so never augmented
     others = [(network, 0, kind) for network, kind in OTHERS if arguments.others and not (grey and kind == "raw")]
     wanted = list(dict.fromkeys([*runs[0], *others, *(one for run in runs[1:] for one in run)]))
+    if arguments.before:
+        train_all(arguments, [one for one in wanted if one[2] != "mixed" and not weights_of(arguments, *one).exists()])
+        return
     make_blends(arguments)
     train_all(arguments, [one for one in wanted if not kept(arguments, *one).exists()])
     rows = [json.loads(kept(arguments, *one).read_text("utf-8")) for one in wanted if kept(arguments, *one).exists()]
@@ -104,26 +113,16 @@ def train_all(arguments, wanted):
 
 def train_one(arguments, network, run, kind):
     """Train a network on nominal or on mixed images, and ask it."""
-    data, ambiguous = np.load(arguments.data, allow_pickle=False), load_images(arguments.set / "images.npz")
-    classes = len(data["class_names"])
-    learnt, asked = halves(ambiguous, run)
-    blends = np.load(blends_of(arguments))["x"]
-    pixels = np.rint(ambiguous.images[:] * 255).astype(np.uint8).transpose(0, 2, 3, 1)
-    pixels, images, tests = map(in_colour, (pixels, data["x_train"], data["x_test"]))
-    labels = np.eye(classes, dtype=np.float32)[data["y_train"]]
-    if kind == "mixed":
-        images = np.concatenate([images, pixels[learnt]])
-        labels = np.concatenate([labels, ambiguous.soft_labels[learnt].astype(np.float32)])
+    data = np.load(arguments.data, allow_pickle=False)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    torch.manual_seed(run)
-    model = build(network, classes).to(device).to(memory_format=torch.channels_last)
-    began = time.perf_counter()
-    settings = {"augment": data["x_train"].ndim == 4} | KINDS.get(kind, {})
-    plan = Training(network, epochs=arguments.epochs, **settings)
-    fit(model, images, labels, plan, device, batch=arguments.batch_size, lr=arguments.lr)
-    seconds = time.perf_counter() - began
-    p, soft = probabilities_of(model, pixels[asked], device), ambiguous.soft_labels[asked]
-    clear = probabilities_of(model, tests, device)
+    ambiguous = None if arguments.before else load_images(arguments.set / "images.npz")
+    model, learnt, seconds = trained(arguments, data, ambiguous, (network, run, kind), device)
+    if ambiguous is None:
+        return
+    asked = halves(ambiguous, run)[1]
+    blends = np.load(blends_of(arguments))["x"]
+    p, soft = probabilities_of(model, pixels_of(ambiguous)[asked], device), ambiguous.soft_labels[asked]
+    clear = probabilities_of(model, in_colour(data["x_test"]), device)
     right = clear.argmax(axis=1) == data["y_test"]
     half = len(clear) // 2
     temperature = fit_temperature(logarithms(clear[:half]), data["y_test"][:half])
@@ -134,7 +133,7 @@ def train_one(arguments, network, run, kind):
         "family": network.partition("_")[0].rstrip("0123456789"),
         "run": run,
         "kind": kind,
-        "learnt": len(images),
+        "learnt": learnt,
         "asked": len(asked),
         "accuracy": float(right.mean()),
         "top_pair": top_pair_accuracy(p, soft),
@@ -153,6 +152,43 @@ def train_one(arguments, network, run, kind):
     say({name: value for name, value in row.items() if not isinstance(value, dict)})
     arguments.kept.mkdir(parents=True, exist_ok=True)
     write_json(kept(arguments, network, run, kind), row)
+
+
+def trained(arguments, data, ambiguous, which, device):
+    """A trained network, how many images it has learnt and in how many seconds; those of nominal images are kept."""
+    network, run, kind = which
+    classes, file = len(data["class_names"]), weights_of(arguments, *which)
+    torch.manual_seed(run)
+    model = build(network, classes).to(device).to(memory_format=torch.channels_last)
+    images, labels = in_colour(data["x_train"]), np.eye(classes, dtype=np.float32)[data["y_train"]]
+    if kind != "mixed" and file.exists():
+        with safe_open(file, "pt", device) as weights:
+            model.load_state_dict({name: weights.get_tensor(name) for name in weights.keys()})  # noqa: SIM118
+            return model.eval(), len(images), float(weights.metadata()["seconds"])
+    if kind == "mixed":
+        learnt = halves(ambiguous, run)[0]
+        images = np.concatenate([images, pixels_of(ambiguous)[learnt]])
+        labels = np.concatenate([labels, ambiguous.soft_labels[learnt].astype(np.float32)])
+    began = time.perf_counter()
+    settings = {"augment": data["x_train"].ndim == 4} | KINDS.get(kind, {})
+    plan = Training(network, epochs=arguments.epochs, **settings)
+    fit(model, images, labels, plan, device, batch=arguments.batch_size, lr=arguments.lr)
+    seconds = time.perf_counter() - began
+    if kind != "mixed":
+        arguments.kept.mkdir(parents=True, exist_ok=True)
+        state = {name: value.contiguous() for name, value in model.state_dict().items()}
+        write_bytes(file, save(state, {"seconds": str(seconds)}))
+    return model, len(images), seconds
+
+
+def weights_of(arguments, network, run, kind):
+    """Where the weights of a training are kept."""
+    return kept(arguments, network, run, kind).with_suffix(".safetensors")
+
+
+def pixels_of(ambiguous):
+    """Its images in 8 bits, (n, H, W, 3)."""
+    return in_colour(np.rint(ambiguous.images[:] * 255).astype(np.uint8).transpose(0, 2, 3, 1))
 
 
 def blends_of(arguments):
