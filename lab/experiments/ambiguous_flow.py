@@ -30,6 +30,7 @@ from secondguess_lab.record import provenance, say, write
 
 PLAIN, UNSELECTED, CALIBRATED, ASKED = 2000, 600, 1000, 1000
 LONGEST_WAIT = 1800  # seconds for a second judge that is trained apart; it is trained here after that
+WORDS = ("pairs", "guidance", "contrast", "steps", "each")
 WIDEST = 0.9  # shares between .05 and .95 are asked for, where nobody selects
 
 
@@ -43,6 +44,7 @@ def main():
     parser.add_argument("--count", type=int, default=3000)
     parser.add_argument("--minutes", type=float)
     parser.add_argument("--guidance", type=float, default=2.0)
+    parser.add_argument("--contrast", type=float, default=0.0)
     parser.add_argument("--steps", type=int, default=24)
     parser.add_argument("--each", type=int)
     parser.add_argument("--train-steps", type=int)
@@ -54,7 +56,7 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     data, progress = load(arguments.data), Lines(sys.stdout)
-    common = {name: getattr(arguments, name) for name in ("pairs", "minutes", "guidance", "steps", "each", "preset")}
+    common = {name: getattr(arguments, name) for name in (*WORDS, "minutes", "preset")}
     ours = AmbiFlow(**common, train_steps=arguments.train_steps, folder=arguments.folder)
     parts = {
         "flow": lambda: ours.fit(data.train, seed=arguments.seed, progress=progress),

@@ -413,7 +413,7 @@ def test_a_drawing_ends_after_its_minutes_with_what_it_has(trained, monkeypatch)
 
 def drawer_of(flow, found, drawn, each=100):
     """One that has found some images of each pair among so many candidates."""
-    one = drawing.FlowDrawer(flow, None, 1.0, 8, each, 0)
+    one = drawing.FlowDrawer(flow, None, 1.0, 0.0, 8, each, 0)
     for pair, number in found.items():
         one.drawn[pair] = drawn[pair]
         one._pools[pair] = [
@@ -524,12 +524,14 @@ def test_more_minutes_go_on_with_a_drawing_and_another_judge_begins_anew(trained
 
 def test_rounds_of_another_drawing_are_not_taken_and_damaged_ones_are_said(tmp_path):
     found = Candidates(np.zeros((2, 1, SIZE, SIZE), np.uint8), np.array([[0, 1], [0, 1]]), np.array([0.4, 0.5]))
-    one = Round(np.array([[0, 1]]), np.array([8]), np.array([[5, 4, 3, 2, 2]]), np.zeros((3, 5)), found, 3.5)
+    counts, learnt, seen = np.array([[5, 4, 3, 2, 2]]), np.zeros((3, 5)), np.ones((1, 3))
+    one = Round(np.array([[0, 1]]), np.array([8]), counts, learnt, seen, found, 3.5)
     Rounds(tmp_path, {"seed": 0, "pairs": [(0, 1)]}).keep(one)
     again = Rounds(tmp_path, {"seed": 0, "pairs": [(0, 1)]}).load()
     assert [len(each.found) for each in again] == [2]
     assert np.array_equal(again[0].passed, one.passed)
     assert again[0].each.tolist() == [8]
+    assert np.array_equal(again[0].seen, seen)
     assert again[0].seconds == 3.5
     assert Rounds(tmp_path, {"seed": 1, "pairs": [(0, 1)]}).load() == []
     file = tmp_path / "round-00000.npz"
@@ -574,3 +576,34 @@ def test_looks_in_a_mirror_do_not_tell_an_image_from_its_mirror_image(trained):
     judge._bank.noise = torch.cat([bank.noise, bank.noise], dim=1)  # the same noise for both sides
     both = judge._losses(images, wanted.numpy(), slice(0, 4), None)
     assert both == pytest.approx(((plain + turned) / 2).numpy(), rel=1e-4)
+
+
+def test_rivals_of_a_pair_are_the_classes_that_the_committee_sees_instead(trained):
+    flow, _ = trained
+    drawer = drawing.FlowDrawer(flow, None, 2.0, 0.6, 8, 4, 0)
+    assert drawer._rivals((0, 1)).tolist() == [0, 0, 0, 1]  # nothing is known yet
+    found = Candidates(np.zeros((0, 1, SIZE, SIZE), np.uint8), np.zeros((0, 2), np.int64), np.zeros(0))
+    seen = np.array([[5.0, 3.0, 2.0]])
+    for _ in range(2):
+        drawer._take(Round(np.array([[0, 1]]), np.array([10]), np.zeros((1, 5), int), np.zeros((0, 5)), seen, found))
+    assert drawer._rivals((0, 1)) == pytest.approx([0, 0, 0.6, 0.4])
+    assert drawer._rivals((0, 2)).tolist() == [0, 0, 0, 1]
+    drawer._seen[0, 2] = np.array([4.0, 1.0, 5.0])
+    assert drawer._rivals((0, 2)) == pytest.approx([0, 0.6, 0, 0.4])
+
+
+def test_contrast_changes_what_is_drawn_after_the_first_round(trained, tmp_path):
+    flow, _ = trained
+    settings = {"delta_max": 0.9, "committee": True, "disagreement": 1.0, "guidance": 2.0, "minutes": 0.02}
+    drawn = []
+    for number, contrast in enumerate((0.0, 1.0)):
+        folder = tmp_path / str(number)
+        generator(**settings, contrast=contrast, folder=folder).generate(blobs(), 60, seed=1, trained=flow)
+        kept = [Round.from_bytes(path.read_bytes()) for path in sorted(folder.glob("drawing/round-*.npz"))]
+        drawn.append(kept)
+    assert np.array_equal(drawn[0][0].seen, drawn[1][0].seen)
+    assert drawn[0][0].seen.sum() == pytest.approx(drawn[0][0].each.sum())
+    if min(map(len, drawn)) > 1:
+        assert not np.array_equal(drawn[0][1].seen, drawn[1][1].seen)
+    with pytest.raises(UserError, match=r"contrast is 1\.5"):
+        generator(contrast=1.5)

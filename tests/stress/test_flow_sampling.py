@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from secondguess.stress.ambiguous.flow.balancing import balance
 from secondguess.stress.ambiguous.flow.calibration import LossCalibration
 from secondguess.stress.ambiguous.flow.losses import NoiseBank, denoising_losses
+from secondguess.stress.ambiguous.flow.network import group_norm
 from secondguess.stress.ambiguous.flow.sampling import integrate, noise_of
 
 SIZE, SPREAD, NOTHING = 16, 0.5, 3
@@ -163,3 +165,65 @@ def test_losses_that_are_not_wanted_are_left_out_and_get_no_probability():
     found = LossCalibration(np.ones(6), np.zeros(3)).probabilities(losses)
     assert (found[:, 2] == 0).all()
     assert found.sum(axis=1) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("shape", [(3, 12, 5, 7), (2, 12, 9), (1, 12, 1, 1)])
+def test_group_norm_from_sums_is_that_of_torch(shape):
+    torch.manual_seed(0)
+    norm = nn.GroupNorm(4, 12, eps=1e-3)
+    nn.init.normal_(norm.weight)
+    nn.init.normal_(norm.bias)
+    x = (3 + 2 * torch.randn(shape)).requires_grad_()
+    found, expected = group_norm(x, norm), norm(x)
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+    weights = torch.randn(shape)
+    grown = [torch.autograd.grad((one * weights).sum(), x, retain_graph=True)[0] for one in (found, expected)]
+    torch.testing.assert_close(*grown, atol=1e-3, rtol=1e-3)
+
+
+def test_losses_do_not_depend_on_the_size_of_batches_and_every_second_pair_of_draws_looks_into_the_mirror():
+    torch.manual_seed(0)
+    x, wanted = torch.randn(5, 1, 2, 2), torch.rand(5, 3) < 0.6
+    bank = NoiseBank((1, 2, 2), 8, 0, torch.device("cpu"), times=(0.3, 0.6))
+
+    def field(x, t, classes):
+        return x.flip(2) * t[:, None, None, None] + classes[:, None, None, None]
+
+    for draws in (slice(0, 4), slice(4, 8)):
+        found = [
+            denoising_losses(field, x, wanted, bank, draws, batch_size=size, mirrored=True) for size in (1, 7, 1000)
+        ]
+        expected = torch.full((5, 3, 2), torch.nan)
+        for row, label in wanted.nonzero().tolist():
+            for place, t in enumerate(bank.times):
+                losses = []
+                for number in range(draws.start, draws.stop):
+                    clean, z = (x[[row]].flip(3) if number // 2 % 2 else x[[row]]), bank.noise[place, number]
+                    velocity = field((1 - t) * z + t * clean, t[None], torch.tensor([label]))
+                    losses.append((velocity - (clean - z)).square().mean())
+                expected[row, label, place] = torch.stack(losses).mean()
+        for one in found:
+            torch.testing.assert_close(one, expected, equal_nan=True)
+
+
+def test_guidance_away_from_rivals_leaves_them_less_of_the_probability():
+    """Between the first and the second class, away from the third; its weight stands for its embedding's."""
+
+    def field(x, t, labels):
+        weights = labels if labels.ndim == 2 else nn.functional.one_hot(labels, NOTHING + 1).to(x.dtype)
+        each = [gaussian_field(x, t, torch.full((len(x),), label)) for label in range(NOTHING + 1)]
+        return (torch.stack(each, dim=1) * weights[:, :, None, None, None]).sum(dim=1)
+
+    def made(rivals):
+        parts, noise = torch.tensor([[0, 1]]).expand(300, -1), noise_of(300, (1, 1, SIZE), 0, CPU)
+        generator = torch.Generator().manual_seed(1)
+        return balance(
+            field, NOTHING, noise, parts, torch.zeros(300, 2), generator, guidance=2.0, steps=20, rivals=rivals
+        )[0]
+
+    none, third = torch.eye(NOTHING + 1)[[NOTHING]].expand(300, -1), torch.eye(NOTHING + 1)[[2]].expand(300, -1)
+    torch.testing.assert_close(made(none), made(None))
+    usual, away = (log_densities(made(rivals)) for rivals in (none, third))
+    odds = [(found[:, :2].logsumexp(dim=1) - found[:, 2]).median() for found in (usual, away)]
+    assert odds[1] > odds[0] + 1
+    assert (away[:, 0] - away[:, 1]).abs().median() < 0.5  # and still between the two

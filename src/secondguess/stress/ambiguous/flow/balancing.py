@@ -19,6 +19,10 @@ Skreta et al. ("The superposition of diffusion models using the Itô density est
 continuous time. For a step with y = y(none) + w [ sum_c k_c y_c - y(none) ] the growth is linear in k; we solve for
 k, noise included, so that log p_c minus its target becomes equal for all classes. Departure: k is kept within bounds,
 because in the beginning the classes hardly differ.
+
+What lies between two classes is often nearest to a third: between an automobile and a cat there are trucks and dogs.
+Guidance leads away from "no class", the mean of all images; with `rivals` it leads away from a mean of embeddings in
+which these classes have more weight, for the same number of passes.
 """
 
 from __future__ import annotations
@@ -45,6 +49,7 @@ def balance(
     guidance: float = 1.5,
     until: float = 1.0,
     steps: int = 40,
+    rivals: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Images (n, C, H, W), and the log-densities (n, m) of their classes, up to a constant for each image.
 
@@ -58,6 +63,7 @@ def balance(
         guidance: w; 1 spares the velocity of no class.
         until: the time after which there is no guidance any more.
         steps: of the sampling.
+        rivals: (n, K + 1), weights of the embeddings that guidance leads away from; None for those of no class.
     """
     x = noise
     reached = torch.zeros(target.shape, device=noise.device)
@@ -67,7 +73,7 @@ def balance(
         spread = (1 - t) ** 2 - (t / u * (1 - u)) ** 2
         forward, variance = spread * u / (1 - t) ** 2, spread * (1 - u) ** 2 / (1 - t) ** 2
         w = guidance if t < until else 1.0
-        velocities, free = _look(field, nothing, x, t, parts, w != 1.0)
+        velocities, free = _look(field, nothing, x, t, parts, w != 1.0, rivals)
         mean = velocities.mean(dim=0)
         aside = forward * (1 - t) * (w - 1) * (mean - free)  # of guidance, from the mean of the classes
         shake = variance**0.5 * torch.randn(x.shape, generator=generator).to(x.device)
@@ -85,14 +91,18 @@ def balance(
 
 
 def _look(
-    field: Field, nothing: int, x: Tensor, t: float, parts: Tensor, guided: bool
+    field: Field, nothing: int, x: Tensor, t: float, parts: Tensor, guided: bool, rivals: Tensor | None
 ) -> tuple[Tensor, Tensor | float]:
-    """Velocities (m, n, C, H, W) of the classes, and that of no class where it is needed."""
+    """Velocities (m, n, C, H, W) of the classes, and that of no class, or of rivals, where it is needed."""
     count, several = parts.shape
-    none = torch.full((count * guided,), nothing, device=parts.device, dtype=parts.dtype)
-    copies = several + guided
+    asked, copies = parts.T.reshape(-1), several + guided
+    if guided and rivals is not None:
+        weights = torch.nn.functional.one_hot(asked, nothing + 1).to(rivals.dtype)
+        asked = torch.cat([weights, rivals])
+    elif guided:
+        asked = torch.cat([asked, torch.full((count,), nothing, device=parts.device, dtype=parts.dtype)])
     times = torch.full((count * copies,), t, device=x.device)
-    found = field(x.repeat(copies, 1, 1, 1), times, torch.cat([parts.T.reshape(-1), none])).reshape(copies, *x.shape)
+    found = field(x.repeat(copies, 1, 1, 1), times, asked).reshape(copies, *x.shape)
     return found[:several], found[-1] if guided else 0.0
 
 

@@ -2,8 +2,9 @@
 
 A round asks for compositions of every pair that still lacks images, each with a share of its first class drawn from the
 wanted range (`dial.py`), and has them checked (`selection.py`). What a pair does not need of its candidates, by its
-yield so far, is left to the others. The first round is smaller: nothing is known yet of how a pair follows the dial.
-Rounds are kept in a folder (`rounds.py`).
+yield so far, is left to the others. The first round is smaller: nothing is known yet of how a pair follows the dial,
+nor of its rivals, the classes that the committee sees in its candidates instead, from which guidance leads away
+(`balancing.py`). Rounds are kept in a folder (`rounds.py`).
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class FlowDrawer:
     Attributes:
         flow: the generator.
         selection: the checks of its compositions.
-        guidance, steps: of the sampling.
+        guidance, contrast, steps: of the sampling.
         each: candidates in a round, divided by the pairs of the drawing, at the most.
         seed: of everything random.
         rounds: where rounds are kept, or None.
@@ -62,6 +63,7 @@ class FlowDrawer:
     flow: Flow
     selection: Selection
     guidance: float
+    contrast: float
     steps: int
     each: int
     seed: int
@@ -72,6 +74,7 @@ class FlowDrawer:
     out_of_time: bool = False
     seconds: float = 0.0
     _pools: dict[Pair, list[Candidates]] = field(default_factory=lambda: defaultdict(list))
+    _seen: dict[Pair, NDArray[np.float64]] = field(default_factory=dict)
 
     def run(
         self, pairs: list[Pair], count: int, *, stratify: bool, progress: Progress, minutes: float | None = None
@@ -132,6 +135,7 @@ class FlowDrawer:
             guidance=self.guidance,
             steps=self.steps,
             seed=derive_seed(self.seed, turn),
+            rivals=np.repeat(np.stack([self._rivals(one) for one in pairs]), each, axis=0) if self.contrast else None,
         )
         sound = np.arange(len(pair)) % (SOUNDED if turn else 1) == 0
         seen = self.selection.select(images, pair, sound)
@@ -143,7 +147,18 @@ class FlowDrawer:
             origin["share_committee"] = seen.share_committee
         found = Candidates(images[last], pair[last], seen.share, origin)
         counts, seconds = np.stack(passed, axis=1), time.monotonic() - began
-        return Round(np.array(pairs, dtype=np.int64), np.array(each), counts, learnt, found, seconds)
+        opinions = np.zeros((len(pair), self.flow.field.classes)) if seen.opinions is None else seen.opinions
+        sums = np.stack([opinions[(pair == one).all(axis=1)].sum(axis=0) for one in pairs])
+        return Round(np.array(pairs, dtype=np.int64), np.array(each), counts, learnt, sums, found, seconds)
+
+    def _rivals(self, pair: Pair) -> NDArray[np.float64]:
+        """Weights (K + 1,) of what guidance leads away from: rivals of the pair, and no class."""
+        weights = np.append(self._seen.get(pair, np.zeros(self.flow.field.classes)), 0.0)
+        weights[list(pair)] = 0.0
+        if weights.any():
+            weights *= self.contrast / weights.sum()
+        weights[-1] = 1 - weights.sum()
+        return weights
 
     def _take(self, one: Round) -> None:
         """Count a round, learn from it and add its images."""
@@ -151,11 +166,12 @@ class FlowDrawer:
         if len(one.learnt):
             pairs, (asked, got, wanted) = one.learnt[:, :2].astype(np.int64), one.learnt[:, 2:].T
             self.dial.learn(pairs, asked, got, wanted)
-        for (first, second), each, passed in zip(
-            one.pairs.tolist(), one.each.tolist(), one.passed.tolist(), strict=True
+        for (first, second), each, passed, seen in zip(
+            one.pairs.tolist(), one.each.tolist(), one.passed.tolist(), one.seen, strict=True
         ):
             pair = (first, second)
             self.drawn[pair] += each
+            self._seen[pair] = self._seen.get(pair, 0.0) + seen
             for check, number in zip(CHECKS, passed, strict=True):
                 self.passed[check][pair] += number
             rows = np.flatnonzero((one.found.pair == pair).all(axis=1))

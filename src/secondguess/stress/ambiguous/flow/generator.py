@@ -80,6 +80,8 @@ class AmbiFlow(AmbiguousGenerator):
         committee: whether a committee of classifiers is a second judge.
         realism: whether to reject images that are less real than plain samples of the generator.
         guidance: of the sampling; more makes classes clearer and images less real.
+        contrast: how far guidance leads away from the classes that the committee takes a pair's images for (1), rather
+            than from images of no class (0).
         steps: of the sampling.
         each: candidates in a round for each pair, in the mean; None takes what suits the device.
         minutes: after which no further round of candidates begins, so that a drawing ends with what it has found.
@@ -106,6 +108,7 @@ class AmbiFlow(AmbiguousGenerator):
         committee: bool = True,
         realism: bool = True,
         guidance: float = 2.0,
+        contrast: float = 0.0,
         steps: int = 24,
         each: int | None = None,
         minutes: float | None = None,
@@ -117,9 +120,12 @@ class AmbiFlow(AmbiguousGenerator):
             raise UserError(f"delta_max is {delta_max}; |p1 - p2| lies between 0 and 1.")
         if not 0 < mass < 1:
             raise UserError(f"mass is {mass}; the probability of a pair lies between 0 and 1.")
+        if not 0 <= contrast <= 1:
+            raise UserError(f"contrast is {contrast}; it is a share, between 0 and 1.")
         self.pairs, self.generator, self.preset, self.train_steps = pairs, generator, preset, train_steps
         self.flips, self.delta_max, self.mass, self.disagreement = flips, delta_max, mass, disagreement
-        self.committee, self.realism, self.guidance, self.steps = committee, realism, guidance, steps
+        self.committee, self.realism, self.steps = committee, realism, steps
+        self.guidance, self.contrast = guidance, contrast
         self.each, self.minutes, self.stratify, self.device = each, minutes, stratify, device
         self.folder = Path(folder) if folder is not None else None
 
@@ -240,7 +246,7 @@ class AmbiFlow(AmbiguousGenerator):
         settings = {name: value for name, value in self.params().items() if name not in ("device", "folder")}
         settings = {**settings, "generator": None if self.generator is None else str(self.generator), "seed": seed}
         each = self.each or (EACH if flow.field.device.type == "cuda" else EACH_ON_PROCESSOR)
-        drawer = FlowDrawer(flow, selection, self.guidance, self.steps, each, seed)
+        drawer = FlowDrawer(flow, selection, self.guidance, self.contrast, self.steps, each, seed)
         if self.folder is not None:
             told = {**settings, "pairs": pairs, "count": count, "data": learnt.fingerprint, "weights": flow.digest}
             told |= {"judge": flow.judge.settings() | flow.judge.calibrations(), "minutes": None}  # more go on

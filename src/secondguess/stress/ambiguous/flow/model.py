@@ -88,6 +88,7 @@ class Flow:
         guidance: float = 2.0,
         steps: int = 24,
         seed: int = 0,
+        rivals: NDArray[np.float64] | None = None,
     ) -> Bytes:
         """Images uint8 (n, C, H, W) between classes.
 
@@ -97,13 +98,16 @@ class Flow:
             guidance: away from images of no class; 1 is none.
             steps: of the sampling.
             seed: of the noise; the same images whatever the block they are computed in.
+            rivals: (n, K + 1), weights of the classes, and of none, that guidance leads away from; None for no class.
         """
         where = torch.from_numpy(parts).to(self.field.device)
         target = torch.from_numpy(log_odds)
+        away = None if rivals is None else torch.from_numpy(rivals).to(self.field.device, torch.float32)
 
         def made(rows: slice, noise: Tensor, generator: torch.Generator) -> Tensor:
             nothing, asked = len(self.class_names), (where[rows], target[rows])
             settings: dict[str, Any] = {"guidance": guidance, "until": GUIDED, "steps": steps}
+            settings["rivals"] = None if away is None else away[rows]
             return balance(self.field, nothing, noise, *asked, generator, **settings)[0]
 
         return self._in_blocks(len(parts), seed, made)

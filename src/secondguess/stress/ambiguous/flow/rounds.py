@@ -25,7 +25,7 @@ from secondguess.stress.ambiguous.base import Candidates
 
 __all__ = ["Round", "Rounds"]
 
-CARD, FORMAT = "rounds.json", 3
+CARD, FORMAT = "rounds.json", 4
 ORIGIN = "origin_"  # before the names of columns
 
 
@@ -39,6 +39,7 @@ class Round:
         passed: int64 (p, c), how many of a pair came through each check.
         learnt: float64 (m, 5): first and second class, log-odds asked for, those that the judges saw, and the share
             that was wanted, for what the dial learns.
+        seen: float64 (p, K), the committee's probabilities, summed over the candidates of each pair; zeros without one.
         found: the accepted images.
         seconds: that the round took.
     """
@@ -47,6 +48,7 @@ class Round:
     each: NDArray[np.int64]
     passed: NDArray[np.int64]
     learnt: NDArray[np.float64]
+    seen: NDArray[np.float64]
     found: Candidates
     seconds: float = 0.0
 
@@ -54,7 +56,7 @@ class Round:
         """As a file holds it."""
         buffer, found = io.BytesIO(), self.found
         arrays: dict[str, Any] = {ORIGIN + name: values for name, values in found.origin.items()}
-        arrays |= {"pairs": self.pairs, "each": self.each, "passed": self.passed, "learnt": self.learnt}
+        arrays |= {name: getattr(self, name) for name in ("pairs", "each", "passed", "learnt", "seen")}
         arrays["seconds"] = np.array(self.seconds)
         np.savez(buffer, **arrays, images=found.images, pair=found.pair, p1=found.p1)
         return buffer.getvalue()
@@ -65,7 +67,8 @@ class Round:
         with np.load(io.BytesIO(content), allow_pickle=False) as kept:
             origin = {name.removeprefix(ORIGIN): kept[name] for name in kept.files if name.startswith(ORIGIN)}
             found = Candidates(kept["images"], kept["pair"], kept["p1"], origin)
-            return cls(kept["pairs"], kept["each"], kept["passed"], kept["learnt"], found, float(kept["seconds"]))
+            told = {name: kept[name] for name in ("pairs", "each", "passed", "learnt", "seen")}
+            return cls(**told, found=found, seconds=float(kept["seconds"]))
 
 
 class Rounds:

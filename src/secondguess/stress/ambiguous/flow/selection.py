@@ -50,6 +50,7 @@ class Selected:
         share: float64 (m,), the label of those that came through all.
         share_generative: float64 (m,), the generative judge's.
         share_committee: float64 (m,), the committee's, or None.
+        opinions: float64 (n, K), what the committee said of all candidates, or None.
         sounded: the candidates from which the dial may learn: chosen by nobody but for the mass of their pair.
         leans: float64, both judges' mean log-odds of their first class, as noisy as few draws are.
     """
@@ -58,6 +59,7 @@ class Selected:
     share: Floats
     share_generative: Floats
     share_committee: Floats | None
+    opinions: Floats | None
     sounded: Rows
     leans: Floats
 
@@ -90,7 +92,8 @@ class Selection:
             pair: their classes.
             sound: bool (n,), those that the judge looks at whatever the committee says, for the dial; None for all.
         """
-        judge, left = self.judge, _Left(images, pair, self._opinion(images))
+        judge, opinions = self.judge, self._opinion(images)
+        left = _Left(images, pair, opinions)
         sound = np.ones(len(images), dtype=bool) if sound is None else sound
         left.keep(left.mass_of_committee() >= self.mass * 2 / 3)
         left.keep(self._possible(left) | sound[left.rows])
@@ -112,7 +115,7 @@ class Selection:
         left.settle(judge)
         passed["settled"] = left.keep(self._mild(left) & self._agreed(left))
         theirs = None if left.committee is None else left.share_of_committee()
-        return Selected(passed, 1 / (1 + np.exp(-left.log_odds())), left.share(), theirs, rows, leans)
+        return Selected(passed, 1 / (1 + np.exp(-left.log_odds())), left.share(), theirs, opinions, rows, leans)
 
     def _opinion(self, images: Bytes) -> Floats | None:
         if self.committee is None:
