@@ -1,6 +1,7 @@
 """AmbiFlow end to end with a tiny generator of striped images: training, resuming, saving, judging, composing."""
 
 import time
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -20,6 +21,7 @@ from secondguess.stress.ambiguous.flow.calibration import LossCalibration
 from secondguess.stress.ambiguous.flow.dial import Dial
 from secondguess.stress.ambiguous.flow.fields import VelocityField
 from secondguess.stress.ambiguous.flow.losses import NoiseBank, denoising_losses
+from secondguess.stress.ambiguous.flow.misses import TRIES, NearMisses
 from secondguess.stress.ambiguous.flow.network import Architecture, FlowNetwork, architecture_for
 from secondguess.stress.ambiguous.flow.pixels import from_padded, to_padded
 from secondguess.stress.ambiguous.flow.rounds import Round, Rounds
@@ -524,14 +526,18 @@ def test_more_minutes_go_on_with_a_drawing_and_another_judge_begins_anew(trained
 
 def test_rounds_of_another_drawing_are_not_taken_and_damaged_ones_are_said(tmp_path):
     found = Candidates(np.zeros((2, 1, SIZE, SIZE), np.uint8), np.array([[0, 1], [0, 1]]), np.array([0.4, 0.5]))
-    counts, learnt, seen = np.array([[5, 4, 3, 2, 2]]), np.zeros((3, 5)), np.ones((1, 3))
-    one = Round(np.array([[0, 1]]), np.array([8]), counts, learnt, seen, found, 3.5)
+    counts, learnt, seen = np.array([[5, 4, 3, 2, 2]]), np.zeros((3, 7)), np.ones((1, 3))
+    near = NearMisses(np.ones((1, 1, SIZE, SIZE), np.uint8), np.array([[0, 1]]), np.array([1.5]), np.array([2]))
+    one = Round(np.array([[0, 1]]), np.array([8]), np.array([3]), counts, learnt, seen, found, near, 3.5)
     Rounds(tmp_path, {"seed": 0, "pairs": [(0, 1)]}).keep(one)
     again = Rounds(tmp_path, {"seed": 0, "pairs": [(0, 1)]}).load()
     assert [len(each.found) for each in again] == [2]
     assert np.array_equal(again[0].passed, one.passed)
     assert again[0].each.tolist() == [8]
     assert np.array_equal(again[0].seen, seen)
+    assert again[0].again.tolist() == [3]
+    assert again[0].near.images.sum() == SIZE**2
+    assert [float(again[0].near.lean[0]), int(again[0].near.tries[0])] == [1.5, 2]
     assert again[0].seconds == 3.5
     assert Rounds(tmp_path, {"seed": 1, "pairs": [(0, 1)]}).load() == []
     file = tmp_path / "round-00000.npz"
@@ -583,9 +589,12 @@ def test_rivals_of_a_pair_are_the_classes_that_the_committee_sees_instead(traine
     drawer = drawing.FlowDrawer(flow, None, 2.0, 0.6, 8, 4, 0)
     assert drawer._rivals((0, 1)).tolist() == [0, 0, 0, 1]  # nothing is known yet
     found = Candidates(np.zeros((0, 1, SIZE, SIZE), np.uint8), np.zeros((0, 2), np.int64), np.zeros(0))
-    seen = np.array([[5.0, 3.0, 2.0]])
+    none, nothing = NearMisses.none((1, SIZE, SIZE)), (np.zeros((1, 5), int), np.zeros((0, 7)))
     for _ in range(2):
-        drawer._take(Round(np.array([[0, 1]]), np.array([10]), np.zeros((1, 5), int), np.zeros((0, 5)), seen, found))
+        counts = (np.array([[0, 1]]), np.array([10]), np.array([4]))
+        drawer._take(Round(*counts, *nothing, np.array([[5.0, 3.0, 2.0]]), found, none))
+    assert drawer.drawn[0, 1] == 20
+    assert drawer.again[0, 1] == 8
     assert drawer._rivals((0, 1)) == pytest.approx([0, 0, 0.6, 0.4])
     assert drawer._rivals((0, 2)).tolist() == [0, 0, 0, 1]
     drawer._seen[0, 2] = np.array([4.0, 1.0, 5.0])
@@ -607,3 +616,73 @@ def test_contrast_changes_what_is_drawn_after_the_first_round(trained, tmp_path)
         assert not np.array_equal(drawn[0][1].seen, drawn[1][1].seen)
     with pytest.raises(UserError, match=r"contrast is 1\.5"):
         generator(contrast=1.5)
+
+
+def test_two_classes_may_be_compared_before_the_others_are_examined(trained):
+    judge, fresh = trained[0].judge, blobs(20, seed=9)
+    images = np.rint(fresh.images[:] * 255).astype(np.uint8)
+    pair = np.stack([fresh.labels, (fresh.labels + 1) % 3], axis=1)
+    look = judge.glance(images)
+    at_once, compared = judge.examine(images, look), judge.compare(images, pair, look)
+    later = judge.examine(images, look, compared=compared)
+    assert later.probabilities == pytest.approx(at_once.probabilities, abs=1e-4)
+    both = np.take_along_axis(judge.examine(images, look, compared=compared).losses, pair[:, :, None], axis=1)
+    assert both == pytest.approx(np.take_along_axis(compared.losses, pair[:, :, None], axis=1))
+    assert compared.probabilities.sum(axis=1) == pytest.approx(1)
+    assert np.take_along_axis(compared.probabilities, pair, axis=1).sum(axis=1) == pytest.approx(1), "no other class"
+
+
+def test_what_is_composed_anew_keeps_much_of_what_it_was(trained):
+    flow, _ = trained
+    pair, target = np.tile([0, 1], (16, 1)), np.zeros((16, 2))
+    first = flow.compose(pair, target, steps=8, seed=1)
+    again, other = (
+        flow.compose(pair, target, steps=8, seed=2, again=one).astype(float).reshape(16, -1) for one in (first, None)
+    )
+
+    def apart(second):
+        return np.abs(first.reshape(16, -1) - second).mean()
+
+    assert 0 < apart(again) < 0.9 * apart(other)
+    shares = []
+    for odds in (-30.0, 30.0):
+        asked = np.stack([np.full(16, odds), np.zeros(16)], axis=1)
+        found = flow.judge.judge(flow.compose(pair, asked, steps=8, seed=2, again=first))
+        shares.append((found[:, 0] / found[:, :2].sum(axis=1)).mean())
+    assert shares[0] < shares[1]
+
+
+def test_near_misses_are_tried_again_a_few_times_and_no_more_than_are_wanted():
+    pair = np.array([[0, 1], [0, 1], [0, 2], [0, 1], [1, 2]])
+    near = NearMisses(
+        np.arange(5, dtype=np.uint8)[:, None, None, None], pair, np.zeros(5), np.array([0, TRIES, 1, 2, 0])
+    )
+    found = near.among([(0, 1), (0, 2)], [1, 5])
+    assert found.images.ravel().tolist() == [0, 2]
+    assert near.among([(0, 1), (0, 2)], [5, 5]).images.ravel().tolist() == [0, 3, 2]
+    assert len(NearMisses.none((1, 2, 2)).among([(0, 1)], [3])) == 0
+
+
+def test_a_dial_learns_how_much_of_an_earlier_lean_is_kept():
+    rng, dial = np.random.default_rng(2), Dial(kept=0.1)
+    pair = np.repeat([[0, 1]], 300, axis=0)
+    assert dial.log_odds((0, 1), np.array([0.5]), np.array([2.0]), unknown=1.0)[0] == pytest.approx(-1.2 / 0.5)
+    asked, before = rng.normal(0, 4, 300), rng.normal(0, 2, 300)
+    dial.learn(pair, asked, 0.3 * asked + 0.4 * before + 0.6 + rng.normal(0, 0.2, 300), np.full(300, 0.5), before)
+    assert dial.slope == pytest.approx(0.3, abs=0.02)
+    assert dial.kept == pytest.approx(0.4, abs=0.02)
+    assert dial.offsets[0, 1] == pytest.approx(0.6, abs=0.05)
+    assert dial.log_odds((0, 1), np.array([0.5]), np.array([1.0]))[0] == pytest.approx(-(0.6 + 0.4) / 0.3, abs=0.3)
+
+
+def test_near_misses_of_a_round_are_composed_anew_in_the_next(trained, tmp_path):
+    flow, _ = trained
+    made = generator(delta_max=0.3, folder=tmp_path).generate(blobs(), 60, seed=1, trained=flow)
+    rounds = [Round.from_bytes(path.read_bytes()) for path in sorted((tmp_path / "drawing").glob("round-*.npz"))]
+    assert rounds[0].again.sum() == 0
+    assert made.card["again"] == sum(int(one.again.sum()) for one in rounds) > 0
+    for before, after in pairwise(rounds):
+        tried = before.near.among([(int(a), int(b)) for a, b in after.pairs], after.each.tolist())
+        assert after.again.sum() == len(tried)
+        assert after.near.tries.max(initial=0) <= TRIES
+        assert set(after.learnt[:, 5]) <= {0.0, 1.0}

@@ -37,7 +37,12 @@ class Judge:
         self.seen.append(("glance", images[:, 0, 0, 0].tolist(), wanted))
         return self._look(images, 0, wanted)
 
-    def examine(self, images, seen):
+    def compare(self, images, pair, seen):
+        self.seen.append(("compare", images[:, 0, 0, 0].tolist(), None))
+        return self._look(images, 1, chosen_classes(pair, CLASSES))
+
+    def examine(self, images, seen, *, compared):
+        assert (~np.isnan(compared.losses).any(axis=2) == chosen_classes(np.array([PAIR]), CLASSES)).all()
         self.seen.append(("examine", images[:, 0, 0, 0].tolist(), None))
         return self._look(images, 1, ~np.isnan(seen.losses).any(axis=2))
 
@@ -88,9 +93,9 @@ def selected(opinions, committee=None, unreal=(), sound=None, **changes):
         ((BETWEEN, ELSEWHERE, 0.5), None),  # examined, other classes have too much
         ((BETWEEN, [0.75, 0.21, 0.02, 0.02], 0.5), "between"),  # examined, it leans
         ((BETWEEN, BETWEEN, 0.8), "real"),  # settled, it leans
-        ((LEANING, BETWEEN, 0.5), None),  # at a glance, it leans so far that nobody looks again
-        ((ELSEWHERE, BETWEEN, 0.5), "settled"),  # at a glance, other classes have half: worth another look
-        (([0.1, 0.1, 0.78, 0.02], BETWEEN, 0.5), None),  # at a glance, they have most
+        ((LEANING, BETWEEN, 0.5), "between"),  # at a glance, it leans so far that nobody looks again
+        (([0.40, 0.40, 0.18, 0.02], BETWEEN, 0.5), "settled"),  # at a glance, others have a fifth: worth another look
+        ((ELSEWHERE, BETWEEN, 0.5), None),  # at a glance, they have too much
     ],
 )
 def test_a_candidate_fails_the_check_that_it_should_fail(opinion, last):
@@ -113,7 +118,7 @@ def test_what_is_not_real_is_rejected():
         ([0.35, 0.22, 0.41, 0.02], None),  # less than two thirds of the mass that is asked of the judge
         ([0.40, 0.24, 0.34, 0.02], "settled"),
         ([0.85, 0.13, 0.01, 0.01], "ambiguous"),  # the judges' mean is mild, but they disagree
-        ([0.97, 0.01, 0.01, 0.01], None),  # the judges' mean leans at once
+        ([0.97, 0.01, 0.01, 0.01], "between"),  # the judges' mean leans at once
     ],
 )
 def test_the_committee_has_a_say(theirs, last):
@@ -159,7 +164,8 @@ def test_the_judge_is_not_asked_where_no_answer_could_help():
     assert judge.seen[0][1] == [0, 2], "the second image is not looked at, the third for the dial only"
     assert found.sounded.tolist() == [2]
     assert found.leans == pytest.approx([np.log(0.93 / 0.05) / 2], abs=1e-3)  # the judge's half is 0
-    assert found.passed["between"].tolist() == found.passed["settled"].tolist() == [0]
+    assert found.passed["between"].tolist() == [0, 1, 2], "that is not what they fail by"
+    assert found.passed["ambiguous"].tolist() == found.passed["settled"].tolist() == [0]
     assert judge.seen[1][1] == [0], "beyond the first look the third one is lost, too"
 
 
@@ -186,7 +192,7 @@ def test_rivals_of_few_and_many_classes(classes):
     theirs = np.full((1, classes), 1e-4)
     theirs[0, :2] = 0.4
     if classes == 10:
-        theirs[0, [4, 6, 7]] = [0.05, 0.02, 0.012]
+        theirs[0, [4, 6, 7]] = [0.05, 0.03, 0.022]
     left = _Left(images_of([0]), np.array([PAIR]), theirs)
     rivals = left.rivals()
     assert not rivals[0, :2].any()
@@ -194,10 +200,39 @@ def test_rivals_of_few_and_many_classes(classes):
     assert _Left(images_of([0]), np.array([PAIR]), None).rivals() is None
 
 
+def test_near_misses_are_of_their_two_classes_but_lean_or_divide_the_judges():
+    opinions = {
+        0: FINE,
+        1: (LEANING, LEANING, 0.5),  # leans at a glance
+        2: (BETWEEN, [0.88, 0.08, 0.02, 0.02], 0.5),  # leans when the two are compared
+        3: (BETWEEN, [0.20, 0.76, 0.02, 0.02], 0.5),  # is mild in the mean, but the committee sees the other class
+        4: (BETWEEN, BETWEEN, 0.95),  # leans when settled
+        5: (BETWEEN, ELSEWHERE, 0.5),  # of a third class, when examined
+        6: (BETWEEN, [0.76, 0.02, 0.20, 0.02], 0.5),  # leans, before anybody has examined the third class
+        7: FINE,  # unreal
+        8: FINE,  # so far to one side for the committee that the judge does not look
+        9: FINE,  # of a third class for the committee
+    }
+    theirs = dict.fromkeys(opinions, BETWEEN) | {
+        3: [0.72, 0.24, 0.02, 0.02], 8: [0.96, 0.02, 0.01, 0.01], 9: [0.28, 0.28, 0.42, 0.02],
+    }  # fmt: skip
+    sound = np.arange(10) < 8
+    found, judge = selected(opinions, theirs, unreal=[7], sound=sound)
+    assert found.passed["settled"].tolist() == [0]
+    leans = dict(zip(found.near.tolist(), found.near_leans, strict=True))
+    assert sorted(leans) == [1, 2, 3, 4, 6, 8]
+    assert leans[1] == pytest.approx(np.log(0.9 / 0.06) / 2, abs=1e-3)
+    assert leans[3] == pytest.approx((np.log(0.20 / 0.76) + np.log(0.72 / 0.24)) / 2, abs=1e-3)
+    assert leans[4] == pytest.approx(np.log(0.95 / 0.05) / 2, abs=1e-3)
+    assert leans[8] == pytest.approx(np.log(0.96 / 0.02), abs=1e-2), "nobody else has looked"
+    examined = [numbers for name, numbers, _ in judge.seen if name == "examine"]
+    assert examined == [[0, 4, 5, 7]], "other classes are examined last"
+
+
 def test_nothing_is_left_and_nothing_breaks():
     found, _ = selected({0: (LEANING, LEANING, 0.95)})
     assert len(found.share) == 0
-    assert all(len(rows) == 0 for rows in found.passed.values())
+    assert [len(found.passed[check]) for check in CHECKS] == [1, 0, 0, 0, 0]
     assert found.sounded.tolist() == [0]
     assert found.leans == pytest.approx([np.log(0.9 / 0.06)])
     assert chosen_classes(np.array([PAIR]), CLASSES).tolist() == [[True, True, False, False]]

@@ -50,25 +50,28 @@ def balance(
     until: float = 1.0,
     steps: int = 40,
     rivals: Tensor | None = None,
+    begin: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
     """Images (n, C, H, W), and the log-densities (n, m) of their classes, up to a constant for each image.
 
     Args:
         field: velocities.
         nothing: the class that stands for none.
-        noise: (n, C, H, W), standard normal.
+        noise: (n, C, H, W), standard normal; where it begins later, images as noisy as they are then.
         parts: (n, m) classes of each image.
-        target: (n, m) log-densities that are asked for; only their differences matter.
+        target: (n, m) log-densities that are asked for; only their differences matter. What grows before the beginning
+            does not count.
         generator: of the noise of the steps, on the processor.
         guidance: w; 1 spares the velocity of no class.
         until: the time after which there is no guidance any more.
         steps: of the sampling.
         rivals: (n, K + 1), weights of the embeddings that guidance leads away from; None for those of no class.
+        begin: the time to begin at; the steps before it are left out.
     """
     x = noise
     reached = torch.zeros(target.shape, device=noise.device)
     target = _centred(target.to(noise.device, torch.float32))
-    for step in range(steps):
+    for step in range(round(begin * steps), steps):
         t, u = step / steps, (step + 1) / steps
         spread = (1 - t) ** 2 - (t / u * (1 - u)) ** 2
         forward, variance = spread * u / (1 - t) ** 2, spread * (1 - u) ** 2 / (1 - t) ** 2

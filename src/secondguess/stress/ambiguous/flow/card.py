@@ -46,8 +46,10 @@ def flow_card(
         "label_entropy_bits": float(entropy.mean()),
         "judge": flow.history.get("judge"),
         "dial": {"slope": drawer.dial.slope, "followed": drawer.dial.followed()},
+        "dial_again": {"slope": drawer.dial_again.slope, "kept": drawer.dial_again.kept},
         "seconds": drawer.seconds,
         "drawn": sum(drawer.drawn.values()),
+        "again": sum(drawer.again.values()),
         "passed": {check: sum(drawer.passed[check].values()) for check in CHECKS},
         "realism": measured,
         "nearest_training_image": {
@@ -59,6 +61,7 @@ def flow_card(
                 "pair": [names[a], names[b]],
                 "images": images[a, b],
                 "drawn": drawer.drawn[a, b],
+                "again": drawer.again[a, b],
                 **{check: drawer.passed[check][a, b] for check in CHECKS},
             }
             for a, b in sorted(drawer.drawn)

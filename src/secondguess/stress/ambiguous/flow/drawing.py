@@ -4,7 +4,8 @@ A round asks for compositions of every pair that still lacks images, each with a
 wanted range (`dial.py`), and has them checked (`selection.py`). What a pair does not need of its candidates, by its
 yield so far, is left to the others. The first round is smaller: nothing is known yet of how a pair follows the dial,
 nor of its rivals, the classes that the committee sees in its candidates instead, from which guidance leads away
-(`balancing.py`). Rounds are kept in a folder (`rounds.py`).
+(`balancing.py`). Near misses of one round are composed anew in the next (`misses.py`). Rounds are kept in a folder
+(`rounds.py`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import math
 import time
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +22,7 @@ from numpy.typing import NDArray
 from secondguess.progress import Progress
 from secondguess.stress.ambiguous.base import Candidates, water_fill
 from secondguess.stress.ambiguous.flow.dial import Dial, Pair
+from secondguess.stress.ambiguous.flow.misses import NearMisses
 from secondguess.stress.ambiguous.flow.model import Flow
 from secondguess.stress.ambiguous.flow.rounds import Round, Rounds
 from secondguess.stress.ambiguous.flow.selection import CHECKS, Selection
@@ -33,8 +36,9 @@ LEAST_YIELD = 0.005  # of the candidates, after some rounds; below, a pair count
 PATIENCE = 6
 SPARE = 1.2  # times as many candidates as a pair seems to need
 SOUNDED = 4  # every fourth candidate is looked at for the dial, whatever the committee says of it
+KEPT = 0.3  # of an image's log-odds, when it is composed anew; until more is known
 SPELT = {
-    "between": "lay between their classes",
+    "between": "were not of a third class",
     "ambiguous": "leant to neither",
     "agreed": "were agreed on",
     "real": "looked real",
@@ -54,8 +58,10 @@ class FlowDrawer:
         seed: of everything random.
         rounds: where rounds are kept, or None.
         drawn: candidates by pair.
+        again: how many of these were composed anew from near misses.
         passed: by check, how many candidates of each pair came through it.
         dial: what was learnt about it.
+        dial_again: the same for what is composed anew.
         out_of_time: whether the drawing ended before its pairs were full or barren.
         seconds: that all rounds took.
     """
@@ -69,12 +75,15 @@ class FlowDrawer:
     seed: int
     rounds: Rounds | None = None
     drawn: Counter[Pair] = field(default_factory=Counter)
+    again: Counter[Pair] = field(default_factory=Counter)
     passed: dict[str, Counter[Pair]] = field(default_factory=lambda: {name: Counter() for name in CHECKS})
     dial: Dial = field(default_factory=Dial)
+    dial_again: Dial = field(default_factory=lambda: Dial(kept=KEPT))
     out_of_time: bool = False
     seconds: float = 0.0
     _pools: dict[Pair, list[Candidates]] = field(default_factory=lambda: defaultdict(list))
     _seen: dict[Pair, NDArray[np.float64]] = field(default_factory=dict)
+    _near: NearMisses | None = None
 
     def run(
         self, pairs: list[Pair], count: int, *, stratify: bool, progress: Progress, minutes: float | None = None
@@ -126,30 +135,73 @@ class FlowDrawer:
     def _round(self, shares: dict[Pair, int], turn: int) -> Round:
         began, rng = time.monotonic(), np.random.default_rng([self.seed, 2, turn])
         pairs, each = list(shares), list(shares.values())
-        pair = np.repeat(np.array(pairs, dtype=np.int64), each, axis=0)
+        near = NearMisses.none(self.flow.network.architecture.shape) if self._near is None else self._near
+        near = near.among(pairs, each)
+        again = _counted(near.pair, pairs)
+        fresh = np.repeat(np.array(pairs, dtype=np.int64), np.array(each) - again, axis=0)
+        pair = np.concatenate([fresh, near.pair])
         dial = 0.5 + self.selection.delta_max * rng.uniform(-0.5, 0.5, len(pair))
-        asked = np.concatenate([self.dial.log_odds(one, dial[(pair == one).all(axis=1)]) for one in pairs])
-        images = self.flow.compose(
-            pair,
-            np.stack([asked, np.zeros_like(asked)], axis=1),
-            guidance=self.guidance,
-            steps=self.steps,
-            seed=derive_seed(self.seed, turn),
-            rivals=np.repeat(np.stack([self._rivals(one) for one in pairs]), each, axis=0) if self.contrast else None,
+        asked = self._asked(pair, dial, near)
+        images = np.concatenate(
+            [
+                self._composed(fresh, asked[: len(fresh)], derive_seed(self.seed, turn)),
+                self._composed(near.pair, asked[len(fresh) :], derive_seed(self.seed, turn, 1), near.images),
+            ]
         )
         sound = np.arange(len(pair)) % (SOUNDED if turn else 1) == 0
         seen = self.selection.select(images, pair, sound)
         passed = [_counted(pair[seen.passed[check]], pairs) for check in CHECKS]
         looked, last = seen.sounded, seen.passed[CHECKS[-1]]
-        learnt = np.stack([*pair[looked].T, asked[looked], seen.leans, dial[looked]], axis=1)
-        origin = {"dial": dial[last], "share_generative": seen.share_generative}
+        second, before = (np.concatenate([np.zeros(len(fresh)), one]) for one in (np.ones(len(near)), near.lean))
+        tries = np.concatenate([np.zeros(len(fresh), np.int64), near.tries + 1])
+        learnt = [*pair[looked].T, asked[looked], seen.leans, dial[looked], second[looked], before[looked]]
+        origin = {"dial": dial[last], "share_generative": seen.share_generative, "tries": tries[last].astype(np.float64)}
         if seen.share_committee is not None:
             origin["share_committee"] = seen.share_committee
         found = Candidates(images[last], pair[last], seen.share, origin)
         counts, seconds = np.stack(passed, axis=1), time.monotonic() - began
         opinions = np.zeros((len(pair), self.flow.field.classes)) if seen.opinions is None else seen.opinions
         sums = np.stack([opinions[(pair == one).all(axis=1)].sum(axis=0) for one in pairs])
-        return Round(np.array(pairs, dtype=np.int64), np.array(each), counts, learnt, sums, found, seconds)
+        missed = NearMisses(images[seen.near], pair[seen.near], seen.near_leans, tries[seen.near])
+        return Round(
+            np.array(pairs, dtype=np.int64),
+            np.array(each),
+            again,
+            counts,
+            np.stack(learnt, axis=1),
+            sums,
+            found,
+            missed,
+            seconds,
+        )
+
+    def _asked(self, pair: NDArray[np.int64], dial: NDArray[np.float64], near: NearMisses) -> NDArray[np.float64]:
+        """The log-odds (n,) to ask for; near misses are the last ones."""
+        asked, first = np.empty(len(pair)), len(pair) - len(near)
+        for one in {(int(a), int(b)) for a, b in pair}:
+            mine = (pair == one).all(axis=1)
+            offset = (1 - self.dial_again.kept) * self.dial.offsets.get(one, 0.0)
+            asked[:first][mine[:first]] = self.dial.log_odds(one, dial[:first][mine[:first]])
+            leant = near.lean[mine[first:]]
+            asked[first:][mine[first:]] = self.dial_again.log_odds(one, dial[first:][mine[first:]], leant, offset)
+        return asked
+
+    def _composed(
+        self,
+        pair: NDArray[np.int64],
+        asked: NDArray[np.float64],
+        seed: int,
+        again: NDArray[np.uint8] | None = None,
+    ) -> NDArray[np.uint8]:
+        """Compositions, or what earlier ones become when they are composed anew."""
+        if not len(pair):
+            return np.zeros((0, *self.flow.network.architecture.shape), np.uint8)
+        away = None
+        if self.contrast:
+            away = np.stack([self._rivals((int(a), int(b))) for a, b in pair])
+        target = np.stack([asked, np.zeros_like(asked)], axis=1)
+        settings: dict[str, Any] = {"guidance": self.guidance, "steps": self.steps}
+        return self.flow.compose(pair, target, **settings, seed=seed, rivals=away, again=again)
 
     def _rivals(self, pair: Pair) -> NDArray[np.float64]:
         """Weights (K + 1,) of what guidance leads away from: rivals of the pair, and no class."""
@@ -163,14 +215,18 @@ class FlowDrawer:
     def _take(self, one: Round) -> None:
         """Count a round, learn from it and add its images."""
         self.seconds += one.seconds
-        if len(one.learnt):
-            pairs, (asked, got, wanted) = one.learnt[:, :2].astype(np.int64), one.learnt[:, 2:].T
-            self.dial.learn(pairs, asked, got, wanted)
-        for (first, second), each, passed, seen in zip(
-            one.pairs.tolist(), one.each.tolist(), one.passed.tolist(), one.seen, strict=True
+        self._near = one.near
+        for dial, second in ((self.dial, 0), (self.dial_again, 1)):
+            learnt = one.learnt[one.learnt[:, 5] == second]
+            if len(learnt):
+                asked, got, wanted = learnt[:, 2:5].T
+                dial.learn(learnt[:, :2].astype(np.int64), asked, got, wanted, learnt[:, 6])
+        for (first, second), each, again, passed, seen in zip(
+            one.pairs.tolist(), one.each.tolist(), one.again.tolist(), one.passed.tolist(), one.seen, strict=True
         ):
             pair = (first, second)
             self.drawn[pair] += each
+            self.again[pair] += again
             self._seen[pair] = self._seen.get(pair, 0.0) + seen
             for check, number in zip(CHECKS, passed, strict=True):
                 self.passed[check][pair] += number

@@ -35,7 +35,10 @@ class VelocityField:
         _, height, width = network.architecture.padded
         usual = ON_DEVICE if on_cuda else ON_PROCESSOR
         self.batch_size = batch_size or max(32, usual * 1024 // (height * width) // 32 * 32)
-        self._forward: Any = torch.compile(self.network) if (on_cuda if compiled is None else compiled) else network
+        # Not dynamic: another size that the same code was compiled for, in training, would make it so.
+        self._forward: Any = network
+        if on_cuda if compiled is None else compiled:
+            self._forward = torch.compile(self.network, dynamic=False)
         self._on_cuda = on_cuda
 
     @property

@@ -5,7 +5,8 @@ Images are judged in four looks, each at what the one before has left open:
 1. the classes that an image was made of, with few draws of noise (`glance`)
 2. all other classes, or those that another judge has not ruled out, with the same draws: how likely is it that it is
    none of them
-3. the classes that are still possible (more than `HOPELESS`, and the likeliest two), with more draws (`examine`)
+3. the classes that are still possible (more than `HOPELESS`, and the likeliest two), with more draws (`examine`);
+   where most images fail by the share of two classes, these can be looked at before the others (`compare`)
 4. two classes whose shares are wanted as precisely as a label should be, with many more (`settle`)
 
 Each number of draws has a calibration of its own, fitted to held-out real images that went through the same looks:
@@ -138,10 +139,32 @@ class DenoisingJudge:
             losses = np.where(np.isnan(losses), seen.losses, losses)
         return Look(losses, self._calibrated(self.quick).probabilities(losses))
 
-    def examine(self, images: NDArray[np.uint8], seen: Look | None = None, *, progress: Progress | None = None) -> Look:
-        """Look at every class that is still possible, among those that `glance` has seen of the same images, or all."""
+    def compare(
+        self, images: NDArray[np.uint8], pair: NDArray[np.int64], seen: Look, *, progress: Progress | None = None
+    ) -> Look:
+        """The part of the third look that two classes (n, 2) of each image are worth; their shares among each other."""
+        losses = self._losses(images, chosen_classes(pair, self.field.classes), self._draws(1), progress)
+        third = self._pooled(seen.losses, losses, 1)
+        return Look(third, self._calibrated(self.thorough).probabilities(third))
+
+    def examine(
+        self,
+        images: NDArray[np.uint8],
+        seen: Look | None = None,
+        *,
+        compared: Look | None = None,
+        progress: Progress | None = None,
+    ) -> Look:
+        """Look at every class that is still possible, among those that `glance` has seen of the same images, or all.
+
+        Args:
+            images: to be judged.
+            seen: what `glance` gave.
+            compared: what `compare` gave, which is not looked at again.
+            progress: where to report.
+        """
         look = self.glance(images, progress=progress) if seen is None else seen
-        _, third = self._continued(images, look, progress)
+        _, third = self._continued(images, look, progress, compared)
         thorough = self._calibrated(self.thorough).probabilities(third)
         left_out = np.where(np.isnan(third).any(axis=2), look.probabilities, 0.0)
         return Look(third, thorough * (1 - left_out.sum(axis=1, keepdims=True)) + left_out)
@@ -174,13 +197,15 @@ class DenoisingJudge:
         return np.asarray(both[:, 0] - both[:, 1])
 
     def _continued(
-        self, images: NDArray[np.uint8], look: Look, progress: Progress | None
+        self, images: NDArray[np.uint8], look: Look, progress: Progress | None, compared: Look | None = None
     ) -> tuple[NDArray[np.bool_], Floats]:
         """Which classes are still possible, and their mean losses over the draws of three looks."""
         second = np.partition(look.probabilities, -2, axis=1)[:, -2:-1]
         possible = look.probabilities >= np.minimum(second, HOPELESS)  # two classes at least
-        more = self._losses(images, possible, self._draws(1), progress)
-        return possible, self._pooled(look.losses, more, 1)
+        known = np.zeros_like(look.losses, dtype=bool) if compared is None else ~np.isnan(compared.losses)
+        more = self._losses(images, possible & ~known.any(axis=2), self._draws(1), progress)
+        third = self._pooled(look.losses, more, 1)
+        return possible, third if compared is None else np.where(known, compared.losses, third)
 
     def _draws(self, look: int) -> slice:
         """Which draws a look takes: those of the first two, of the third, or of the fourth."""

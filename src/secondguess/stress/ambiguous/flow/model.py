@@ -28,7 +28,7 @@ from secondguess.stress.ambiguous.flow.calibration import LossCalibration
 from secondguess.stress.ambiguous.flow.fields import VelocityField
 from secondguess.stress.ambiguous.flow.judge import CALIBRATIONS, DenoisingJudge
 from secondguess.stress.ambiguous.flow.network import Architecture, FlowNetwork
-from secondguess.stress.ambiguous.flow.pixels import from_padded
+from secondguess.stress.ambiguous.flow.pixels import from_padded, scaled
 from secondguess.stress.ambiguous.flow.sampling import integrate, noise_of
 from secondguess.training._checkpoint import copy_state
 from secondguess.training._examples import derive_seed
@@ -40,6 +40,7 @@ CARD, WEIGHTS, FORMAT = "flow.json", "weights.safetensors", 3
 # guidance in a limited interval improves sample and distribution quality in diffusion models", 2024), and it is a third
 # of the cost of a step. Not compared with 1 on photographs.
 GUIDED = 0.7
+AGAIN = 0.5  # where what is composed anew begins
 Bytes = NDArray[np.uint8]
 
 
@@ -89,6 +90,7 @@ class Flow:
         steps: int = 24,
         seed: int = 0,
         rivals: NDArray[np.float64] | None = None,
+        again: Bytes | None = None,
     ) -> Bytes:
         """Images uint8 (n, C, H, W) between classes.
 
@@ -99,6 +101,8 @@ class Flow:
             steps: of the sampling.
             seed: of the noise; the same images whatever the block they are computed in.
             rivals: (n, K + 1), weights of the classes, and of none, that guidance leads away from; None for no class.
+            again: (n, C, H, W), images to be composed anew from the middle of the way; `log_odds` are what is added
+                from there on.
         """
         where = torch.from_numpy(parts).to(self.field.device)
         target = torch.from_numpy(log_odds)
@@ -108,6 +112,9 @@ class Flow:
             nothing, asked = len(self.class_names), (where[rows], target[rows])
             settings: dict[str, Any] = {"guidance": guidance, "until": GUIDED, "steps": steps}
             settings["rivals"] = None if away is None else away[rows]
+            if again is not None:
+                noise = (1 - AGAIN) * noise + AGAIN * scaled(again[rows], self.network.architecture, noise.device)
+                settings["begin"] = AGAIN
             return balance(self.field, nothing, noise, *asked, generator, **settings)[0]
 
         return self._in_blocks(len(parts), seed, made)

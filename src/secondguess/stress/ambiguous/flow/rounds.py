@@ -22,11 +22,13 @@ from numpy.typing import NDArray
 from secondguess.contracts.sealed import Damaged, digest_of, read_json, write_json_sealed
 from secondguess.files import make_folder, write_bytes
 from secondguess.stress.ambiguous.base import Candidates
+from secondguess.stress.ambiguous.flow.misses import NearMisses
 
 __all__ = ["Round", "Rounds"]
 
 CARD, FORMAT = "rounds.json", 4
-ORIGIN = "origin_"  # before the names of columns
+ORIGIN, NEAR = "origin_", "near_"  # before the names of columns, and of what near misses are
+ARRAYS = ("pairs", "each", "again", "passed", "learnt", "seen")
 
 
 @dataclass(frozen=True)
@@ -36,27 +38,32 @@ class Round:
     Attributes:
         pairs: int64 (p, 2), the pairs that were drawn from.
         each: int64 (p,), candidates of each.
+        again: int64 (p,), how many of these are near misses that were composed anew.
         passed: int64 (p, c), how many of a pair came through each check.
-        learnt: float64 (m, 5): first and second class, log-odds asked for, those that the judges saw, and the share
-            that was wanted, for what the dial learns.
+        learnt: float64 (m, 7): first and second class, log-odds asked for, those that the judges saw, the share that
+            was wanted, and of what was composed anew 1 and how it leant before, for what the dials learn.
         seen: float64 (p, K), the committee's probabilities, summed over the candidates of each pair; zeros without one.
         found: the accepted images.
+        near: the near misses.
         seconds: that the round took.
     """
 
     pairs: NDArray[np.int64]
     each: NDArray[np.int64]
+    again: NDArray[np.int64]
     passed: NDArray[np.int64]
     learnt: NDArray[np.float64]
     seen: NDArray[np.float64]
     found: Candidates
+    near: NearMisses
     seconds: float = 0.0
 
     def to_bytes(self) -> bytes:
         """As a file holds it."""
         buffer, found = io.BytesIO(), self.found
         arrays: dict[str, Any] = {ORIGIN + name: values for name, values in found.origin.items()}
-        arrays |= {name: getattr(self, name) for name in ("pairs", "each", "passed", "learnt", "seen")}
+        arrays |= {NEAR + name: values for name, values in vars(self.near).items()}
+        arrays |= {name: getattr(self, name) for name in ARRAYS}
         arrays["seconds"] = np.array(self.seconds)
         np.savez(buffer, **arrays, images=found.images, pair=found.pair, p1=found.p1)
         return buffer.getvalue()
@@ -67,8 +74,9 @@ class Round:
         with np.load(io.BytesIO(content), allow_pickle=False) as kept:
             origin = {name.removeprefix(ORIGIN): kept[name] for name in kept.files if name.startswith(ORIGIN)}
             found = Candidates(kept["images"], kept["pair"], kept["p1"], origin)
-            told = {name: kept[name] for name in ("pairs", "each", "passed", "learnt", "seen")}
-            return cls(**told, found=found, seconds=float(kept["seconds"]))
+            near = NearMisses(**{name: kept[NEAR + name] for name in ("images", "pair", "lean", "tries")})
+            told = {name: kept[name] for name in ARRAYS}
+            return cls(**told, found=found, near=near, seconds=float(kept["seconds"]))
 
 
 class Rounds:

@@ -1,17 +1,19 @@
 """Which compositions are ambiguous images: five checks, and the label of those that pass them.
 
 Each check is made as early and as cheaply as it can be, and again where more is known, so that most looks are spent on
-the few candidates that are left:
+the few candidates that are left; what is lost counts as lost to the check that it failed first:
 
 * `between`: the generative judge gives its pair of classes most of the probability. The committee's look, which costs
   next to nothing, comes first: two thirds of that probability are asked of it, and it names the other classes that are
-  worth a look. Where it leans so far that no answer of the judge could balance it and agree with it, the candidate is
-  lost here, and the judge looks at it only where the dial is to learn from it
-* `ambiguous`: within the pair it leans to neither by more than `delta_max`
+  worth a look. The judge's first look must give nearly all of it, the third all
+* `ambiguous`: within the pair it leans to neither by more than `delta_max`. Where the committee leans so far that no
+  answer of the judge could balance it and agree with it, the judge looks only where the dial is to learn from it
 * `agreed`: the committee's share of the pair is not far from the judge's
 * `real`: it is as near to real images as plain samples of the generator are
 * `settled`: after many more draws of noise, which give its label, the judges still lean to neither. Who is chosen for a
   noisy share near one half has, on the average, a share farther away
+
+What leans, or is not agreed on, is a near miss (`misses.py`) unless it failed otherwise as well.
 
 The label is the logarithmic opinion pool of both judges: the mean of the log-odds that they give to the first class
 against the second. Both are calibrated on real images; where one of them knows little, its log-odds are small.
@@ -35,7 +37,11 @@ __all__ = ["CHECKS", "Selected", "Selection"]
 
 CHECKS = ("between", "ambiguous", "agreed", "real", "settled")
 GLANCED = 1.5  # times the largest |log-odds| that are wanted: beyond it no further look is taken
-POSSIBLE, RIVALS = 0.01, 2  # probability by the committee of other classes to look at, and how many at least
+GLIMPSED = (
+    5 / 6
+)  # of the pair's least probability, at a first look; of a few hundred photographs with less, none had it
+POSSIBLE, RIVALS = 0.02, 2  # probability by the committee of other classes to look at, and how many at least
+NEAR = ("ambiguous", "agreed", "settled")  # checks that leave a near miss
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
@@ -53,6 +59,8 @@ class Selected:
         opinions: float64 (n, K), what the committee said of all candidates, or None.
         sounded: the candidates from which the dial may learn: chosen by nobody but for the mass of their pair.
         leans: float64, both judges' mean log-odds of their first class, as noisy as few draws are.
+        near: the near misses.
+        near_leans: float64, their log-odds of the first class, as far as the judges have looked.
     """
 
     passed: dict[str, Rows]
@@ -62,6 +70,8 @@ class Selected:
     opinions: Floats | None
     sounded: Rows
     leans: Floats
+    near: Rows
+    near_leans: Floats
 
 
 @dataclass(frozen=True)
@@ -95,27 +105,27 @@ class Selection:
         judge, opinions = self.judge, self._opinion(images)
         left = _Left(images, pair, opinions)
         sound = np.ones(len(images), dtype=bool) if sound is None else sound
-        left.keep(left.mass_of_committee() >= self.mass * 2 / 3)
-        left.keep(self._possible(left) | sound[left.rows])
+        left.keep(left.mass_of_committee() >= self.mass * 2 / 3, "between")
+        left.keep(self._possible(left) | sound[left.rows], "ambiguous")
         left.look = judge.glance(left.images, chosen_classes(left.pair, judge.field.classes))
         sounded = sound[left.rows]
         rows, leans = left.rows[sounded], left.pooled(judge.lean(left.pair, left.look))[sounded]
-        left.keep(self._possible(left))
-        left.keep(np.abs(left.log_odds()) < GLANCED * self._widest)
+        left.keep(self._possible(left), "ambiguous")
+        left.keep(np.abs(left.log_odds()) < GLANCED * self._widest, "ambiguous")
         left.look = judge.glance(left.images, left.rivals(), seen=left.look)
-        left.keep(left.mass() >= self.mass / 2)
-        left.look = judge.examine(left.images, left.look)
-        passed = {"between": left.keep(left.mass() >= self.mass)}
-        passed["ambiguous"] = left.keep(self._mild(left))
-        passed["agreed"] = left.keep(self._agreed(left))
-        real = np.ones(len(left.rows), dtype=bool)
+        left.keep(left.mass() >= self.mass * GLIMPSED, "between")
+        left.compare(judge)
+        left.keep(self._mild(left), "ambiguous")
+        left.keep(self._agreed(left), "agreed")
+        left.examine(judge)
+        left.keep(left.mass() >= self.mass, "between")
         if self.reality is not None and len(left.rows):
-            real = self.reality.accepts(left.images)
-        passed["real"] = left.keep(real)
+            left.keep(self.reality.accepts(left.images), "real")
         left.settle(judge)
-        passed["settled"] = left.keep(self._mild(left) & self._agreed(left))
+        left.keep(self._mild(left) & self._agreed(left), "settled")
         theirs = None if left.committee is None else left.share_of_committee()
-        return Selected(passed, 1 / (1 + np.exp(-left.log_odds())), left.share(), theirs, opinions, rows, leans)
+        share = 1 / (1 + np.exp(-left.log_odds()))
+        return Selected(left.passed(), share, left.share(), theirs, opinions, rows, leans, *left.near_misses())
 
     def _opinion(self, images: Bytes) -> Floats | None:
         if self.committee is None:
@@ -149,6 +159,10 @@ class _Left:
         self.rows = np.arange(len(images))
         self.images, self.pair, self.committee = images, pair, committee
         self._look: Look | None = None
+        self._first: Look | None = None  # the look before the two classes alone were compared
+        self._lost: dict[str, list[Rows]] = {check: [] for check in CHECKS}
+        self._near: list[tuple[Rows, Floats]] = [(self.rows[:0], np.zeros(0))]
+        self._all = self.rows
 
     @property
     def look(self) -> Look:
@@ -160,14 +174,37 @@ class _Left:
     def look(self, look: Look) -> None:
         self._look = look
 
-    def keep(self, chosen: NDArray[np.bool_]) -> Rows:
-        """Go on with some of them; which these are."""
+    def keep(self, chosen: NDArray[np.bool_], check: str) -> None:
+        """Go on with some of them; the others are lost to this check."""
+        self._lost[check].append(self.rows[~chosen])
+        if check in NEAR:
+            leans = self.log_odds() if self._look else logit(self.share_of_committee())
+            self._near.append((self.rows[~chosen], leans[~chosen]))
         self.rows, self.images, self.pair = self.rows[chosen], self.images[chosen], self.pair[chosen]
         if self.committee is not None:
             self.committee = self.committee[chosen]
-        if self._look is not None:
-            self._look = self._look.take(chosen)
-        return self.rows
+        self._look, self._first = (None if look is None else look.take(chosen) for look in (self._look, self._first))
+
+    def passed(self) -> dict[str, Rows]:
+        """The candidates that were lost neither to a check nor to one before it."""
+        found, still = {}, self._all
+        for check in CHECKS:
+            still = np.setdiff1d(still, np.concatenate([*self._lost[check], still[:0]]))
+            found[check] = still
+        return found
+
+    def near_misses(self) -> tuple[Rows, Floats]:
+        """Those that were lost to a check which leaves a near miss, and their log-odds."""
+        rows, leans = map(np.concatenate, zip(*self._near, strict=True))
+        return rows, leans
+
+    def compare(self, judge: DenoisingJudge) -> None:
+        """Let the judge look at the pair with more draws."""
+        self._first, self.look = self.look, judge.compare(self.images, self.pair, self.look)
+
+    def examine(self, judge: DenoisingJudge) -> None:
+        """Let the judge look at the other classes with as many."""
+        self.look = judge.examine(self.images, self._first, compared=self.look)
 
     def settle(self, judge: DenoisingJudge) -> None:
         """Let the judge look at the pair once more, and forget all other classes."""
@@ -188,8 +225,10 @@ class _Left:
         return _share(self.look.probabilities, self.pair)
 
     def share_of_committee(self) -> Floats:
-        """The same by the committee, or the judge's again."""
-        return self.share() if self.committee is None else _share(self.committee, self.pair)
+        """The same by the committee, or the judge's again; one half before anybody has looked."""
+        if self.committee is not None:
+            return _share(self.committee, self.pair)
+        return self.share() if self._look else np.full(len(self.rows), 0.5)
 
     def log_odds(self) -> Floats:
         """Both judges' mean log-odds (n,) of the first class against the second."""

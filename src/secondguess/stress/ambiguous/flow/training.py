@@ -151,7 +151,7 @@ class _Run:
         self.optimiser = torch.optim.AdamW(
             network.parameters(), lr=schedule.lr, betas=(0.9, 0.99), weight_decay=0.0, fused=device.type == "cuda"
         )
-        self.forward: Any = torch.compile(network) if device.type == "cuda" else network
+        self.forward: Any = torch.compile(network, dynamic=False) if device.type == "cuda" else network
         self.rows: list[dict[str, float]] = []
         self.step, self.parts = 0, 1
 

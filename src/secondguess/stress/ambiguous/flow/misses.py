@@ -1,0 +1,58 @@
+"""Near misses: compositions that are of their two classes, but lean to one of them, or divide the judges.
+
+To be of two classes and no third is what most compositions fail by, above all of classes that nature keeps apart; it is
+decided early on the way from noise to image. How far an image leans is decided late. So a near miss is noised again to
+half of the way and composed anew from there, with the lean that it had in mind: for half of the steps another image of
+the same two classes. It takes the place of the first one, so that every seed of noise gives one image at the most.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["NearMisses"]
+
+TRIES = 3  # after which a near miss is given up
+
+
+@dataclass(frozen=True)
+class NearMisses:
+    """Near misses of a round.
+
+    Attributes:
+        images: uint8 (n, C, H, W).
+        pair: int64 (n, 2), their classes.
+        lean: float64 (n,), the log-odds of the first class, as far as the judges have looked.
+        tries: int64 (n,), how often each was composed anew.
+    """
+
+    images: NDArray[np.uint8]
+    pair: NDArray[np.int64]
+    lean: NDArray[np.float64]
+    tries: NDArray[np.int64]
+
+    @classmethod
+    def none(cls, shape: tuple[int, int, int]) -> Self:
+        """Not one."""
+        counts = np.zeros(0, dtype=np.int64)
+        return cls(np.zeros((0, *shape), np.uint8), np.zeros((0, 2), np.int64), np.zeros(0), counts)
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def take(self, rows: NDArray[np.int64]) -> Self:
+        """Some of them."""
+        return type(self)(self.images[rows], self.pair[rows], self.lean[rows], self.tries[rows])
+
+    def among(self, pairs: list[tuple[int, int]], most: list[int]) -> Self:
+        """Those of these pairs that may be tried again, and no more of each than `most`."""
+        open_ = self.tries < TRIES
+        rows = [
+            np.flatnonzero(open_ & (self.pair == one).all(axis=1))[:number]
+            for one, number in zip(pairs, most, strict=True)
+        ]
+        return self.take(np.concatenate(rows))
