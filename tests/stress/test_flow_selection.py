@@ -150,11 +150,11 @@ def test_labels_are_the_mean_log_odds_of_both_judges():
 def test_the_committee_says_which_other_classes_are_worth_a_look():
     theirs = {0: [0.45, 0.45, 0.095, 0.005], 1: [0.4, 0.4, 0.1, 0.1], 2: [0.4995, 0.4995, 0.0006, 0.0004]}
     _, judge = selected(dict.fromkeys(range(3), FINE), committee=theirs)
-    second = judge.seen[1]
-    assert second[:2] == ("glance", [0, 1, 2])
+    second = judge.seen[2]
+    assert second[:2] == ("glance", [0, 1, 2]), "after the two classes were compared"
     assert second[2].all(), "of four classes, two others are looked at in any case"
     _, judge = selected(dict.fromkeys(range(3), FINE))
-    assert judge.seen[1][2].all()
+    assert judge.seen[2][2].all()
 
 
 def test_the_judge_is_not_asked_where_no_answer_could_help():

@@ -55,9 +55,9 @@ RATE = {"full": 4e-4, "medium": 6e-4, "small": 1e-3, "tiny": 2e-3}
 # Of noise, for the judge's first two looks, the third and the fourth.
 DRAWS = {"full": (4, 12, 24), "medium": (4, 12, 24), "small": (4, 8, 12), "tiny": (4, 4, 4)}
 PLAIN = 500  # plain samples that realism is measured by
-# Passes in a step for each image; candidates for an image, and passes to judge one: as measured on photographs, when
-# every candidate was looked at for all classes. On clothes a quarter of the candidates is needed now.
-LEARNING, DRAWN, JUDGED = 3, 25, 340
+# Passes in a step for each image; candidates for an image between any two classes of photographs, of which natural
+# neighbours need a third; and passes to judge one.
+LEARNING, DRAWN, JUDGED = 3, 12, 150
 EACH, EACH_ON_PROCESSOR = 256, 16  # candidates for each pair in a round
 TIMED = 32
 COMMITTEE = "committee"  # folder in that of a generator
@@ -107,9 +107,9 @@ class AmbiFlow(AmbiguousGenerator):
         disagreement: float = 0.35,
         committee: bool = True,
         realism: bool = True,
-        guidance: float = 2.0,
-        contrast: float = 0.0,
-        steps: int = 24,
+        guidance: float = 3.5,
+        contrast: float = 1.0,
+        steps: int = 16,
         each: int | None = None,
         minutes: float | None = None,
         stratify: bool = True,

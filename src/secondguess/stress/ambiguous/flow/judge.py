@@ -6,7 +6,7 @@ Images are judged in four looks, each at what the one before has left open:
 2. all other classes, or those that another judge has not ruled out, with the same draws: how likely is it that it is
    none of them
 3. the classes that are still possible (more than `HOPELESS`, and the likeliest two), with more draws (`examine`);
-   where most images fail by the share of two classes, these can be looked at before the others (`compare`)
+   where most images fail by the share of two classes, these can be looked at before all others (`compare`)
 4. two classes whose shares are wanted as precisely as a label should be, with many more (`settle`)
 
 Each number of draws has a calibration of its own, fitted to held-out real images that went through the same looks:

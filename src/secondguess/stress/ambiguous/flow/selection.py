@@ -5,7 +5,7 @@ the few candidates that are left; what is lost counts as lost to the check that 
 
 * `between`: the generative judge gives its pair of classes most of the probability. The committee's look, which costs
   next to nothing, comes first: two thirds of that probability are asked of it, and it names the other classes that are
-  worth a look. The judge's first look must give nearly all of it, the third all
+  worth a look. The judge's first look at these must leave the pair nearly all of it, the third all
 * `ambiguous`: within the pair it leans to neither by more than `delta_max`. Where the committee leans so far that no
   answer of the judge could balance it and agree with it, the judge looks only where the dial is to learn from it
 * `agreed`: the committee's share of the pair is not far from the judge's
@@ -36,7 +36,7 @@ from secondguess.stress.ambiguous.flow.reality import Reality
 __all__ = ["CHECKS", "Selected", "Selection"]
 
 CHECKS = ("between", "ambiguous", "agreed", "real", "settled")
-GLANCED = 1.5  # times the largest |log-odds| that are wanted: beyond it no further look is taken
+GLANCED = 1.25  # times the largest |log-odds| that are wanted: beyond it no further look is taken
 GLIMPSED = (
     5 / 6
 )  # of the pair's least probability, at a first look; of a few hundred photographs with less, none had it
@@ -112,11 +112,10 @@ class Selection:
         rows, leans = left.rows[sounded], left.pooled(judge.lean(left.pair, left.look))[sounded]
         left.keep(self._possible(left), "ambiguous")
         left.keep(np.abs(left.log_odds()) < GLANCED * self._widest, "ambiguous")
-        left.look = judge.glance(left.images, left.rivals(), seen=left.look)
-        left.keep(left.mass() >= self.mass * GLIMPSED, "between")
         left.compare(judge)
         left.keep(self._mild(left), "ambiguous")
         left.keep(self._agreed(left), "agreed")
+        left.keep(left.glimpsed_mass(judge) >= self.mass * GLIMPSED, "between")
         left.examine(judge)
         left.keep(left.mass() >= self.mass, "between")
         if self.reality is not None and len(left.rows):
@@ -201,6 +200,11 @@ class _Left:
     def compare(self, judge: DenoisingJudge) -> None:
         """Let the judge look at the pair with more draws."""
         self._first, self.look = self.look, judge.compare(self.images, self.pair, self.look)
+
+    def glimpsed_mass(self, judge: DenoisingJudge) -> Floats:
+        """The probability (n,) of the pair when the judge has looked at other classes for the first time."""
+        self._first = judge.glance(self.images, self.rivals(), seen=self._first)
+        return _mass(self._first.probabilities, self.pair)
 
     def examine(self, judge: DenoisingJudge) -> None:
         """Let the judge look at the other classes with as many."""
