@@ -155,7 +155,11 @@ class FlowDrawer:
         second, before = (np.concatenate([np.zeros(len(fresh)), one]) for one in (np.ones(len(near)), near.lean))
         tries = np.concatenate([np.zeros(len(fresh), np.int64), near.tries + 1])
         learnt = [*pair[looked].T, asked[looked], seen.leans, dial[looked], second[looked], before[looked]]
-        origin = {"dial": dial[last], "share_generative": seen.share_generative, "tries": tries[last].astype(np.float64)}
+        origin = {
+            "dial": dial[last],
+            "share_generative": seen.share_generative,
+            "tries": tries[last].astype(np.float64),
+        }
         if seen.share_committee is not None:
             origin["share_committee"] = seen.share_committee
         found = Candidates(images[last], pair[last], seen.share, origin)
