@@ -4,7 +4,8 @@
     python ambiguous_photos.py cifar10.npz --set kept/photos --plain plain.npz --models models/cifar10 --out photos.json
 
 `--plain` is an .npz with plain samples of the same generator at the same guidance (`images`, uint8 (n, C, H, W));
-`--models` a folder with one folder for each model, with a `model.toml` or `onnx.toml`. `--generation` adds what the run
+`--models` a folder with one folder for each model, with a `model.toml` or `onnx.toml`; without it, only how real the
+images are is measured. `--generation` adds what the run
 that made the images wrote down. The temperature of a model is fitted on the first half of the test images that are
 used, and accuracies are those on the second half.
 """
@@ -31,12 +32,12 @@ LEAST = 5  # models of a family, for a rank correlation within it
 
 
 def main():
-    """Measure and write the record after each model."""
+    """Measure and write the record, again after each model."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data")
     parser.add_argument("--set", type=Path, required=True)
     parser.add_argument("--plain", type=Path, required=True)
-    parser.add_argument("--models", type=Path, required=True)
+    parser.add_argument("--models", type=Path)
     parser.add_argument("--generation", type=Path)
     parser.add_argument("--test-images", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
@@ -51,9 +52,10 @@ def main():
         record["generation"] = json.loads(arguments.generation.read_text("utf-8"))
     record["realism"] = realism(data.train, ambiguous, np.load(arguments.plain)["images"], test, arguments.seed)
     say(record["realism"])
+    write(arguments.out, record | {"seconds": provenance({})["seconds"]})
     record["models"] = []
     sets = {"ambiguous": ambiguous, "blends": blends}
-    for folder in sorted(path for path in arguments.models.iterdir() if path.is_dir()):
+    for folder in sorted(path for path in arguments.models.iterdir() if path.is_dir()) if arguments.models else ():
         file = next((folder / name for name in ("onnx.toml", "model.toml") if (folder / name).is_file()), None)
         if file is None:
             continue
