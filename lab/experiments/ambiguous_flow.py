@@ -30,6 +30,7 @@ from secondguess_lab.record import provenance, say, write
 
 PLAIN, UNSELECTED, CALIBRATED, ASKED = 2000, 600, 1000, 1000
 LONGEST_WAIT = 1800  # seconds for a second judge that is trained apart; it is trained here after that
+USUAL = AmbiFlow()
 WORDS = ("pairs", "guidance", "contrast", "steps", "each")
 WIDEST = 0.9  # shares between .05 and .95 are asked for, where nobody selects
 
@@ -43,9 +44,9 @@ def main():
     parser.add_argument("--pairs", default="confused", choices=["all", "confused"])
     parser.add_argument("--count", type=int, default=3000)
     parser.add_argument("--minutes", type=float)
-    parser.add_argument("--guidance", type=float, default=2.0)
-    parser.add_argument("--contrast", type=float, default=0.0)
-    parser.add_argument("--steps", type=int, default=24)
+    parser.add_argument("--guidance", type=float, default=USUAL.guidance)
+    parser.add_argument("--contrast", type=float, default=USUAL.contrast)
+    parser.add_argument("--steps", type=int, default=USUAL.steps)
     parser.add_argument("--each", type=int)
     parser.add_argument("--train-steps", type=int)
     parser.add_argument("--preset", default="auto")
@@ -163,7 +164,10 @@ def entropy(share):
 
 
 def unselected(flow, second, pairs, arguments):
-    """How both judges' shares follow the dial over compositions that nobody has selected, once the dial has learnt."""
+    """How both judges' shares follow the dial over compositions that nobody has selected, once the dial has learnt.
+
+    These are led away from images of no class, whatever the drawing was led away from.
+    """
     rng, dial = np.random.default_rng(arguments.seed + 7), Dial()
     for turn in range(2):  # first to learn, then to measure
         pair = np.array([pairs[k] for k in rng.integers(len(pairs), size=UNSELECTED)])

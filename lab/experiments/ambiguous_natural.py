@@ -2,8 +2,9 @@
 
     python ambiguous_natural.py fashion_mnist.npz --kept kept/natural --out natural.json
 
-The pairs are the most confusable ones of the data. The same autoencoders are judged by both rules; images are drawn
-from those that the second one accepts, into `--kept`/set as `secondguess generate ambiguous` writes them.
+The pairs are the most confusable ones of the data, or those that `--named` names, such as 2-4. The same autoencoders
+are judged by both rules; images are drawn from those that the second one accepts, into `--kept`/set as `secondguess
+generate ambiguous` writes them.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data")
     parser.add_argument("--pairs", type=int, default=15, help="how many of the most confusable ones")
+    parser.add_argument("--named", nargs="+")
     parser.add_argument("--autoencoders", type=int, default=4)
     parser.add_argument("--epochs", type=int, default=80)
     parser.add_argument("--count", type=int, default=1500)
@@ -32,7 +34,8 @@ def main():
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     data = load(arguments.data)
-    pairs = choose_pairs(data.train, arguments.pairs, seed=0)
+    named = [tuple(map(int, one.split("-"))) for one in arguments.named or ()]
+    pairs = choose_pairs(data.train, named or arguments.pairs, seed=0)
     maker = AmbiGuess(
         pairs=pairs,
         autoencoders=arguments.autoencoders,
@@ -41,9 +44,12 @@ def main():
         folder=arguments.kept,
     )
     fleets = maker.train(data.train, pairs, progress=Lines(sys.stdout))
-    made = maker.generate(data.train, arguments.count, trained=fleets, progress=Lines(sys.stdout))
-    made.save(arguments.kept / "set")
-    drawn = {tuple(row["pair"]): row for row in made.card["pairs"]}
+    card = {"pairs": []}
+    if any(one["accepted"] for one in judged(fleets)):
+        made = maker.generate(data.train, arguments.count, trained=fleets, progress=Lines(sys.stdout))
+        made.save(arguments.kept / "set")
+        card = made.card
+    drawn = {tuple(row["pair"]): row for row in card["pairs"]}
     rows = []
     for first, second in pairs:
         names = data.class_names[first], data.class_names[second]
@@ -58,7 +64,7 @@ def main():
             }
         )
         say(rows[-1])
-    record = {"training_images": len(data.train), "pairs": rows, "card": made.card}
+    record = {"training_images": len(data.train), "pairs": rows, "card": card}
     write(arguments.out, provenance(vars(arguments), data) | record)
 
 

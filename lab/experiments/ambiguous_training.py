@@ -161,10 +161,15 @@ def trained(arguments, data, ambiguous, which, device):
     torch.manual_seed(run)
     model = build(network, classes).to(device).to(memory_format=torch.channels_last)
     images, labels = in_colour(data["x_train"]), np.eye(classes, dtype=np.float32)[data["y_train"]]
+    told = {name: str(getattr(arguments, name)) for name in ("epochs", "batch_size", "lr")} | {
+        "images": str(len(images))
+    }
     if kind != "mixed" and file.exists():
         with safe_open(file, "pt", device) as weights:
-            model.load_state_dict({name: weights.get_tensor(name) for name in weights.keys()})  # noqa: SIM118
-            return model.eval(), len(images), float(weights.metadata()["seconds"])
+            seconds = (about := weights.metadata()).pop("seconds")
+            if about == told:
+                model.load_state_dict({name: weights.get_tensor(name) for name in weights.keys()})  # noqa: SIM118
+                return model.eval(), len(images), float(seconds)
     if kind == "mixed":
         learnt = halves(ambiguous, run)[0]
         images = np.concatenate([images, pixels_of(ambiguous)[learnt]])
@@ -177,7 +182,7 @@ def trained(arguments, data, ambiguous, which, device):
     if kind != "mixed":
         arguments.kept.mkdir(parents=True, exist_ok=True)
         state = {name: value.contiguous() for name, value in model.state_dict().items()}
-        write_bytes(file, save(state, {"seconds": str(seconds)}))
+        write_bytes(file, save(state, told | {"seconds": str(seconds)}))
     return model, len(images), seconds
 
 

@@ -1,7 +1,6 @@
 """AmbiFlow end to end with a tiny generator of striped images: training, resuming, saving, judging, composing."""
 
 import time
-from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -465,51 +464,60 @@ def test_auto_takes_blends_where_no_flow_can_be_made(monkeypatch):
 
 
 class Counted:
-    """A flow that counts its compositions."""
+    """Counts the rounds that are drawn."""
 
-    def __init__(self, flow, monkeypatch):
-        self.calls, compose = 0, Flow.compose
+    def __init__(self, monkeypatch):
+        self.calls, one = 0, drawing.FlowDrawer._round
 
-        def counting(flow, *arguments, **settings):
+        def counting(*arguments):
             self.calls += 1
-            return compose(flow, *arguments, **settings)
+            return one(*arguments)
 
-        monkeypatch.setattr(Flow, "compose", counting)
+        monkeypatch.setattr(drawing.FlowDrawer, "_round", counting)
 
 
 class Killed(Exception):
     pass
 
 
-def drawn_until_a_round_is_done(flow, **settings):
-    def kill(done, total):
-        if done:
-            raise Killed
+def drawn_until_a_round_is_done(flow, monkeypatch, count, **settings):
+    keep = Rounds.keep
 
-    with pytest.raises(Killed):
-        generator(**settings).generate(blobs(), 12, seed=4, trained=flow, progress=Callback(kill))
+    def last(*arguments):
+        keep(*arguments)
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Rounds, "keep", last)
+        with pytest.raises(Killed):
+            generator(**settings).generate(blobs(), count, seed=4, trained=flow)
 
 
 def test_an_interrupted_drawing_goes_on_with_its_rounds(trained, tmp_path, monkeypatch):
     flow, _ = trained
-    counted = Counted(flow, monkeypatch)
-    whole = generator(delta_max=0.9).generate(blobs(), 12, seed=4, trained=flow)
-    rounds, settings = counted.calls, {"delta_max": 0.9, "folder": tmp_path}
-    drawn_until_a_round_is_done(flow, **settings)
-    kept = len(list((tmp_path / "drawing").glob("*.npz")))
-    assert 0 < kept < rounds
+    counted, settings = (
+        Counted(monkeypatch),
+        {"delta_max": 0.3, "contrast": 0.5, "committee": True, "disagreement": 1.0},
+    )
+    whole = generator(**settings, folder=tmp_path / "whole").generate(blobs(), 60, seed=4, trained=flow)
+    rounds = counted.calls
+    for _ in range(2):
+        drawn_until_a_round_is_done(flow, monkeypatch, 60, **settings, folder=tmp_path / "killed")
+    kept = len(list((tmp_path / "killed" / "drawing").glob("*.npz")))
+    assert kept == 2 < rounds
     counted.calls = 0
-    resumed = generator(**settings).generate(blobs(), 12, seed=4, trained=flow)
+    resumed = generator(**settings, folder=tmp_path / "killed").generate(blobs(), 60, seed=4, trained=flow)
     assert counted.calls == rounds - kept
     assert np.array_equal(resumed.images.images[:], whole.images.images[:])
     assert np.array_equal(resumed.images.soft_labels, whole.images.soft_labels)
-    assert resumed.card["drawn"] == whole.card["drawn"]
-    assert resumed.card["dial"] == whole.card["dial"]
+    assert whole.card["again"] > 0
+    for part in ("drawn", "again", "dial", "dial_again", "passed", "pairs"):
+        assert resumed.card[part] == whole.card[part]
 
 
 def test_more_minutes_go_on_with_a_drawing_and_another_judge_begins_anew(trained, tmp_path, monkeypatch):
     flow, _ = trained
-    counted, settings = Counted(flow, monkeypatch), {"delta_max": 0.9, "folder": tmp_path}
+    counted, settings = Counted(monkeypatch), {"delta_max": 0.9, "folder": tmp_path}
     generator(**settings, minutes=0).generate(blobs(), 12, seed=4, trained=flow)
     assert counted.calls == 1
     generator(**settings, minutes=0).generate(blobs(), 12, seed=4, trained=flow)
@@ -601,19 +609,19 @@ def test_rivals_of_a_pair_are_the_classes_that_the_committee_sees_instead(traine
     assert drawer._rivals((0, 2)) == pytest.approx([0, 0.6, 0, 0.4])
 
 
-def test_contrast_changes_what_is_drawn_after_the_first_round(trained, tmp_path):
+def test_contrast_changes_what_is_drawn_after_the_first_round(trained, tmp_path, monkeypatch):
     flow, _ = trained
-    settings = {"delta_max": 0.9, "committee": True, "disagreement": 1.0, "guidance": 2.0, "minutes": 0.02}
+    settings = {"delta_max": 0.9, "committee": True, "disagreement": 1.0, "guidance": 2.0}
     drawn = []
     for number, contrast in enumerate((0.0, 1.0)):
         folder = tmp_path / str(number)
-        generator(**settings, contrast=contrast, folder=folder).generate(blobs(), 60, seed=1, trained=flow)
+        for _ in range(2):
+            drawn_until_a_round_is_done(flow, monkeypatch, 60, **settings, contrast=contrast, folder=folder)
         kept = [Round.from_bytes(path.read_bytes()) for path in sorted(folder.glob("drawing/round-*.npz"))]
         drawn.append(kept)
     assert np.array_equal(drawn[0][0].seen, drawn[1][0].seen)
     assert drawn[0][0].seen.sum() == pytest.approx(drawn[0][0].each.sum())
-    if min(map(len, drawn)) > 1:
-        assert not np.array_equal(drawn[0][1].seen, drawn[1][1].seen)
+    assert not np.array_equal(drawn[0][1].seen, drawn[1][1].seen)
     with pytest.raises(UserError, match=r"contrast is 1\.5"):
         generator(contrast=1.5)
 
@@ -632,12 +640,14 @@ def test_two_classes_may_be_compared_before_the_others_are_examined(trained):
     assert np.take_along_axis(compared.probabilities, pair, axis=1).sum(axis=1) == pytest.approx(1), "no other class"
 
 
-def test_what_is_composed_anew_keeps_much_of_what_it_was(trained):
+@pytest.mark.parametrize("steps", [8, 9])
+def test_what_is_composed_anew_keeps_much_of_what_it_was(trained, steps):
     flow, _ = trained
     pair, target = np.tile([0, 1], (16, 1)), np.zeros((16, 2))
-    first = flow.compose(pair, target, steps=8, seed=1)
+    first = flow.compose(pair, target, steps=steps, seed=1)
     again, other = (
-        flow.compose(pair, target, steps=8, seed=2, again=one).astype(float).reshape(16, -1) for one in (first, None)
+        flow.compose(pair, target, steps=steps, seed=2, again=one).astype(float).reshape(16, -1)
+        for one in (first, None)
     )
 
     def apart(second):
@@ -647,19 +657,18 @@ def test_what_is_composed_anew_keeps_much_of_what_it_was(trained):
     shares = []
     for odds in (-30.0, 30.0):
         asked = np.stack([np.full(16, odds), np.zeros(16)], axis=1)
-        found = flow.judge.judge(flow.compose(pair, asked, steps=8, seed=2, again=first))
+        found = flow.judge.judge(flow.compose(pair, asked, steps=steps, seed=2, again=first))
         shares.append((found[:, 0] / found[:, :2].sum(axis=1)).mean())
     assert shares[0] < shares[1]
 
 
-def test_near_misses_are_tried_again_a_few_times_and_no_more_than_are_wanted():
+def test_near_misses_that_lean_least_are_tried_again_a_few_times():
     pair = np.array([[0, 1], [0, 1], [0, 2], [0, 1], [1, 2]])
-    near = NearMisses(
-        np.arange(5, dtype=np.uint8)[:, None, None, None], pair, np.zeros(5), np.array([0, TRIES, 1, 2, 0])
-    )
-    found = near.among([(0, 1), (0, 2)], [1, 5])
-    assert found.images.ravel().tolist() == [0, 2]
-    assert near.among([(0, 1), (0, 2)], [5, 5]).images.ravel().tolist() == [0, 3, 2]
+    tries, lean = np.array([0, TRIES, 1, 2, 0]), np.array([1.5, 0.1, 2.0, -0.7, 0.0])
+    near = NearMisses(np.arange(5, dtype=np.uint8)[:, None, None, None], pair, lean, tries).open()
+    assert near.images.ravel().tolist() == [0, 2, 3, 4]
+    assert near.among([(0, 1), (0, 2)], [1, 5]).images.ravel().tolist() == [3, 2]
+    assert near.among([(0, 1), (0, 2)], [5, 5]).images.ravel().tolist() == [3, 0, 2]
     assert len(NearMisses.none((1, 2, 2)).among([(0, 1)], [3])) == 0
 
 
@@ -675,14 +684,38 @@ def test_a_dial_learns_how_much_of_an_earlier_lean_is_kept():
     assert dial.log_odds((0, 1), np.array([0.5]), np.array([1.0]))[0] == pytest.approx(-(0.6 + 0.4) / 0.3, abs=0.3)
 
 
-def test_near_misses_of_a_round_are_composed_anew_in_the_next(trained, tmp_path):
+def test_near_misses_of_a_round_are_composed_anew_in_the_next(trained, tmp_path, monkeypatch):
     flow, _ = trained
+    compose, composed = Flow.compose, []
+
+    def noting(self, pair, target, **settings):
+        composed.append((pair, target, settings))
+        return compose(self, pair, target, **settings)
+
+    monkeypatch.setattr(Flow, "compose", noting)
     made = generator(delta_max=0.3, folder=tmp_path).generate(blobs(), 60, seed=1, trained=flow)
     rounds = [Round.from_bytes(path.read_bytes()) for path in sorted((tmp_path / "drawing").glob("round-*.npz"))]
+    assert len(composed) == 2 * len(rounds) > 4
+    fresh, again = Dial(), Dial(kept=drawing.KEPT)
+    before = NearMisses.none((1, SIZE, SIZE))
+    for turn, (one, (pair, target, settings)) in enumerate(zip(rounds, composed[1::2], strict=True)):
+        tried = before.among([(int(a), int(b)) for a, b in one.pairs], one.each.tolist())
+        assert np.array_equal(settings["again"], tried.images)
+        assert np.array_equal(pair, tried.pair)
+        wanted = 0.5 + 0.3 * np.random.default_rng([1, 2, turn]).uniform(-0.5, 0.5, one.each.sum())
+        for number, (first, second) in enumerate(tried.pair.tolist()):
+            place = len(wanted) - len(tried) + number
+            known = (1 - again.kept) * fresh.offsets.get((first, second), 0.0)
+            asked = again.log_odds((first, second), wanted[[place]], tried.lean[[number]], known)
+            assert target[number] == pytest.approx([asked[0], 0])
+        second = one.learnt[one.learnt[:, 5] == 1]
+        assert len(second) == sum(1 for k in range(len(wanted) - len(tried), len(wanted)) if not turn or k % 4 == 0)
+        assert set(second[:, 6]) <= set(tried.lean)
+        for dial, rows in ((fresh, one.learnt[one.learnt[:, 5] == 0]), (again, second)):
+            if len(rows):
+                dial.learn(rows[:, :2].astype(int), rows[:, 2], rows[:, 3], rows[:, 4], rows[:, 6])
+        before = one.near
     assert rounds[0].again.sum() == 0
     assert made.card["again"] == sum(int(one.again.sum()) for one in rounds) > 0
-    for before, after in pairwise(rounds):
-        tried = before.near.among([(int(a), int(b)) for a, b in after.pairs], after.each.tolist())
-        assert after.again.sum() == len(tried)
-        assert after.near.tries.max(initial=0) <= TRIES
-        assert set(after.learnt[:, 5]) <= {0.0, 1.0}
+    assert max(one.near.tries.max(initial=0) for one in rounds) == TRIES - 1, "who has been tried more is not kept"
+    assert made.images.columns["tries"].max() > 0

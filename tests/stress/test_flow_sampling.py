@@ -8,7 +8,7 @@ from torch import nn
 from secondguess.stress.ambiguous.flow.balancing import balance
 from secondguess.stress.ambiguous.flow.calibration import LossCalibration
 from secondguess.stress.ambiguous.flow.losses import NoiseBank, denoising_losses
-from secondguess.stress.ambiguous.flow.network import group_norm
+from secondguess.stress.ambiguous.flow.network import FlowNetwork, architecture_for, group_norm
 from secondguess.stress.ambiguous.flow.sampling import integrate, noise_of
 
 SIZE, SPREAD, NOTHING = 16, 0.5, 3
@@ -227,3 +227,25 @@ def test_guidance_away_from_rivals_leaves_them_less_of_the_probability():
     odds = [(found[:, :2].logsumexp(dim=1) - found[:, 2]).median() for found in (usual, away)]
     assert odds[1] > odds[0] + 1
     assert (away[:, 0] - away[:, 1]).abs().median() < 0.5  # and still between the two
+
+
+@pytest.mark.parametrize("steps", [5, 8, 9, 16])
+def test_composing_begins_where_its_images_are_as_noisy_as_they_should_be(steps):
+    """Gaussian classes stay Gaussian classes: their mean when composed anew is that of fresh compositions."""
+    parts, generator = torch.tensor([[0, 1]]).expand(1500, -1), torch.Generator().manual_seed(1)
+    noises = [noise_of(1500, (1, 1, SIZE), seed, CPU) for seed in (0, 1)]
+    settings = {"guidance": 1.0, "steps": steps}
+    fresh = balance(gaussian_field, NOTHING, noises[0], parts, torch.zeros(1500, 2), generator, **settings)[0]
+    begin = round(0.5 * steps) / steps
+    noisy = (1 - begin) * noises[1] + begin * fresh
+    again = balance(gaussian_field, NOTHING, noisy, parts, torch.zeros(1500, 2), generator, **settings, begin=begin)[0]
+    torch.testing.assert_close(again.mean(0), fresh.mean(0), atol=0.08, rtol=0)
+    apart = log_densities(again)[:, 0] - log_densities(again)[:, 1]
+    assert apart.std() < (log_densities(noises[0])[:, 0] - log_densities(noises[0])[:, 1]).std()
+
+
+def test_the_network_has_no_other_group_norm():
+    network = FlowNetwork(architecture_for((3, 16, 16), 3, "tiny"))
+    norms = [one for one in network.modules() if isinstance(one, nn.GroupNorm)]
+    assert {type(one).__name__ for one in norms} == {"_GroupNorm"}
+    assert len(norms) > 4

@@ -38,7 +38,7 @@ SPARE = 1.2  # times as many candidates as a pair seems to need
 SOUNDED = 4  # every fourth candidate is looked at for the dial, whatever the committee says of it
 KEPT = 0.3  # of an image's log-odds, when it is composed anew; until more is known
 SPELT = {
-    "between": "were not of a third class",
+    "between": "were not lost to a third class",
     "ambiguous": "leant to neither",
     "agreed": "were agreed on",
     "real": "looked real",
@@ -59,7 +59,7 @@ class FlowDrawer:
         rounds: where rounds are kept, or None.
         drawn: candidates by pair.
         again: how many of these were composed anew from near misses.
-        passed: by check, how many candidates of each pair came through it.
+        passed: by check, how many candidates of each pair were lost neither to it nor to one before it.
         dial: what was learnt about it.
         dial_again: the same for what is composed anew.
         out_of_time: whether the drawing ended before its pairs were full or barren.
@@ -111,7 +111,7 @@ class FlowDrawer:
         return self._chosen(count, stratify)
 
     def spelt(self) -> str:
-        """How many candidates came through each check."""
+        """How many candidates were left after each check."""
         return ", ".join(f"{sum(self.passed[check].values()):,} {SPELT[check]}" for check in CHECKS)
 
     def _found(self, pair: Pair) -> int:
@@ -158,7 +158,7 @@ class FlowDrawer:
         origin = {
             "dial": dial[last],
             "share_generative": seen.share_generative,
-            "tries": tries[last].astype(np.float64),
+            "tries": tries[last],
         }
         if seen.share_committee is not None:
             origin["share_committee"] = seen.share_committee
@@ -166,17 +166,16 @@ class FlowDrawer:
         counts, seconds = np.stack(passed, axis=1), time.monotonic() - began
         opinions = np.zeros((len(pair), self.flow.field.classes)) if seen.opinions is None else seen.opinions
         sums = np.stack([opinions[(pair == one).all(axis=1)].sum(axis=0) for one in pairs])
-        missed = NearMisses(images[seen.near], pair[seen.near], seen.near_leans, tries[seen.near])
         return Round(
-            np.array(pairs, dtype=np.int64),
-            np.array(each),
-            again,
-            counts,
-            np.stack(learnt, axis=1),
-            sums,
-            found,
-            missed,
-            seconds,
+            pairs=np.array(pairs, dtype=np.int64),
+            each=np.array(each),
+            again=again,
+            passed=counts,
+            learnt=np.stack(learnt, axis=1),
+            seen=sums,
+            found=found,
+            near=NearMisses(images[seen.near], pair[seen.near], seen.near_leans, tries[seen.near]).open(),
+            seconds=seconds,
         )
 
     def _asked(self, pair: NDArray[np.int64], dial: NDArray[np.float64], near: NearMisses) -> NDArray[np.float64]:
@@ -198,11 +197,10 @@ class FlowDrawer:
         again: NDArray[np.uint8] | None = None,
     ) -> NDArray[np.uint8]:
         """Compositions, or what earlier ones become when they are composed anew."""
-        if not len(pair):
-            return np.zeros((0, *self.flow.network.architecture.shape), np.uint8)
         away = None
-        if self.contrast:
-            away = np.stack([self._rivals((int(a), int(b))) for a, b in pair])
+        if self.contrast and len(pair):
+            different, which = np.unique(pair, axis=0, return_inverse=True)
+            away = np.stack([self._rivals((int(a), int(b))) for a, b in different])[which.ravel()]
         target = np.stack([asked, np.zeros_like(asked)], axis=1)
         settings: dict[str, Any] = {"guidance": self.guidance, "steps": self.steps}
         return self.flow.compose(pair, target, **settings, seed=seed, rivals=away, again=again)

@@ -81,7 +81,7 @@ class AmbiFlow(AmbiguousGenerator):
         realism: whether to reject images that are less real than plain samples of the generator.
         guidance: of the sampling; more makes classes clearer and images less real.
         contrast: how far guidance leads away from the classes that the committee takes a pair's images for (1), rather
-            than from images of no class (0).
+            than from images of no class (0). Without a committee it is always the latter.
         steps: of the sampling.
         each: candidates in a round for each pair, in the mean; None takes what suits the device.
         minutes: after which no further round of candidates begins, so that a drawing ends with what it has found.

@@ -1,9 +1,10 @@
-"""Near misses: compositions that are of their two classes, but lean to one of them, or divide the judges.
+"""Near misses: compositions of two classes, as far as anybody has looked, that lean to one or divide the judges.
 
 To be of two classes and no third is what most compositions fail by, above all of classes that nature keeps apart; it is
 decided early on the way from noise to image. How far an image leans is decided late. So a near miss is noised again to
 half of the way and composed anew from there, with the lean that it had in mind: for half of the steps another image of
-the same two classes. It takes the place of the first one, so that every seed of noise gives one image at the most.
+the same two classes. It takes the place of the first one, so that every seed of noise gives one image at the most. A
+near miss that the next round has no room for is given up.
 """
 
 from __future__ import annotations
@@ -49,10 +50,11 @@ class NearMisses:
         return type(self)(self.images[rows], self.pair[rows], self.lean[rows], self.tries[rows])
 
     def among(self, pairs: list[tuple[int, int]], most: list[int]) -> Self:
-        """Those of these pairs that may be tried again, and no more of each than `most`."""
-        open_ = self.tries < TRIES
-        rows = [
-            np.flatnonzero(open_ & (self.pair == one).all(axis=1))[:number]
-            for one, number in zip(pairs, most, strict=True)
-        ]
-        return self.take(np.concatenate(rows))
+        """Those of these pairs that lean least, and no more of each than `most`."""
+        order = np.argsort(np.abs(self.lean), kind="stable")
+        mine = [order[(self.pair[order] == one).all(axis=1)] for one in pairs]
+        return self.take(np.concatenate([rows[:number] for rows, number in zip(mine, most, strict=True)]))
+
+    def open(self) -> Self:
+        """Those that have not been tried too often."""
+        return self.take(np.flatnonzero(self.tries < TRIES))

@@ -86,8 +86,8 @@ class Flow:
         parts: NDArray[np.int64],
         log_odds: NDArray[np.float64],
         *,
-        guidance: float = 2.0,
-        steps: int = 24,
+        guidance: float = 3.5,
+        steps: int = 16,
         seed: int = 0,
         rivals: NDArray[np.float64] | None = None,
         again: Bytes | None = None,
@@ -113,15 +113,15 @@ class Flow:
             settings: dict[str, Any] = {"guidance": guidance, "until": GUIDED, "steps": steps}
             settings["rivals"] = None if away is None else away[rows]
             if again is not None:
-                noise = (1 - AGAIN) * noise + AGAIN * scaled(again[rows], self.network.architecture, noise.device)
-                settings["begin"] = AGAIN
+                begin = settings["begin"] = round(AGAIN * steps) / steps
+                noise = (1 - begin) * noise + begin * scaled(again[rows], self.network.architecture, noise.device)
             return balance(self.field, nothing, noise, *asked, generator, **settings)[0]
 
         return self._in_blocks(len(parts), seed, made)
 
     def _in_blocks(self, count: int, seed: int, made: Any) -> Bytes:
         shape, device, block = self.network.architecture.padded, self.field.device, self.field.batch_size
-        images = []
+        images = [np.zeros((0, *self.network.architecture.shape), np.uint8)]
         with torch.no_grad():
             for number, start in enumerate(range(0, count, block)):
                 rows = slice(start, min(start + block, count))

@@ -39,12 +39,12 @@ class Round:
         pairs: int64 (p, 2), the pairs that were drawn from.
         each: int64 (p,), candidates of each.
         again: int64 (p,), how many of these are near misses that were composed anew.
-        passed: int64 (p, c), how many of a pair came through each check.
+        passed: int64 (p, c), how many of a pair were lost neither to a check nor to one before it.
         learnt: float64 (m, 7): first and second class, log-odds asked for, those that the judges saw, the share that
             was wanted, and of what was composed anew 1 and how it leant before, for what the dials learn.
         seen: float64 (p, K), the committee's probabilities, summed over the candidates of each pair; zeros without one.
         found: the accepted images.
-        near: the near misses.
+        near: the near misses that may be tried again; only those of the last round are.
         seconds: that the round took.
     """
 

@@ -13,7 +13,7 @@ the few candidates that are left; what is lost counts as lost to the check that 
 * `settled`: after many more draws of noise, which give its label, the judges still lean to neither. Who is chosen for a
   noisy share near one half has, on the average, a share farther away
 
-What leans, or is not agreed on, is a near miss (`misses.py`) unless it failed otherwise as well.
+What leans, or is not agreed on, is a near miss (`misses.py`).
 
 The label is the logarithmic opinion pool of both judges: the mean of the log-odds that they give to the first class
 against the second. Both are calibrated on real images; where one of them knows little, its log-odds are small.
@@ -37,9 +37,7 @@ __all__ = ["CHECKS", "Selected", "Selection"]
 
 CHECKS = ("between", "ambiguous", "agreed", "real", "settled")
 GLANCED = 1.25  # times the largest |log-odds| that are wanted: beyond it no further look is taken
-GLIMPSED = (
-    5 / 6
-)  # of the pair's least probability, at a first look; of a few hundred photographs with less, none had it
+GLIMPSED = 5 / 6  # of the pair's least probability, at a first look: hardly any image with less has it in the end
 POSSIBLE, RIVALS = 0.02, 2  # probability by the committee of other classes to look at, and how many at least
 NEAR = ("ambiguous", "agreed", "settled")  # checks that leave a near miss
 Bytes = NDArray[np.uint8]
@@ -115,7 +113,7 @@ class Selection:
         left.compare(judge)
         left.keep(self._mild(left), "ambiguous")
         left.keep(self._agreed(left), "agreed")
-        left.keep(left.glimpsed_mass(judge) >= self.mass * GLIMPSED, "between")
+        left.keep(left.glimpse(judge) >= self.mass * GLIMPSED, "between")
         left.examine(judge)
         left.keep(left.mass() >= self.mass, "between")
         if self.reality is not None and len(left.rows):
@@ -201,8 +199,8 @@ class _Left:
         """Let the judge look at the pair with more draws."""
         self._first, self.look = self.look, judge.compare(self.images, self.pair, self.look)
 
-    def glimpsed_mass(self, judge: DenoisingJudge) -> Floats:
-        """The probability (n,) of the pair when the judge has looked at other classes for the first time."""
+    def glimpse(self, judge: DenoisingJudge) -> Floats:
+        """Let the judge look at other classes for the first time; the probability (n,) that is left to the pair."""
         self._first = judge.glance(self.images, self.rivals(), seen=self._first)
         return _mass(self._first.probabilities, self.pair)
 
