@@ -50,7 +50,7 @@ def photographs() -> Iterator[Claim]:
     made, card = kept["generation"], kept["generation"]["card"]
     judge, schedule = made["training"]["judge"], made["training"]["origin"]["schedule"]
     yield says(
-        "{:,} steps of {} images on {:,.0f} photographs took {:.0f} seconds, compiling included, and calibrating the "
+        "{:,} steps of {} images, of {:,.0f} photographs, took {:.0f} seconds, compiling included, and calibrating the "
         "judge {:.0f}.",
         schedule["steps"],
         schedule["batch_size"],
@@ -375,7 +375,8 @@ def aims(kept: Any) -> Iterator[Claim]:
     made, real = kept["generation"], kept["realism"]
     yield says("training, on one H200 | 10 minutes | {:.0f} seconds |", made["training"]["seconds"]["training"])
     yield says(
-        "at most 1.5 | {:.2f} ({:.3f} over {:.3f}, with 95 % intervals of {:.3f} to {:.3f} and {:.3f} to {:.3f}) |",
+        "to real photographs, for one of plain samples | at most 1.5 | {:.2f} ({:.3f} over {:.3f}, with 95 % intervals "
+        "of {:.3f} to {:.3f} and {:.3f} to {:.3f}) |",
         real["ratio"],
         real["kernel"][0],
         real["kernel_of_plain_samples"][0],
@@ -389,14 +390,14 @@ def aims(kept: Any) -> Iterator[Claim]:
     )
     unselected, second, again = (made[name] for name in ("unselected", "by_second", "asked_again"))
     for text, value in {
-        "over the candidates of the drawing | .8 to 1.2 | {:.2f} |": made["card"]["dial"]["followed"],
-        "over 600 unselected compositions, with a dial that the first judge taught alone | .8 to 1.2 | {:.2f} |": (
+        "over fresh candidates of the drawing | .8 to 1.2 | {:.2f} |": made["card"]["dial"]["followed"],
+        "over 600 unselected compositions, whose dial the first judge taught alone | .8 to 1.2 | {:.2f} |": (
             unselected["followed"]
         ),
-        "half of the images, 2,000 steps | .8 to 1.2 | {:.2f} |": unselected["followed_by_second"],
-        "entropy of the second judge's shares, in bits | .85 | {:.2f} |": second["entropy_bits"],
-        "rank correlation of its shares with the labels | .7 | {:.2f} |": second["spearman"],
-        "judge, asked again with other noise | | {:.2f} |": again["spearman"],
+        "half of the photographs, 2,000 steps | .8 to 1.2 | {:.2f} |": unselected["followed_by_second"],
+        "entropy of the second judge's shares of photographs, in bits | .85 | {:.2f} |": second["entropy_bits"],
+        "rank correlation of these shares with the labels | .7 | {:.2f} |": second["spearman"],
+        "when it is asked again with other noise | | {:.2f} |": again["spearman"],
         "of both judges over unselected compositions | | {:.2f} |": unselected["spearman_of_judges"],
     }.items():
         yield says(text, value)
@@ -440,7 +441,7 @@ def sure_of(photographs: Any, digits: Any) -> Iterator[Claim]:
         for kept in (photographs, digits):
             (row,) = (one for one in kept["trainings"] if (one["network"], one["kind"]) == (name, "nominal"))
             values += [row[kind]["sure"] for kind in ("ambiguous", "ambiguous_scaled", "blends", "clear")]
-        yield says(f"| {label} |" + " {:.2f} |" * 8, *values)
+        yield says(f"| ordinary {label} |" + " {:.2f} |" * 8, *values)
     masses = [one["nominal"]["pair_mass"] for one in photographs["networks"].values()]
     yield says("nominal images only give the pair {:.2f} of their probability.", sum(masses) / len(masses))
 
@@ -483,7 +484,7 @@ def trained_on(kept: Any) -> Iterator[Claim]:
         values = [
             found[name][kind][key] for key in ("accuracy", "top_pair", "entropy_bits") for kind in ("nominal", "mixed")
         ]
-        yield says(f"| {label}, one run | {{:.3f}} | {{:.3f}} | {{:.2f}} | {{:.2f}} | {{:.2f}} | {{:.2f}} |", *values)
+        yield says(f"| {label}, 20 epochs | {{:.3f}} | {{:.3f}} | {{:.2f}} | {{:.2f}} | {{:.2f}} | {{:.2f}} |", *values)
     (learnt,) = {row["learnt"] for row in kept["trainings"] if row["kind"] == "mixed"}
     yield says("{:,} ambiguous images cost no accuracy that", learnt - 50_000)
     lost = [100 * one["accuracy_lost"] for one in found.values()]
