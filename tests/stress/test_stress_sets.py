@@ -327,7 +327,8 @@ def test_a_sheet_has_a_row_for_each_value_and_at_most_sixteen_images_in_it() -> 
     assert shape_of(sheet_png(given)) == (128 + 16 * 48, 3 * 48)  # by class
     assert shape_of(sheet_png(made, ("kind",))) == (128 + 16 * 48, 2 * 48)
     assert shape_of(sheet_png(made, ("kind", "n"))) == (128 + 16 * 48, 6 * 48)
-    assert shape_of(sheet_png(replace(given, columns={"n": np.arange(100)}), ("n",)))[1] == 40 * 48
+    many = [sheet_png(replace(given, columns={"n": np.arange(100) % kinds}), ("n",)) for kinds in (100, 45)]
+    assert [shape_of(one) for one in many] == [(2 * (128 + 8 * 48), 40 * 48), (2 * (128 + 8 * 48), 23 * 48)]
 
 
 def test_a_sheet_shows_the_images_of_its_rows() -> None:

@@ -17,6 +17,7 @@ from secondguess.images import ImageSet, save_npz, save_parquet
 __all__ = ["card_of", "save_stress_set", "sheet_png"]
 
 COLUMNS, ROWS, SIDE, MARGIN = 16, 40, 48, 128
+TALL = 24  # rows; more of them stand side by side, with half as many images
 MOST_KINDS = 60
 
 
@@ -53,21 +54,27 @@ def card_of(images: ImageSet, kind: str, settings: dict[str, Any]) -> dict[str, 
 
 
 def sheet_png(images: ImageSet, by: Sequence[str] = ()) -> bytes:
-    """A PNG with one row for each combination of values in the columns `by`: up to 16 images of each, with its name."""
+    """A PNG with a row for each combination of values in the columns `by`: up to 16 images of each, with its name.
+
+    More than 24 rows stand in two halves side by side, with up to 8 images of each; after 80 it ends.
+    """
     from PIL import Image, ImageDraw
 
     keys = [_spelt(images, row, by) for row in range(len(images))]
-    shown = sorted(set(keys))[:ROWS]
-    sheet = Image.new("RGB", (MARGIN + COLUMNS * SIDE, len(shown) * SIDE), "white")
+    halves = 1 + (len(set(keys)) > TALL)
+    shown, columns = sorted(set(keys))[: halves * ROWS], COLUMNS // halves
+    lines, width = -(-len(shown) // halves), MARGIN + columns * SIDE
+    sheet = Image.new("RGB", (halves * width, lines * SIDE), "white")
     pen = ImageDraw.Draw(sheet)
-    rows_of = {key: [row for row, other in enumerate(keys) if other == key][:COLUMNS] for key in shown}
-    for line, key in enumerate(shown):
-        pen.text((4, line * SIDE + 8), "\n".join(part[:20] for part in key), fill="black")
+    rows_of = {key: [row for row, other in enumerate(keys) if other == key][:columns] for key in shown}
+    for place, key in enumerate(shown):
+        half, line = divmod(place, lines)
+        pen.text((half * width + 4, line * SIDE + 8), "\n".join(part[:20] for part in key), fill="black")
         for column, row in enumerate(rows_of[key]):
             pixels = np.rint(images.images[row] * 255).astype(np.uint8)
             picture = Image.fromarray(pixels[0] if len(pixels) == 1 else np.moveaxis(pixels[:3], 0, -1))
             picture = picture.convert("RGB").resize((SIDE - 2, SIDE - 2))
-            sheet.paste(picture, (MARGIN + column * SIDE, line * SIDE))
+            sheet.paste(picture, (half * width + MARGIN + column * SIDE, line * SIDE))
     buffer = io.BytesIO()
     sheet.save(buffer, "PNG", optimize=True)
     return buffer.getvalue()
