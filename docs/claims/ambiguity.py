@@ -22,6 +22,7 @@ def claims() -> Iterator[Claim]:
     yield from photographs()
     yield from clothes()
     yield from clothes_on_a_processor()
+    yield from mixtures(record("ambiguity/mixtures.json"))
     yield from cats_and_dogs()
     yield from autoencoders()
     yield from pairs()
@@ -219,6 +220,22 @@ def clothes_on_a_processor() -> Iterator[Claim]:
         yield says(text, value)
     judges = [kept[name]["judge"]["accuracy"] for name in ("training", "second")]
     yield says("equally accurate ({:.3f}, each on a thousand", judges[0], provided=abs(judges[0] - judges[1]) < 0.0005)
+
+
+def mixtures(kept: Any) -> Iterator[Claim]:
+    """What judges make of images with known shares."""
+    kinds = kept["kinds"]
+    for label, name in {
+        "blends of any two classes": "blends",
+        "blends of natural neighbours": "blends of natural neighbours",
+        "real images, the class or the likeliest other one": "real",
+    }.items():
+        values = [kinds[name][judge][key] for judge in ("judge", "committee", "pool") for key in ("cost", "scale")]
+        yield says(
+            f"| {label} |" + " {:.2f} |" * 6,
+            *values,
+            provided=kinds[name]["images"] == 200,
+        )
 
 
 def ranked(kept: Any) -> Iterator[Claim]:
