@@ -358,9 +358,8 @@ def composed(card: Any) -> Iterator[Claim]:
     count = {name: row["images"] for name, row in pairs.items()}
     yield says(
         "Of {:,} compositions of all {} pairs, {:,} of them near misses that were composed anew, {:,} were not lost to "
-        "a third class, {:,} of these not because they lean, {:,} not because the judges disagree, {:,} not because "
-        "they look less real than plain samples, and {:,} stay undecided after 40 draws of noise: one in {:.0f}, in "
-        "{:.0f} seconds.",
+        "a third class; {:,} of these lean to neither class, the judges agree on {:,}, of which {:,} look as real as "
+        "plain samples, and {:,} stay undecided after 40 draws of noise: one in {:.0f}, in {:.0f} seconds.",
         card["drawn"],
         len(pairs),
         card["again"],
