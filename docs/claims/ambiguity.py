@@ -404,6 +404,7 @@ def aims(kept: Any) -> Iterator[Claim]:
         made["settings"]["guidance"],
         real["as_real_as_plain_samples"],
     )
+    yield says("took part in the selection the ratio is {:.2f}.", made["card"]["realism"]["ratio"])
     unselected, second, again = (made[name] for name in ("unselected", "by_second", "asked_again"))
     for text, value in {
         "over fresh candidates of the drawing | .8 to 1.2 | {:.2f} |": made["card"]["dial"]["followed"],

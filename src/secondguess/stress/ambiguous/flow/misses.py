@@ -1,10 +1,10 @@
 """Near misses: compositions of two classes, as far as anybody has looked, that lean to one or divide the judges.
 
-To be of two classes and no third is what most compositions fail by, above all of classes that nature keeps apart; it is
-decided early on the way from noise to image. How far an image leans is decided late. So a near miss is noised again to
-half of the way and composed anew from there, with the lean that it had in mind: for half of the steps another image of
-the same two classes. It takes the place of the first one, so that every seed of noise gives one image at the most. A
-near miss that the next round has no room for is given up.
+To be of two classes and no third is rare where nature keeps them apart, so what has that is not thrown away for its
+lean. A near miss is noised again to half of the way, which keeps its coarse shape, and composed anew from there, with
+the lean that it had in mind: for half of the steps another image of the same two classes. It takes the place of the
+first one, so that every seed of noise gives one image at the most. A near miss that the next round has no room for is
+given up.
 """
 
 from __future__ import annotations
