@@ -24,7 +24,7 @@ from secondguess import load
 from secondguess.progress import Lines
 from secondguess.stress.ambiguous import AmbiFlow
 from secondguess.stress.ambiguous.flow import Flow
-from secondguess.stress.ambiguous.flow.dial import Dial
+from secondguess.stress.ambiguous.flow.dial import Dial, Lessons
 from secondguess.stress.ambiguous.flow.judge import chosen_classes
 from secondguess_lab.record import provenance, say, write
 
@@ -183,7 +183,7 @@ def unselected(flow, second, pairs, arguments):
         if not turn:
             look = flow.judge.glance(pixels, chosen_classes(pair, flow.judge.field.classes))
             leans = flow.judge.lean(pair, look)
-            dial.learn(pair, asked, leans, wanted)
+            dial.learn(Lessons(pair, asked, leans, wanted, again=np.zeros(len(pair), bool), before=np.zeros(len(pair))))
     first, other = (shares_of(judge, pixels, pair) for judge in (flow.judge, second.judge))
     found = {
         "images": len(pair),

@@ -17,7 +17,7 @@ from secondguess.stress.ambiguous.choosing import cheaper_generator, choose_gene
 from secondguess.stress.ambiguous.flow import AmbiFlow, Committee, DenoisingJudge, Flow, drawing
 from secondguess.stress.ambiguous.flow import committee as committee_module
 from secondguess.stress.ambiguous.flow.calibration import LossCalibration
-from secondguess.stress.ambiguous.flow.dial import Dial
+from secondguess.stress.ambiguous.flow.dial import Dial, Lessons
 from secondguess.stress.ambiguous.flow.fields import VelocityField
 from secondguess.stress.ambiguous.flow.losses import NoiseBank, denoising_losses
 from secondguess.stress.ambiguous.flow.misses import TRIES, NearMisses
@@ -290,13 +290,19 @@ def test_padding_is_taken_off_again():
     assert np.array_equal(from_padded(padded.float() / 127.5 - 1, shape), images)
 
 
+def lessons(pair, asked, got, wanted, before=None):
+    """What a dial may learn from fresh candidates, or from some that are composed anew."""
+    again = np.full(len(pair), before is not None)
+    return Lessons(pair, asked, got, wanted, again, np.zeros(len(pair)) if before is None else before)
+
+
 def test_the_dial_learns_its_slope_and_the_bias_of_each_pair():
     rng, dial = np.random.default_rng(0), Dial()
     pair, bias = np.repeat([[0, 1], [0, 2]], 200, axis=0), np.repeat([0.7, -0.4], 200)
     for _ in range(4):
         asked = rng.normal(0, 4, 400)
         got = 0.25 * asked + bias + rng.normal(0, 0.3, 400)
-        dial.learn(pair, asked, got, 1 / (1 + np.exp(-0.5 * asked)))
+        dial.learn(lessons(pair, asked, got, 1 / (1 + np.exp(-0.5 * asked))))
     assert dial.slope == pytest.approx(0.25, abs=0.01)
     assert dial.offsets[0, 1] == pytest.approx(0.7, abs=0.05)
     assert dial.offsets[0, 2] == pytest.approx(-0.4, abs=0.05)
@@ -312,7 +318,7 @@ def test_the_second_round_of_a_dial_already_hits_what_is_wanted():
     for _ in range(2):
         asked = dial.log_odds((3, 8), wanted) + rng.normal(0, 1, 100)
         got = 0.25 * asked + 1.0
-        dial.learn(pair, asked, got, wanted)
+        dial.learn(lessons(pair, asked, got, wanted))
         means.append(got.mean())
     assert abs(means[0]) > 0.9
     assert abs(means[1]) < 0.05
@@ -534,9 +540,10 @@ def test_more_minutes_go_on_with_a_drawing_and_another_judge_begins_anew(trained
 
 def test_rounds_of_another_drawing_are_not_taken_and_damaged_ones_are_said(tmp_path):
     found = Candidates(np.zeros((2, 1, SIZE, SIZE), np.uint8), np.array([[0, 1], [0, 1]]), np.array([0.4, 0.5]))
-    counts, learnt, seen = np.array([[5, 4, 3, 2, 2]]), np.zeros((3, 7)), np.ones((1, 3))
+    counts, seen = np.array([[5, 4, 3, 2, 2]]), np.ones((1, 3))
+    learnt = lessons(np.array([[0, 1]] * 3), *np.arange(12.0).reshape(4, 3))
     near = NearMisses(np.ones((1, 1, SIZE, SIZE), np.uint8), np.array([[0, 1]]), np.array([1.5]), np.array([2]))
-    one = Round(np.array([[0, 1]]), np.array([8]), np.array([3]), counts, learnt, seen, found, near, 3.5)
+    one = Round(np.array([[0, 1]]), np.array([8]), np.array([3]), counts, seen, learnt, found, near, 3.5)
     Rounds(tmp_path, {"seed": 0, "pairs": [(0, 1)]}).keep(one)
     again = Rounds(tmp_path, {"seed": 0, "pairs": [(0, 1)]}).load()
     assert [len(each.found) for each in again] == [2]
@@ -544,6 +551,7 @@ def test_rounds_of_another_drawing_are_not_taken_and_damaged_ones_are_said(tmp_p
     assert again[0].each.tolist() == [8]
     assert np.array_equal(again[0].seen, seen)
     assert again[0].again.tolist() == [3]
+    assert all(np.array_equal(values, vars(learnt)[name]) for name, values in vars(again[0].learnt).items())
     assert again[0].near.images.sum() == SIZE**2
     assert [float(again[0].near.lean[0]), int(again[0].near.tries[0])] == [1.5, 2]
     assert again[0].seconds == 3.5
@@ -597,10 +605,10 @@ def test_rivals_of_a_pair_are_the_classes_that_the_committee_sees_instead(traine
     drawer = drawing.FlowDrawer(flow, None, 2.0, 0.6, 8, 4, 0)
     assert drawer._rivals((0, 1)).tolist() == [0, 0, 0, 1]  # nothing is known yet
     found = Candidates(np.zeros((0, 1, SIZE, SIZE), np.uint8), np.zeros((0, 2), np.int64), np.zeros(0))
-    none, nothing = NearMisses.none((1, SIZE, SIZE)), (np.zeros((1, 5), int), np.zeros((0, 7)))
+    none, nothing = NearMisses.none((1, SIZE, SIZE)), lessons(np.zeros((0, 2), int), *np.zeros((3, 0)))
     for _ in range(2):
-        counts = (np.array([[0, 1]]), np.array([10]), np.array([4]))
-        drawer._take(Round(*counts, *nothing, np.array([[5.0, 3.0, 2.0]]), found, none))
+        counts = (np.array([[0, 1]]), np.array([10]), np.array([4]), np.zeros((1, 5), int))
+        drawer._take(Round(*counts, np.array([[5.0, 3.0, 2.0]]), nothing, found, none))
     assert drawer.drawn[0, 1] == 20
     assert drawer.again[0, 1] == 8
     assert drawer._rivals((0, 1)) == pytest.approx([0, 0, 0.6, 0.4])
@@ -677,7 +685,8 @@ def test_a_dial_learns_how_much_of_an_earlier_lean_is_kept():
     pair = np.repeat([[0, 1]], 300, axis=0)
     assert dial.log_odds((0, 1), np.array([0.5]), np.array([2.0]), unknown=1.0)[0] == pytest.approx(-1.2 / 0.5)
     asked, before = rng.normal(0, 4, 300), rng.normal(0, 2, 300)
-    dial.learn(pair, asked, 0.3 * asked + 0.4 * before + 0.6 + rng.normal(0, 0.2, 300), np.full(300, 0.5), before)
+    got = 0.3 * asked + 0.4 * before + 0.6 + rng.normal(0, 0.2, 300)
+    dial.learn(lessons(pair, asked, got, np.full(300, 0.5), before))
     assert dial.slope == pytest.approx(0.3, abs=0.02)
     assert dial.kept == pytest.approx(0.4, abs=0.02)
     assert dial.offsets[0, 1] == pytest.approx(0.6, abs=0.05)
@@ -708,12 +717,12 @@ def test_near_misses_of_a_round_are_composed_anew_in_the_next(trained, tmp_path,
             known = (1 - again.kept) * fresh.offsets.get((first, second), 0.0)
             asked = again.log_odds((first, second), wanted[[place]], tried.lean[[number]], known)
             assert target[number] == pytest.approx([asked[0], 0])
-        second = one.learnt[one.learnt[:, 5] == 1]
+        second = one.learnt.take(one.learnt.again)
         assert len(second) == sum(1 for k in range(len(wanted) - len(tried), len(wanted)) if not turn or k % 4 == 0)
-        assert set(second[:, 6]) <= set(tried.lean)
-        for dial, rows in ((fresh, one.learnt[one.learnt[:, 5] == 0]), (again, second)):
-            if len(rows):
-                dial.learn(rows[:, :2].astype(int), rows[:, 2], rows[:, 3], rows[:, 4], rows[:, 6])
+        assert set(second.before) <= set(tried.lean)
+        for dial, part in ((fresh, one.learnt.take(~one.learnt.again)), (again, second)):
+            if len(part):
+                dial.learn(part)
         before = one.near
     assert rounds[0].again.sum() == 0
     assert made.card["again"] == sum(int(one.again.sum()) for one in rounds) > 0

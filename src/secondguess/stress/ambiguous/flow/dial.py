@@ -10,17 +10,52 @@ Of what is composed anew a part of the earlier log-odds is kept, and added; how 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Dial", "Pair", "logit"]
+__all__ = ["Dial", "Lessons", "Pair", "logit"]
 
 FAR = 7.0  # log-odds beyond which all are alike
 ENOUGH = 60  # candidates, for a slope
+FLATTEST, STEEPEST = 0.01, 2.0  # slopes that are believed
 Floats = NDArray[np.float64]
 Pair = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Lessons:
+    """What the judges saw of candidates, of which log-odds were asked for.
+
+    Attributes:
+        pair: int64 (n, 2), their classes.
+        asked: float64 (n,), the log-odds that were asked for.
+        got: float64 (n,), those of the share that the judges see.
+        wanted: float64 (n,), the shares that were wanted.
+        again: bool (n,), whether a candidate was composed anew.
+        before: float64 (n,), the log-odds that it had then; 0 for others.
+    """
+
+    pair: NDArray[np.int64]
+    asked: Floats
+    got: Floats
+    wanted: Floats
+    again: NDArray[np.bool_]
+    before: Floats
+
+    def __len__(self) -> int:
+        return len(self.pair)
+
+    def take(self, chosen: NDArray[np.bool_]) -> Lessons:
+        """Some of them."""
+        return Lessons(**{name: values[chosen] for name, values in vars(self).items()})
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Lessons]) -> Lessons:
+        """All of several rounds."""
+        return cls(**{name: np.concatenate([vars(one)[name] for one in parts]) for name in vars(parts[0])})
 
 
 @dataclass
@@ -36,7 +71,7 @@ class Dial:
     slope: float = 0.5
     kept: float = 0.0
     offsets: dict[Pair, float] = field(default_factory=dict)
-    _rounds: list[Floats] = field(default_factory=list)
+    _rounds: list[Lessons] = field(default_factory=list)
 
     def log_odds(self, pair: Pair, shares: Floats, before: Floats | float = 0.0, unknown: float = 0.0) -> Floats:
         """The log-odds (n,) to ask for, to get these shares (n,).
@@ -50,27 +85,17 @@ class Dial:
         earlier = self.kept * np.clip(before, -FAR, FAR)
         return np.asarray((logit(shares) - self.offsets.get(pair, unknown) - earlier) / self.slope)
 
-    def learn(
-        self, pair: NDArray[np.int64], asked: Floats, got: Floats, wanted: Floats, before: Floats | float = 0.0
-    ) -> None:
-        """Take note of a round.
-
-        Args:
-            pair: (n, 2), the classes.
-            asked: (n,), the log-odds that were asked for.
-            got: (n,), the judges'.
-            wanted: (n,), the shares that were wanted.
-            before: (n,), the log-odds of what was composed anew.
-        """
-        earlier = np.clip(np.broadcast_to(before, asked.shape), -FAR, FAR)
-        self._rounds.append(np.column_stack([pair, asked, np.clip(got, -FAR, FAR), logit(wanted), earlier]))
-        seen = np.concatenate(self._rounds)
-        pairs, member = np.unique(seen[:, :2].astype(np.int64), axis=0, return_inverse=True)
-        x, y, z = (_centred(seen[:, column], member.ravel()) for column in (2, 3, 5))
+    def learn(self, lessons: Lessons) -> None:
+        """Take note of a round."""
+        self._rounds.append(lessons)
+        seen = Lessons.concatenate(self._rounds)
+        got, before = np.clip(seen.got, -FAR, FAR), np.clip(seen.before, -FAR, FAR)
+        pairs, member = np.unique(seen.pair, axis=0, return_inverse=True)
+        x, y, z = (_centred(values, member.ravel()) for values in (seen.asked, got, before))
         if len(x) >= ENOUGH and x.std() > 0:
             slope, kept = np.linalg.lstsq(np.column_stack([x, z]), y, rcond=None)[0]
-            self.slope, self.kept = float(np.clip(slope, 0.05, 2.0)), float(np.clip(kept, 0.0, 1.0))
-        left = seen[:, 3] - self.slope * seen[:, 2] - self.kept * seen[:, 5]
+            self.slope, self.kept = float(np.clip(slope, FLATTEST, STEEPEST)), float(np.clip(kept, 0.0, 1.0))
+        left = got - self.slope * seen.asked - self.kept * before
         for number, (first, second) in enumerate(pairs.tolist()):
             self.offsets[first, second] = float(np.median(left[member.ravel() == number]))
 
@@ -79,16 +104,18 @@ class Dial:
 
         The first ones of a pair were asked for before anything was known about it. None where there are no others.
         """
-        later, known = [], set()
+        later: list[Floats] = []
+        known: set[Pair] = set()
         for seen in self._rounds:
-            for one in np.unique(seen[:, :2], axis=0):
-                mine = seen[(seen[:, :2] == one).all(axis=1)]
-                if tuple(one) in known:
-                    later.append(mine[:, 3:5] - mine[:, 3:5].mean(axis=0))
-                known.add(tuple(one))
+            got, wanted = np.clip(seen.got, -FAR, FAR), logit(seen.wanted)
+            for first, second in np.unique(seen.pair, axis=0).tolist():
+                mine = (seen.pair == (first, second)).all(axis=1)
+                if (first, second) in known:
+                    later.append(np.stack([values[mine] - values[mine].mean() for values in (got, wanted)]))
+                known.add((first, second))
         if not later:
             return None
-        y, x = np.concatenate(later).T
+        y, x = np.concatenate(later, axis=1)
         return float((x @ y) / (x @ x)) if x.std() > 0 else None
 
 

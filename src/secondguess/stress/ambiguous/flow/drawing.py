@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 
 from secondguess.progress import Progress
 from secondguess.stress.ambiguous.base import Candidates, water_fill
-from secondguess.stress.ambiguous.flow.dial import Dial, Pair
+from secondguess.stress.ambiguous.flow.dial import Dial, Lessons, Pair
 from secondguess.stress.ambiguous.flow.misses import NearMisses
 from secondguess.stress.ambiguous.flow.model import Flow
 from secondguess.stress.ambiguous.flow.rounds import Round, Rounds
-from secondguess.stress.ambiguous.flow.selection import CHECKS, Selection
+from secondguess.stress.ambiguous.flow.selection import CHECKS, Selected, Selection
 from secondguess.training._examples import derive_seed
 
 __all__ = ["FlowDrawer"]
@@ -133,60 +133,56 @@ class FlowDrawer:
         return water_fill(needed, count)
 
     def _round(self, shares: dict[Pair, int], turn: int) -> Round:
-        began, rng = time.monotonic(), np.random.default_rng([self.seed, 2, turn])
-        pairs, each = list(shares), list(shares.values())
-        near = NearMisses.none(self.flow.network.architecture.shape) if self._near is None else self._near
-        near = near.among(pairs, each)
-        again = _counted(near.pair, pairs)
-        fresh = np.repeat(np.array(pairs, dtype=np.int64), np.array(each) - again, axis=0)
-        pair = np.concatenate([fresh, near.pair])
-        dial = 0.5 + self.selection.delta_max * rng.uniform(-0.5, 0.5, len(pair))
-        asked = self._asked(pair, dial, near)
-        images = np.concatenate(
-            [
-                self._composed(fresh, asked[: len(fresh)], derive_seed(self.seed, turn)),
-                self._composed(near.pair, asked[len(fresh) :], derive_seed(self.seed, turn, 1), near.images),
-            ]
-        )
-        sound = np.arange(len(pair)) % (SOUNDED if turn else 1) == 0
-        seen = self.selection.select(images, pair, sound)
-        passed = [_counted(pair[seen.passed[check]], pairs) for check in CHECKS]
-        looked, last = seen.sounded, seen.passed[CHECKS[-1]]
-        second, before = (np.concatenate([np.zeros(len(fresh)), one]) for one in (np.ones(len(near)), near.lean))
-        tries = np.concatenate([np.zeros(len(fresh), np.int64), near.tries + 1])
-        learnt = [*pair[looked].T, asked[looked], seen.leans, dial[looked], second[looked], before[looked]]
-        origin = {
-            "dial": dial[last],
-            "share_generative": seen.share_generative,
-            "tries": tries[last],
-        }
-        if seen.share_committee is not None:
-            origin["share_committee"] = seen.share_committee
-        found = Candidates(images[last], pair[last], seen.share, origin)
-        counts, seconds = np.stack(passed, axis=1), time.monotonic() - began
-        opinions = np.zeros((len(pair), self.flow.field.classes)) if seen.opinions is None else seen.opinions
-        sums = np.stack([opinions[(pair == one).all(axis=1)].sum(axis=0) for one in pairs])
+        began = time.monotonic()
+        pairs = list(shares)
+        made = self._made(shares, turn)
+        sound = np.arange(len(made.pair)) % (SOUNDED if turn else 1) == 0
+        seen = self.selection.select(made.images, made.pair, sound)
+        opinions = np.zeros((len(made.pair), self.flow.field.classes)) if seen.opinions is None else seen.opinions
         return Round(
             pairs=np.array(pairs, dtype=np.int64),
-            each=np.array(each),
-            again=again,
-            passed=counts,
-            learnt=np.stack(learnt, axis=1),
-            seen=sums,
-            found=found,
-            near=NearMisses(images[seen.near], pair[seen.near], seen.near_leans, tries[seen.near]).open(),
-            seconds=seconds,
+            each=np.array(list(shares.values())),
+            again=_counted(made.pair[made.again], pairs),
+            passed=np.stack([_counted(made.pair[seen.passed[check]], pairs) for check in CHECKS], axis=1),
+            seen=np.stack([opinions[(made.pair == one).all(axis=1)].sum(axis=0) for one in pairs]),
+            learnt=made.lessons(seen),
+            found=made.accepted(seen),
+            near=made.near_misses(seen),
+            seconds=time.monotonic() - began,
         )
 
-    def _asked(self, pair: NDArray[np.int64], dial: NDArray[np.float64], near: NearMisses) -> NDArray[np.float64]:
-        """The log-odds (n,) to ask for; near misses are the last ones."""
+    def _made(self, shares: dict[Pair, int], turn: int) -> _Compositions:
+        """Candidates of a round: fresh ones, then near misses of the round before, composed anew."""
+        each = np.array(list(shares.values()))
+        near = NearMisses.none(self.flow.network.architecture.shape) if self._near is None else self._near
+        near = near.among(list(shares), each.tolist())
+        fresh = np.repeat(np.array(list(shares), dtype=np.int64), each - _counted(near.pair, list(shares)), axis=0)
+        pair, new = np.concatenate([fresh, near.pair]), len(fresh)
+        rng = np.random.default_rng([self.seed, 2, turn])
+        wanted = 0.5 + self.selection.delta_max * rng.uniform(-0.5, 0.5, len(pair))
+        asked = self._asked(pair, wanted, near)
+        first = self._composed(fresh, asked[:new], derive_seed(self.seed, turn))
+        second = self._composed(near.pair, asked[new:], derive_seed(self.seed, turn, 1), near.images)
+        return _Compositions(
+            images=np.concatenate([first, second]),
+            pair=pair,
+            wanted=wanted,
+            asked=asked,
+            again=np.arange(len(pair)) >= new,
+            before=np.concatenate([np.zeros(new), near.lean]),
+            tries=np.concatenate([np.zeros(new, np.int64), near.tries + 1]),
+        )
+
+    def _asked(self, pair: NDArray[np.int64], wanted: NDArray[np.float64], near: NearMisses) -> NDArray[np.float64]:
+        """The log-odds (n,) to ask for, to get the wanted shares (n,); near misses are the last ones."""
         asked, first = np.empty(len(pair)), len(pair) - len(near)
         for one in {(int(a), int(b)) for a, b in pair}:
             mine = (pair == one).all(axis=1)
             offset = (1 - self.dial_again.kept) * self.dial.offsets.get(one, 0.0)
-            asked[:first][mine[:first]] = self.dial.log_odds(one, dial[:first][mine[:first]])
+            asked[:first][mine[:first]] = self.dial.log_odds(one, wanted[:first][mine[:first]])
             leant = near.lean[mine[first:]]
-            asked[first:][mine[first:]] = self.dial_again.log_odds(one, dial[first:][mine[first:]], leant, offset)
+            again = self.dial_again.log_odds(one, wanted[first:][mine[first:]], leant, offset)
+            asked[first:][mine[first:]] = again
         return asked
 
     def _composed(
@@ -218,11 +214,10 @@ class FlowDrawer:
         """Count a round, learn from it and add its images."""
         self.seconds += one.seconds
         self._near = one.near
-        for dial, second in ((self.dial, 0), (self.dial_again, 1)):
-            learnt = one.learnt[one.learnt[:, 5] == second]
-            if len(learnt):
-                asked, got, wanted = learnt[:, 2:5].T
-                dial.learn(learnt[:, :2].astype(np.int64), asked, got, wanted, learnt[:, 6])
+        for dial, again in ((self.dial, False), (self.dial_again, True)):
+            lessons = one.learnt.take(one.learnt.again == again)
+            if len(lessons):
+                dial.learn(lessons)
         for (first, second), each, again, passed, seen in zip(
             one.pairs.tolist(), one.each.tolist(), one.again.tolist(), one.passed.tolist(), one.seen, strict=True
         ):
@@ -246,6 +241,48 @@ class FlowDrawer:
         taken = [pool.take(rng.permutation(len(pool))[: shares[pair]]) for pair, pool in full.items()]
         everything = Candidates.concatenate([part for part in taken if len(part)])
         return everything.take(np.sort(rng.permutation(len(everything))[:count]))
+
+
+@dataclass(frozen=True)
+class _Compositions:
+    """The candidates of a round.
+
+    Attributes:
+        images: uint8 (n, C, H, W).
+        pair: int64 (n, 2), their classes.
+        wanted: float64 (n,), the shares of the first class that were wanted.
+        asked: float64 (n,), the log-odds that were asked for.
+        again: bool (n,), whether they are near misses that were composed anew.
+        before: float64 (n,), the log-odds that these had then; 0 for others.
+        tries: int64 (n,), how often they were composed anew.
+    """
+
+    images: NDArray[np.uint8]
+    pair: NDArray[np.int64]
+    wanted: NDArray[np.float64]
+    asked: NDArray[np.float64]
+    again: NDArray[np.bool_]
+    before: NDArray[np.float64]
+    tries: NDArray[np.int64]
+
+    def lessons(self, seen: Selected) -> Lessons:
+        """What the dials learn from those that the judges have looked at for them."""
+        rows = seen.sounded
+        told = {name: getattr(self, name)[rows] for name in ("pair", "asked", "wanted", "again", "before")}
+        return Lessons(**told, got=seen.leans)
+
+    def accepted(self, seen: Selected) -> Candidates:
+        """Those that came through all checks."""
+        rows = seen.passed[CHECKS[-1]]
+        origin = {"dial": self.wanted[rows], "share_generative": seen.share_generative, "tries": self.tries[rows]}
+        if seen.share_committee is not None:
+            origin["share_committee"] = seen.share_committee
+        return Candidates(self.images[rows], self.pair[rows], seen.share, origin)
+
+    def near_misses(self, seen: Selected) -> NearMisses:
+        """Those that may be tried again."""
+        rows = seen.near
+        return NearMisses(self.images[rows], self.pair[rows], seen.near_leans, self.tries[rows]).open()
 
 
 def _counted(pair: NDArray[np.int64], pairs: list[Pair]) -> NDArray[np.int64]:

@@ -22,13 +22,14 @@ from numpy.typing import NDArray
 from secondguess.contracts.sealed import Damaged, digest_of, read_json, write_json_sealed
 from secondguess.files import make_folder, write_bytes
 from secondguess.stress.ambiguous.base import Candidates
+from secondguess.stress.ambiguous.flow.dial import Lessons
 from secondguess.stress.ambiguous.flow.misses import NearMisses
 
 __all__ = ["Round", "Rounds"]
 
-CARD, FORMAT = "rounds.json", 4
-ORIGIN, NEAR = "origin_", "near_"  # before the names of columns, and of what near misses are
-ARRAYS = ("pairs", "each", "again", "passed", "learnt", "seen")
+CARD, FORMAT = "rounds.json", 5
+ORIGIN, NEAR, LEARNT = "origin_", "near_", "learnt_"  # before the names of columns, of near misses and of lessons
+ARRAYS = ("pairs", "each", "again", "passed", "seen")
 
 
 @dataclass(frozen=True)
@@ -40,9 +41,8 @@ class Round:
         each: int64 (p,), candidates of each.
         again: int64 (p,), how many of these are near misses that were composed anew.
         passed: int64 (p, c), how many of a pair were lost neither to a check nor to one before it.
-        learnt: float64 (m, 7): first and second class, log-odds asked for, those that the judges saw, the share that
-            was wanted, and of what was composed anew 1 and how it leant before, for what the dials learn.
         seen: float64 (p, K), the committee's probabilities, summed over the candidates of each pair; zeros without one.
+        learnt: what the dials learn.
         found: the accepted images.
         near: the near misses that may be tried again; only those of the last round are.
         seconds: that the round took.
@@ -52,8 +52,8 @@ class Round:
     each: NDArray[np.int64]
     again: NDArray[np.int64]
     passed: NDArray[np.int64]
-    learnt: NDArray[np.float64]
     seen: NDArray[np.float64]
+    learnt: Lessons
     found: Candidates
     near: NearMisses
     seconds: float = 0.0
@@ -62,7 +62,8 @@ class Round:
         """As a file holds it."""
         buffer, found = io.BytesIO(), self.found
         arrays: dict[str, Any] = {ORIGIN + name: values for name, values in found.origin.items()}
-        arrays |= {NEAR + name: values for name, values in vars(self.near).items()}
+        for prefix, part in ((NEAR, self.near), (LEARNT, self.learnt)):
+            arrays |= {prefix + name: values for name, values in vars(part).items()}
         arrays |= {name: getattr(self, name) for name in ARRAYS}
         arrays["seconds"] = np.array(self.seconds)
         np.savez(buffer, **arrays, images=found.images, pair=found.pair, p1=found.p1)
@@ -72,11 +73,18 @@ class Round:
     def from_bytes(cls, content: bytes) -> Round:
         """The opposite."""
         with np.load(io.BytesIO(content), allow_pickle=False) as kept:
-            origin = {name.removeprefix(ORIGIN): kept[name] for name in kept.files if name.startswith(ORIGIN)}
+            origin, near, learnt = (
+                {name.removeprefix(prefix): kept[name] for name in kept.files if name.startswith(prefix)}
+                for prefix in (ORIGIN, NEAR, LEARNT)
+            )
             found = Candidates(kept["images"], kept["pair"], kept["p1"], origin)
-            near = NearMisses(**{name: kept[NEAR + name] for name in ("images", "pair", "lean", "tries")})
-            told = {name: kept[name] for name in ARRAYS}
-            return cls(**told, found=found, near=near, seconds=float(kept["seconds"]))
+            return cls(
+                **{name: kept[name] for name in ARRAYS},
+                learnt=Lessons(**learnt),
+                found=found,
+                near=NearMisses(**near),
+                seconds=float(kept["seconds"]),
+            )
 
 
 class Rounds:
