@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from scipy.special import expit
 from scipy.stats import spearmanr
 
 from secondguess import load
@@ -131,21 +132,23 @@ def label_of(images):
 
 
 def shares_of(judge, pixels, pair):
-    """The share (n,) of the first class, with all draws."""
-    look = judge.glance(pixels, chosen_classes(pair, judge.field.classes))
-    return judge.settle(pixels, pair, judge.examine(pixels, look))[:, 0]
+    """The share (n,) of the first class by its calibration on known shares, and by that on real images; all draws."""
+    weighed = judge.weigh(pixels, pair)
+    return expit(weighed * judge.shares.per_nat(pair)), expit(weighed)
 
 
 def opinion(judge, images):
     """What a judge that had no part in the drawing says of the images: entropy, and agreement with the labels."""
     pixels, label = np.rint(images.images[:] * 255).astype(np.uint8), label_of(images)
-    share = shares_of(judge, pixels, pair_of(images))
+    share, as_real = shares_of(judge, pixels, pair_of(images))
     found = {
         "images": len(images),
         "entropy_bits": float(entropy(share).mean()),
+        "entropy_bits_as_of_real_images": float(entropy(as_real).mean()),
         "median_entropy_bits": float(np.median(entropy(share))),
         "spearman": rank(share, label),
         "std_of_difference": float(np.std(log_odds(share) - log_odds(label))),
+        "mean_difference_of_shares": float(np.abs(share - label).mean()),
     }
     say(found)
     return found, share
@@ -168,23 +171,25 @@ def unselected(flow, second, pairs, arguments):
 
     These are led away from images of no class, whatever the drawing was led away from.
     """
-    rng, dial = np.random.default_rng(arguments.seed + 7), Dial()
+    rng, dial, judge = np.random.default_rng(arguments.seed + 7), Dial(), flow.judge
     for turn in range(2):  # first to learn, then to measure
         pair = np.array([pairs[k] for k in rng.integers(len(pairs), size=UNSELECTED)])
         wanted = 0.5 + WIDEST * rng.uniform(-0.5, 0.5, len(pair))
-        asked = np.array([dial.log_odds(tuple(one), wanted[[k]])[0] for k, one in enumerate(pair.tolist())])
+        asked = np.array([dial.logits(tuple(one), wanted[[k]])[0] for k, one in enumerate(pair.tolist())])
+        nats = asked / judge.shares.per_nat(pair)
         pixels = flow.compose(
             pair,
-            np.stack([asked, np.zeros_like(asked)], axis=1),
+            np.stack([nats, np.zeros_like(nats)], axis=1),
             guidance=arguments.guidance,
             steps=arguments.steps,
             seed=arguments.seed + 70 + turn,
         )
         if not turn:
-            look = flow.judge.glance(pixels, chosen_classes(pair, flow.judge.field.classes))
-            leans = flow.judge.lean(pair, look)
-            dial.learn(Lessons(pair, asked, leans, wanted, again=np.zeros(len(pair), bool), before=np.zeros(len(pair))))
-    first, other = (shares_of(judge, pixels, pair) for judge in (flow.judge, second.judge))
+            look = judge.glance(pixels, chosen_classes(pair, judge.field.classes))
+            seen = judge.lean(pair, look) * judge.shares.per_nat(pair)
+            none = np.zeros(len(pair))
+            dial.learn(Lessons(pair, asked, seen, wanted, again=none.astype(bool), before=none))
+    first, other = (shares_of(one, pixels, pair)[0] for one in (judge, second.judge))
     found = {
         "images": len(pair),
         "dial_slope": dial.slope,

@@ -306,7 +306,7 @@ def test_the_dial_learns_its_slope_and_the_bias_of_each_pair():
     assert dial.slope == pytest.approx(0.25, abs=0.01)
     assert dial.offsets[0, 1] == pytest.approx(0.7, abs=0.05)
     assert dial.offsets[0, 2] == pytest.approx(-0.4, abs=0.05)
-    assert dial.log_odds((0, 1), np.array([0.5]))[0] == pytest.approx(-0.7 / 0.25, abs=0.2)
+    assert dial.logits((0, 1), np.array([0.5]))[0] == pytest.approx(-0.7 / 0.25, abs=0.2)
     assert dial.followed() == pytest.approx(0.25 / 0.5, abs=0.05)
     assert Dial().followed() is None
 
@@ -316,7 +316,7 @@ def test_the_second_round_of_a_dial_already_hits_what_is_wanted():
     pair = np.repeat([[3, 8]], 100, axis=0)
     means = []
     for _ in range(2):
-        asked = dial.log_odds((3, 8), wanted) + rng.normal(0, 1, 100)
+        asked = dial.logits((3, 8), wanted) + rng.normal(0, 1, 100)
         got = 0.25 * asked + 1.0
         dial.learn(lessons(pair, asked, got, wanted))
         means.append(got.mean())
@@ -683,14 +683,14 @@ def test_near_misses_that_lean_least_are_tried_again_a_few_times():
 def test_a_dial_learns_how_much_of_an_earlier_lean_is_kept():
     rng, dial = np.random.default_rng(2), Dial(kept=0.1)
     pair = np.repeat([[0, 1]], 300, axis=0)
-    assert dial.log_odds((0, 1), np.array([0.5]), np.array([2.0]), unknown=1.0)[0] == pytest.approx(-1.2 / 0.5)
+    assert dial.logits((0, 1), np.array([0.5]), np.array([2.0]), unknown=1.0)[0] == pytest.approx(-1.2 / 0.5)
     asked, before = rng.normal(0, 4, 300), rng.normal(0, 2, 300)
     got = 0.3 * asked + 0.4 * before + 0.6 + rng.normal(0, 0.2, 300)
     dial.learn(lessons(pair, asked, got, np.full(300, 0.5), before))
     assert dial.slope == pytest.approx(0.3, abs=0.02)
     assert dial.kept == pytest.approx(0.4, abs=0.02)
     assert dial.offsets[0, 1] == pytest.approx(0.6, abs=0.05)
-    assert dial.log_odds((0, 1), np.array([0.5]), np.array([1.0]))[0] == pytest.approx(-(0.6 + 0.4) / 0.3, abs=0.3)
+    assert dial.logits((0, 1), np.array([0.5]), np.array([1.0]))[0] == pytest.approx(-(0.6 + 0.4) / 0.3, abs=0.3)
 
 
 def test_near_misses_of_a_round_are_composed_anew_in_the_next(trained, tmp_path, monkeypatch):
@@ -715,8 +715,9 @@ def test_near_misses_of_a_round_are_composed_anew_in_the_next(trained, tmp_path,
         for number, (first, second) in enumerate(tried.pair.tolist()):
             place = len(wanted) - len(tried) + number
             known = (1 - again.kept) * fresh.offsets.get((first, second), 0.0)
-            asked = again.log_odds((first, second), wanted[[place]], tried.lean[[number]], known)
-            assert target[number] == pytest.approx([asked[0], 0])
+            asked = again.logits((first, second), wanted[[place]], tried.lean[[number]], known)
+            per_nat = flow.judge.shares.per_nat(tried.pair[[number]])
+            assert target[number] == pytest.approx([asked[0] / per_nat[0], 0])
         second = one.learnt.take(one.learnt.again)
         assert len(second) == sum(1 for k in range(len(wanted) - len(tried), len(wanted)) if not turn or k % 4 == 0)
         assert set(second.before) <= set(tried.lean)

@@ -7,6 +7,7 @@ import pytest
 
 from secondguess.stress.ambiguous.flow.judge import Look, chosen_classes
 from secondguess.stress.ambiguous.flow.selection import CHECKS, Selection
+from secondguess.stress.ambiguous.flow.shares import ShareCalibration
 
 CLASSES = 4
 PAIR = (0, 1)
@@ -20,7 +21,7 @@ def images_of(numbers):
 class Judge:
     """Says of image k what `opinions[k]` holds: probabilities at a glance, when examined, the share when settled."""
 
-    field = SimpleNamespace(classes=CLASSES)
+    field, shares = SimpleNamespace(classes=CLASSES), ShareCalibration()
 
     def __init__(self, opinions):
         self.opinions, self.seen = opinions, []
@@ -56,6 +57,8 @@ class Judge:
 
 
 class Committee:
+    shares = ShareCalibration()
+
     def __init__(self, opinions):
         self.opinions = opinions
 
@@ -176,7 +179,8 @@ def test_the_committee_rules_out_exactly_what_no_judge_could_save(delta_max, dis
     from secondguess.stress.ambiguous.flow.selection import _Left
 
     committee = np.stack([shares, 1 - shares, 0 * shares, 0 * shares], axis=1)
-    left = _Left(images_of(np.zeros(len(shares))), np.tile(PAIR, (len(shares), 1)), committee)
+    pair, as_is = np.tile(PAIR, (len(shares), 1)), ShareCalibration()
+    left = _Left(images_of(np.zeros(len(shares))), pair, committee, as_is, as_is)
     possible = Selection(None, None, None, delta_max, 0.9, disagreement)._possible(left)
     odds = (np.log(answers / (1 - answers)) + np.log(shares / (1 - shares))[:, None]) / 2
     saved = (np.abs(np.tanh(odds / 2)) <= delta_max) & (np.abs(answers - shares[:, None]) <= disagreement)
@@ -193,11 +197,12 @@ def test_rivals_of_few_and_many_classes(classes):
     theirs[0, :2] = 0.4
     if classes == 10:
         theirs[0, [4, 6, 7]] = [0.05, 0.03, 0.022]
-    left = _Left(images_of([0]), np.array([PAIR]), theirs)
+    as_is = ShareCalibration()
+    left = _Left(images_of([0]), np.array([PAIR]), theirs, as_is, as_is)
     rivals = left.rivals()
     assert not rivals[0, :2].any()
     assert rivals.sum() == {2: 0, 3: 1, 10: 3}[classes]
-    assert _Left(images_of([0]), np.array([PAIR]), None).rivals() is None
+    assert _Left(images_of([0]), np.array([PAIR]), None, as_is, as_is).rivals() is None
 
 
 def test_near_misses_are_of_their_two_classes_but_lean_or_divide_the_judges():

@@ -2,11 +2,12 @@
 
 Each family learns the images, and as many blends of two of them with the labels blended alike (mixup, Zhang et al.,
 2018), of mirror images where images may be mirrored; labels are smoothed, and a temperature of at least 1 is fitted on
-held-out images. The committee's opinion is the mean of its members' probabilities.
+held-out images. The committee's opinion is the mean of its members' probabilities. What it says of an image that is of
+two classes is calibrated on blends of held-out images (`shares.py`).
 
 It is kept beside the generator, so that more images of the same generator are judged by the same committee:
 
-    committee.json         families, temperatures, shape of the images, and the digests of the weights
+    committee.json         families, temperatures, calibration, shape of the images, and the digests of the weights
     0-simple_cnn.safetensors, ...
 """
 
@@ -29,17 +30,20 @@ from secondguess.images import ImageSet
 from secondguess.model.classifier import Classifier
 from secondguess.model.needs import Needs
 from secondguess.progress import Progress, Silent, Titled
+from secondguess.stress.ambiguous.flow.mixtures import known_mixtures
+from secondguess.stress.ambiguous.flow.shares import ShareCalibration, log_odds_of
 from secondguess.training._checkpoint import copy_state
 from secondguess.training.temperature import fit_temperature
 
 __all__ = ["Committee"]
 
 Floats = NDArray[np.float64]
-CARD = "committee.json"
+CARD, FORMAT = "committee.json", 2
 # A VGG, a pyramid with dense layers, a wider VGG: of photographs, networks without batch norm learn little.
 COLOUR = ("icos_m", "icos_d", "icos_n")
 GREY = ("lenet", "simple_cnn", "fully_connected")
 SMOOTHED = 0.05
+MIXED = 500  # blends, and as many real images, that shares are calibrated on
 BLENDS = 0.4  # parameter of the Beta distribution of a blend's weight, as in mixup
 SMALLEST = 16  # pixels per side that convolutions without padding need
 PHOTOGRAPH = 32  # pixels per side that three times two convolutions need
@@ -66,6 +70,7 @@ class Committee:
         device: str = "auto",
     ) -> None:
         self.families, self.epochs, self.flips, self.seed, self.device = families, epochs, flips, seed, device
+        self.shares = ShareCalibration()
         self._members: list[tuple[str, nn.Module, float]] = []
         self._about: dict[str, Any] = {}
 
@@ -83,11 +88,16 @@ class Committee:
             learn(model, mixed, mixed.labels, epochs=self.epochs, seed=seed, device=self.device, progress=report)
             temperature = max(1.0, fit_temperature(self._logits(model, held_out), held_out.labels))
             self._members.append((name, model, temperature))
+        pixels = np.concatenate([np.rint(part * 255).astype(np.uint8) for part, _ in held_out.batches(1000)])
+        known = known_mixtures(pixels, held_out.labels, MIXED, self.seed)
+        seen = self.judge(ImageSet.from_arrays(known.images, layout="NCHW"))
+        self.shares = ShareCalibration.fit(log_odds_of(seen, known.pair), known.pair, known.share)
         return self
 
     def about(self, train: ImageSet) -> dict[str, Any]:
         """Everything that determines it, as JSON holds it."""
         return {
+            "format": FORMAT,
             "families": list(self.families or _suitable(train.shape)),
             **{name: getattr(self, name) for name in ("epochs", "flips", "seed")},
             "shape": list(train.shape),
@@ -119,7 +129,7 @@ class Committee:
             content, file = save(copy_state(model)), f"{number}-{name}.safetensors"
             write_bytes(folder / file, content)
             members.append({"family": name, "temperature": temperature, "file": file, "weights": digest_of(content)})
-        write_json_sealed(folder / CARD, self._about | {"members": members})
+        write_json_sealed(folder / CARD, self._about | {"members": members, "shares": self.shares.to_dict()})
         return folder
 
     @classmethod
@@ -133,6 +143,7 @@ class Committee:
         try:
             card = read_json(folder / CARD)
             members = card.pop("members")
+            committee.shares = ShareCalibration.from_dict(card.pop("shares"))
             committee._about, shape = card, tuple(card["shape"])
             for member in members:
                 content = (folder / member["file"]).read_bytes()

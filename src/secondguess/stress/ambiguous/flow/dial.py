@@ -1,11 +1,12 @@
 """The dial: the share of the first class that is asked for.
 
-The network's own log-odds, which the sampling controls, are not what the calibrated judges conclude; how they differ,
-and with which bias for each pair, is learnt from the judgements of earlier rounds:
+The network's own log-odds, which the sampling controls, are not what the calibrated judges conclude, not even counted
+in the units of shares (`shares.py`); how they differ, and with which bias for each pair, is learnt from the judgements
+of earlier rounds:
 
-    logit(share) = slope * log-odds + offset of the pair
+    logit(share) = slope * what was asked for + offset of the pair
 
-Of what is composed anew a part of the earlier log-odds is kept, and added; how much is learnt, too.
+Of what is composed anew a part of the earlier logit is kept, and added; how much is learnt, too.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 __all__ = ["Dial", "Lessons", "Pair", "logit"]
 
-FAR = 7.0  # log-odds beyond which all are alike
+FAR = 4.0  # logits beyond which all are alike
 ENOUGH = 60  # candidates, for a slope
 FLATTEST, STEEPEST = 0.01, 2.0  # slopes that are believed
 Floats = NDArray[np.float64]
@@ -27,15 +28,15 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True)
 class Lessons:
-    """What the judges saw of candidates, of which log-odds were asked for.
+    """What the judges saw of candidates, and what was asked for.
 
     Attributes:
         pair: int64 (n, 2), their classes.
-        asked: float64 (n,), the log-odds that were asked for.
-        got: float64 (n,), those of the share that the judges see.
+        asked: float64 (n,), the logits that were asked for.
+        got: float64 (n,), those of the shares that the judges see.
         wanted: float64 (n,), the shares that were wanted.
         again: bool (n,), whether a candidate was composed anew.
-        before: float64 (n,), the log-odds that it had then; 0 for others.
+        before: float64 (n,), the logit that it had then; 0 for others.
     """
 
     pair: NDArray[np.int64]
@@ -60,11 +61,11 @@ class Lessons:
 
 @dataclass
 class Dial:
-    """How the judges' share of the first class follows the log-odds that were asked for.
+    """How the judges' share of the first class follows what was asked for.
 
     Attributes:
-        slope: of logit(share) on the log-odds.
-        kept: of the log-odds before, where there are any.
+        slope: of logit(share) on what was asked for.
+        kept: of the logit before, where there is any.
         offsets: by pair, in logits.
     """
 
@@ -73,13 +74,13 @@ class Dial:
     offsets: dict[Pair, float] = field(default_factory=dict)
     _rounds: list[Lessons] = field(default_factory=list)
 
-    def log_odds(self, pair: Pair, shares: Floats, before: Floats | float = 0.0, unknown: float = 0.0) -> Floats:
-        """The log-odds (n,) to ask for, to get these shares (n,).
+    def logits(self, pair: Pair, shares: Floats, before: Floats | float = 0.0, unknown: float = 0.0) -> Floats:
+        """The logits (n,) to ask for, to get these shares (n,).
 
         Args:
             pair: the classes.
             shares: of the first.
-            before: the log-odds of what is composed anew.
+            before: the logits of what is composed anew.
             unknown: the offset of a pair of which nothing is known yet.
         """
         earlier = self.kept * np.clip(before, -FAR, FAR)

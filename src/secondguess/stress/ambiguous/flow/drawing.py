@@ -36,7 +36,7 @@ LEAST_YIELD = 0.005  # of the candidates, after some rounds; below, a pair count
 PATIENCE = 6
 SPARE = 1.2  # times as many candidates as a pair seems to need
 SOUNDED = 4  # every fourth candidate is looked at for the dial, whatever the committee says of it
-KEPT = 0.3  # of an image's log-odds, when it is composed anew; until more is known
+KEPT = 0.3  # of an image's logit, when it is composed anew; until more is known
 SPELT = {
     "between": "were not lost to a third class",
     "ambiguous": "leant to neither",
@@ -174,14 +174,14 @@ class FlowDrawer:
         )
 
     def _asked(self, pair: NDArray[np.int64], wanted: NDArray[np.float64], near: NearMisses) -> NDArray[np.float64]:
-        """The log-odds (n,) to ask for, to get the wanted shares (n,); near misses are the last ones."""
+        """The logits (n,) to ask for, to get the wanted shares (n,); near misses are the last ones."""
         asked, first = np.empty(len(pair)), len(pair) - len(near)
         for one in {(int(a), int(b)) for a, b in pair}:
             mine = (pair == one).all(axis=1)
             offset = (1 - self.dial_again.kept) * self.dial.offsets.get(one, 0.0)
-            asked[:first][mine[:first]] = self.dial.log_odds(one, wanted[:first][mine[:first]])
+            asked[:first][mine[:first]] = self.dial.logits(one, wanted[:first][mine[:first]])
             leant = near.lean[mine[first:]]
-            again = self.dial_again.log_odds(one, wanted[first:][mine[first:]], leant, offset)
+            again = self.dial_again.logits(one, wanted[first:][mine[first:]], leant, offset)
             asked[first:][mine[first:]] = again
         return asked
 
@@ -197,7 +197,8 @@ class FlowDrawer:
         if self.contrast and len(pair):
             different, which = np.unique(pair, axis=0, return_inverse=True)
             away = np.stack([self._rivals((int(a), int(b))) for a, b in different])[which.ravel()]
-        target = np.stack([asked, np.zeros_like(asked)], axis=1)
+        nats = asked / self.flow.judge.shares.per_nat(pair)
+        target = np.stack([nats, np.zeros_like(nats)], axis=1)
         settings: dict[str, Any] = {"guidance": self.guidance, "steps": self.steps}
         return self.flow.compose(pair, target, **settings, seed=seed, rivals=away, again=again)
 
@@ -251,9 +252,9 @@ class _Compositions:
         images: uint8 (n, C, H, W).
         pair: int64 (n, 2), their classes.
         wanted: float64 (n,), the shares of the first class that were wanted.
-        asked: float64 (n,), the log-odds that were asked for.
+        asked: float64 (n,), the logits that were asked for.
         again: bool (n,), whether they are near misses that were composed anew.
-        before: float64 (n,), the log-odds that these had then; 0 for others.
+        before: float64 (n,), the logits that these had then; 0 for others.
         tries: int64 (n,), how often they were composed anew.
     """
 

@@ -10,7 +10,8 @@ Images are judged in four looks, each at what the one before has left open:
 4. two classes whose shares are wanted as precisely as a label should be, with many more (`settle`)
 
 Each number of draws has a calibration of its own, fitted to held-out real images that went through the same looks:
-the scatter of few draws is a reason to be less sure.
+the scatter of few draws is a reason to be less sure. What log-odds say of an image that is of two classes is a
+calibration more (`shares.py`).
 """
 
 from __future__ import annotations
@@ -27,14 +28,16 @@ from secondguess.progress import Progress, Silent
 from secondguess.stress.ambiguous.flow.calibration import LossCalibration
 from secondguess.stress.ambiguous.flow.fields import VelocityField
 from secondguess.stress.ambiguous.flow.losses import NoiseBank, denoising_losses
+from secondguess.stress.ambiguous.flow.mixtures import known_mixtures
 from secondguess.stress.ambiguous.flow.pixels import scaled
+from secondguess.stress.ambiguous.flow.shares import TINY, ShareCalibration, separations
 
 __all__ = ["CALIBRATIONS", "DenoisingJudge", "Look", "chosen_classes"]
 
 Floats = NDArray[np.float64]
 HOPELESS = 5e-3
-TINY = 1e-12
 CALIBRATIONS = ("quick", "thorough", "final")
+MIXED = 200  # blends, and as many real images, that shares are calibrated on
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,7 @@ class DenoisingJudge:
         self.quick: LossCalibration | None = None
         self.thorough: LossCalibration | None = None
         self.final: LossCalibration | None = None
+        self.shares = ShareCalibration()
 
     def fit(
         self, images: NDArray[np.uint8], labels: NDArray[np.int64], *, progress: Progress | None = None
@@ -97,7 +101,7 @@ class DenoisingJudge:
         Returns:
             How good the judge is on images that it was not calibrated on either (each half of them judged with the
             calibration of the other): `accuracy`, `log_loss` in nats, and `hesitates`, the share of the images to which
-            it gives no class more than 0.7.
+            it gives no class more than 0.7; and `scale_of_shares`, fitted to images with known shares.
         """
         first = self._losses(images, np.ones((len(images), self.field.classes), bool), self._draws(0), progress)
         self.quick = LossCalibration.fit(first, labels)
@@ -105,7 +109,11 @@ class DenoisingJudge:
         self.thorough = LossCalibration.fit(third, labels)
         all_draws = self._pooled(third, self._losses(images, open_, self._draws(2), progress), 2)
         self.final = LossCalibration.fit(all_draws, labels)
-        return _cross_validated(all_draws, labels)
+        known = known_mixtures(images, labels, MIXED, self.seed)
+        seen = self.weigh(known.images, known.pair, progress=progress)
+        separation = separations(self.final.logits(first), labels)
+        self.shares = ShareCalibration.fit(seen, known.pair, known.share, separation)
+        return _cross_validated(all_draws, labels) | {"scale_of_shares": self.shares.scale}
 
     def settings(self) -> dict[str, Any]:
         """What it was made with, but for the field."""
@@ -115,11 +123,13 @@ class DenoisingJudge:
         """The same judge with other noise."""
         other = DenoisingJudge(self.field, **(self.settings() | {"seed": seed}))
         other.quick, other.thorough, other.final = self.quick, self.thorough, self.final
+        other.shares = self.shares
         return other
 
     def calibrations(self) -> dict[str, Any]:
         """All calibrations, as JSON holds them."""
-        return {name: self._calibrated(getattr(self, name)).to_dict() for name in CALIBRATIONS}
+        losses = {name: self._calibrated(getattr(self, name)).to_dict() for name in CALIBRATIONS}
+        return {**losses, "shares": self.shares.to_dict()}
 
     def glance(
         self,
@@ -195,6 +205,12 @@ class DenoisingJudge:
         both = self._calibrated(self.final).logits(seen.losses)
         both = np.take_along_axis(np.where(wanted, both, 0.0), pair, axis=1)
         return np.asarray(both[:, 0] - both[:, 1])
+
+    def weigh(self, images: NDArray[np.uint8], pair: NDArray[np.int64], *, progress: Progress | None = None) -> Floats:
+        """Log-odds (n,) of the first of two classes (n, 2), with all draws and without a look at any other class."""
+        wanted = chosen_classes(pair, self.field.classes)
+        every = slice(0, self._draws(2).stop)
+        return self.lean(pair, Look(self._losses(images, wanted, every, progress), np.zeros(wanted.shape)))
 
     def _continued(
         self, images: NDArray[np.uint8], look: Look, progress: Progress | None, compared: Look | None = None

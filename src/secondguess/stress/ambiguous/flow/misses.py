@@ -27,7 +27,7 @@ class NearMisses:
     Attributes:
         images: uint8 (n, C, H, W).
         pair: int64 (n, 2), their classes.
-        lean: float64 (n,), the log-odds of the first class, as far as the judges have looked.
+        lean: float64 (n,), the logit of the share of the first class, as far as the judges have looked.
         tries: int64 (n,), how often each was composed anew.
     """
 

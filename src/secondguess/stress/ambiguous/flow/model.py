@@ -30,12 +30,13 @@ from secondguess.stress.ambiguous.flow.judge import CALIBRATIONS, DenoisingJudge
 from secondguess.stress.ambiguous.flow.network import Architecture, FlowNetwork
 from secondguess.stress.ambiguous.flow.pixels import from_padded, scaled
 from secondguess.stress.ambiguous.flow.sampling import integrate, noise_of
+from secondguess.stress.ambiguous.flow.shares import ShareCalibration
 from secondguess.training._checkpoint import copy_state
 from secondguess.training._examples import derive_seed
 
 __all__ = ["Flow"]
 
-CARD, WEIGHTS, FORMAT = "flow.json", "weights.safetensors", 3
+CARD, WEIGHTS, FORMAT = "flow.json", "weights.safetensors", 4
 # Until when there is guidance: towards the end it is said to be largely unnecessary (Kynkäänniemi et al., "Applying
 # guidance in a limited interval improves sample and distribution quality in diffusion models", 2024), and it is a third
 # of the cost of a step. Not compared with 1 on photographs.
@@ -186,8 +187,10 @@ class Flow:
             network.load_state_dict({name: value.float() for name, value in load(content).items()})
             settings = dict(card["judge"])
             calibrations = {name: LossCalibration.from_dict(settings.pop(name)) for name in CALIBRATIONS}
+            shares = ShareCalibration.from_dict(settings.pop("shares"))
             judge = DenoisingJudge(VelocityField(network.to(pick_device(device)).eval()), **settings)
         except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
             raise UserError(f"The generator in {folder} is damaged ({error}); train it again.") from error
         judge.quick, judge.thorough, judge.final = (calibrations[name] for name in CALIBRATIONS)
+        judge.shares = shares
         return cls(network, tuple(card["class_names"]), judge, dict(card["history"]))

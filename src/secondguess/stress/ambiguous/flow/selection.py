@@ -15,28 +15,29 @@ the few candidates that are left; what is lost counts as lost to the check that 
 
 What leans, or is not agreed on, is a near miss (`misses.py`).
 
-The label is the logarithmic opinion pool of both judges: the mean of the log-odds that they give to the first class
-against the second. Both are calibrated on real images; where one of them knows little, its log-odds are small.
+Shares within the pair are calibrated on images whose share is known (`shares.py`). The label is the logarithmic opinion
+pool of both judges: the mean of the logits of their shares.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit
 
 from secondguess.images import ImageSet
 from secondguess.stress.ambiguous.flow.committee import Committee
 from secondguess.stress.ambiguous.flow.dial import logit
 from secondguess.stress.ambiguous.flow.judge import DenoisingJudge, Look, chosen_classes
 from secondguess.stress.ambiguous.flow.reality import Reality
+from secondguess.stress.ambiguous.flow.shares import ShareCalibration, log_odds_of
 
 __all__ = ["CHECKS", "Selected", "Selection"]
 
 CHECKS = ("between", "ambiguous", "agreed", "real", "settled")
-GLANCED = 1.25  # times the largest |log-odds| that are wanted: beyond it no further look is taken
+GLANCED = 1.25  # times the largest |logit| of a share that is wanted: beyond it no further look is taken
 GLIMPSED = 5 / 6  # of the pair's least probability, at a first look: hardly any image with less has it in the end
 POSSIBLE, RIVALS = 0.02, 2  # probability by the committee of other classes to look at, and how many at least
 NEAR = ("ambiguous", "agreed", "settled")  # checks that leave a near miss
@@ -56,9 +57,9 @@ class Selected:
         share_committee: float64 (m,), the committee's, or None.
         opinions: float64 (n, K), what the committee said of all candidates, or None.
         sounded: the candidates from which the dial may learn: chosen by nobody but for the mass of their pair.
-        leans: float64, both judges' mean log-odds of their first class, as noisy as few draws are.
+        leans: float64, the mean logits of both judges' shares of their first class, as noisy as few draws are.
         near: the near misses.
-        near_leans: float64, their log-odds of the first class, as far as the judges have looked.
+        near_leans: float64, the same of these, as far as the judges have looked.
     """
 
     passed: dict[str, Rows]
@@ -101,15 +102,17 @@ class Selection:
             sound: bool (n,), those that the judge looks at whatever the committee says, for the dial; None for all.
         """
         judge, opinions = self.judge, self._opinion(images)
-        left = _Left(images, pair, opinions)
+        theirs = judge.shares if self.committee is None else self.committee.shares
+        left = _Left(images, pair, opinions, judge.shares, theirs)
         sound = np.ones(len(images), dtype=bool) if sound is None else sound
         left.keep(left.mass_of_committee() >= self.mass * 2 / 3, "between")
         left.keep(self._possible(left) | sound[left.rows], "ambiguous")
         left.look = judge.glance(left.images, chosen_classes(left.pair, judge.field.classes))
         sounded = sound[left.rows]
-        rows, leans = left.rows[sounded], left.pooled(judge.lean(left.pair, left.look))[sounded]
+        own = judge.lean(left.pair, left.look) * judge.shares.per_nat(left.pair)
+        rows, leans = left.rows[sounded], left.pooled(own)[sounded]
         left.keep(self._possible(left), "ambiguous")
-        left.keep(np.abs(left.log_odds()) < GLANCED * self._widest, "ambiguous")
+        left.keep(np.abs(left.logits()) < GLANCED * self._widest, "ambiguous")
         left.compare(judge)
         left.keep(self._mild(left), "ambiguous")
         left.keep(self._agreed(left), "agreed")
@@ -120,9 +123,9 @@ class Selection:
             left.keep(self.reality.accepts(left.images), "real")
         left.settle(judge)
         left.keep(self._mild(left) & self._agreed(left), "settled")
-        theirs = None if left.committee is None else left.share_of_committee()
-        share = 1 / (1 + np.exp(-left.log_odds()))
-        return Selected(left.passed(), share, left.share(), theirs, opinions, rows, leans, *left.near_misses())
+        second = None if left.committee is None else left.share_of_committee()
+        label = expit(left.logits())
+        return Selected(left.passed(), label, left.share(), second, opinions, rows, leans, *left.near_misses())
 
     def _opinion(self, images: Bytes) -> Floats | None:
         if self.committee is None:
@@ -131,7 +134,7 @@ class Selection:
 
     @property
     def _widest(self) -> float:
-        """The largest log-odds of a label."""
+        """The largest logit of a label."""
         return float(logit(np.array([0.5 + self.delta_max / 2]))[0])
 
     def _possible(self, left: _Left) -> NDArray[np.bool_]:
@@ -143,7 +146,7 @@ class Selection:
         return np.asarray(np.abs(left.pooled(logit(best))) <= self._widest)
 
     def _mild(self, left: _Left) -> NDArray[np.bool_]:
-        return np.abs(np.tanh(left.log_odds() / 2)) <= self.delta_max  # |p1 - p2|
+        return np.abs(np.tanh(left.logits() / 2)) <= self.delta_max  # |p1 - p2|
 
     def _agreed(self, left: _Left) -> NDArray[np.bool_]:
         return np.abs(left.share() - left.share_of_committee()) <= self.disagreement
@@ -152,9 +155,17 @@ class Selection:
 class _Left:
     """The candidates that are left, with what the judges have said of them."""
 
-    def __init__(self, images: Bytes, pair: Rows, committee: Floats | None) -> None:
+    def __init__(
+        self,
+        images: Bytes,
+        pair: Rows,
+        committee: Floats | None,
+        own: ShareCalibration,
+        theirs: ShareCalibration,
+    ) -> None:
         self.rows = np.arange(len(images))
         self.images, self.pair, self.committee = images, pair, committee
+        self._own, self._theirs = own, theirs
         self._look: Look | None = None
         self._first: Look | None = None  # the look before the two classes alone were compared
         self._lost: dict[str, list[Rows]] = {check: [] for check in CHECKS}
@@ -175,7 +186,7 @@ class _Left:
         """Go on with some of them; the others are lost to this check."""
         self._lost[check].append(self.rows[~chosen])
         if check in NEAR:
-            leans = self.log_odds() if self._look else logit(self.share_of_committee())
+            leans = self.logits() if self._look else self._logits_of_committee()
             self._near.append((self.rows[~chosen], leans[~chosen]))
         self.rows, self.images, self.pair = self.rows[chosen], self.images[chosen], self.pair[chosen]
         if self.committee is not None:
@@ -224,21 +235,27 @@ class _Left:
 
     def share(self) -> Floats:
         """Of the first class among the two (n,), by the generative judge."""
-        return _share(self.look.probabilities, self.pair)
+        return np.asarray(expit(self._logits()))
 
     def share_of_committee(self) -> Floats:
         """The same by the committee, or the judge's again; one half before anybody has looked."""
-        if self.committee is not None:
-            return _share(self.committee, self.pair)
-        return self.share() if self._look else np.full(len(self.rows), 0.5)
+        return np.asarray(expit(self._logits_of_committee()))
 
-    def log_odds(self) -> Floats:
-        """Both judges' mean log-odds (n,) of the first class against the second."""
-        return self.pooled(logit(self.share()))
+    def logits(self) -> Floats:
+        """The mean logits (n,) of both judges' shares."""
+        return self.pooled(self._logits())
 
     def pooled(self, judged: Floats) -> Floats:
-        """The mean (n,) of log-odds by the generative judge and of the committee's."""
-        return judged if self.committee is None else np.asarray((judged + logit(self.share_of_committee())) / 2)
+        """The mean (n,) of logits by the generative judge and of the committee's."""
+        return judged if self.committee is None else np.asarray((judged + self._logits_of_committee()) / 2)
+
+    def _logits(self) -> Floats:
+        return log_odds_of(self.look.probabilities, self.pair) * self._own.per_nat(self.pair)
+
+    def _logits_of_committee(self) -> Floats:
+        if self.committee is None:
+            return self._logits() if self._look else np.zeros(len(self.rows))
+        return log_odds_of(self.committee, self.pair) * self._theirs.per_nat(self.pair)
 
     def rivals(self) -> NDArray[np.bool_] | None:
         """The other classes (n, K) that the committee has not ruled out, and the likeliest anyway; None for all."""
@@ -253,8 +270,3 @@ class _Left:
 
 def _mass(probabilities: Floats, pair: Rows) -> Floats:
     return np.asarray(np.take_along_axis(probabilities, pair, axis=1).sum(axis=1))
-
-
-def _share(probabilities: Floats, pair: Rows) -> Floats:
-    both: Any = np.maximum(np.take_along_axis(probabilities, pair, axis=1), 1e-12)
-    return np.asarray(both[:, 0] / both.sum(axis=1))
