@@ -702,7 +702,7 @@ def test_near_misses_of_a_round_are_composed_anew_in_the_next(trained, tmp_path,
         return compose(self, pair, target, **settings)
 
     monkeypatch.setattr(Flow, "compose", noting)
-    made = generator(delta_max=0.3, folder=tmp_path).generate(blobs(), 60, seed=1, trained=flow)
+    made = generator(delta_max=0.1, folder=tmp_path).generate(blobs(), 60, seed=1, trained=flow)
     rounds = [Round.from_bytes(path.read_bytes()) for path in sorted((tmp_path / "drawing").glob("round-*.npz"))]
     assert len(composed) == 2 * len(rounds) > 4
     fresh, again = Dial(), Dial(kept=drawing.KEPT)
@@ -711,7 +711,7 @@ def test_near_misses_of_a_round_are_composed_anew_in_the_next(trained, tmp_path,
         tried = before.among([(int(a), int(b)) for a, b in one.pairs], one.each.tolist())
         assert np.array_equal(settings["again"], tried.images)
         assert np.array_equal(pair, tried.pair)
-        wanted = 0.5 + 0.3 * np.random.default_rng([1, 2, turn]).uniform(-0.5, 0.5, one.each.sum())
+        wanted = 0.5 + 0.1 * np.random.default_rng([1, 2, turn]).uniform(-0.5, 0.5, one.each.sum())
         for number, (first, second) in enumerate(tried.pair.tolist()):
             place = len(wanted) - len(tried) + number
             known = (1 - again.kept) * fresh.offsets.get((first, second), 0.0)
