@@ -1,16 +1,18 @@
-"""Whether the judges of ambiguous images are calibrated on images with known mixtures, as they are on real ones.
+"""Whether the judges of ambiguous images know the shares of images that are known mixtures, and what real ones are.
 
     python ambiguous_mixtures.py fashion_mnist.npz --folder kept/flow --count 300 --out mixtures.json
 
-`--folder` holds a trained generator and its committee, as `ambiguous_flow.py` leaves them. The images are blends of two
-test images of different classes, any or natural neighbours, whose share of the first is known, and plain test images
-beside the class that the committee finds likeliest of the others. A judge's share p of the first class costs
+`--folder` holds a trained generator and perhaps its committee, as `ambiguous_flow.py` leaves them. The images are made
+of two test images of different classes, any or natural neighbours, of which the first has a known share: blended, or
+cut along a line in any direction and joined with a soft edge. Real ones are test images beside another class, any or a
+natural neighbour of theirs. A judge's share p of the first class costs
 
     -(share log p + (1 - share) log(1 - p))
 
-nats; the entropy of the known shares, which no judge can go below, is taken off. `scale` is what its log-odds would
-have to be multiplied by to cost least: less than 1 says that it is too sure. The weights of both judges' log-odds that
-cost least together are fitted on one half of the images and measured on the other.
+nats; the entropy of the known shares, which no judge can go below, is taken off. Each judge's shares are taken as its
+calibration on real images alone has them (`cost_as_of_real_images`), and as that on known shares has them (`cost`),
+which was fitted to blends of other images between any two classes and to real ones. `scale` is what the logits of the
+latter would have to be multiplied by to cost least here: less than 1 says that it is too sure of these images.
 """
 
 from __future__ import annotations
@@ -19,23 +21,25 @@ import argparse
 from pathlib import Path
 
 import numpy as np
-from scipy.optimize import minimize
+from scipy.optimize import minimize_scalar
 from scipy.special import expit
 from scipy.stats import spearmanr
 
 from secondguess import load
 from secondguess.images import ImageSet
 from secondguess.stress.ambiguous.flow import Committee, Flow
-from secondguess.stress.ambiguous.flow.judge import chosen_classes
+from secondguess.stress.ambiguous.flow.shares import log_odds_of
 from secondguess.stress.ambiguous.pairs import choose_pairs
 from secondguess_lab.record import provenance, say, write
 
 TINY = 1e-6
-LEAST, MOST = 0.05, 0.95  # shares of blends
+LEAST, MOST = 0.05, 0.95  # shares of mixtures
+EDGE = 0.04  # of the size of an image, how soft the edge of a cut is
+EVEN = 0.1  # from one half, for the spread of what is said of even mixtures
 
 
 def main():
-    """Blend, ask, compare; the record is written after each kind of images."""
+    """Mix, ask, compare; the record is written after each kind of images."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data")
     parser.add_argument("--folder", type=Path, required=True)
@@ -45,91 +49,94 @@ def main():
     arguments = parser.parse_args()
     data, flow = load(arguments.data), Flow.load(arguments.folder)
     committee = Committee.load(arguments.folder / "committee")
-    if committee is None:
-        parser.error(f"{arguments.folder} has no committee; ambiguous_flow.py --only committee trains one")
-    record = provenance(vars(arguments), data) | {"judge": flow.history["judge"], "kinds": {}}
-    rng, near = np.random.default_rng(arguments.seed), choose_pairs(data.train, "confused", seed=0)
-    for kind, pairs in {"blends": None, "blends of natural neighbours": near, "real": None}.items():
-        if kind == "real":
-            images, pair, share = plain(data.test, committee, arguments.count, rng)
-        else:
-            images, pair, share = blended(data.test, pairs, arguments.count, rng)
-        look = flow.judge.compare(images, pair, flow.judge.glance(images, chosen_classes(pair, flow.field.classes)))
-        theirs = committee.judge(ImageSet.from_arrays(images, layout="NCHW"))
-        own, other = (log_odds(found, pair) for found in (look.probabilities, theirs))
-        found = {"images": len(images), "judge": costs(own, share), "committee": costs(other, share)}
-        found |= {"pool": costs((own + other) / 2, share), "weighted": together(own, other, share)}
-        record["kinds"][kind] = found
-        say({kind: found})
-        write(arguments.out, record | {"seconds": provenance({})["seconds"]})
+    apart = of_pairs(flow.judge.shares.separation)
+    quantiles = {f"{share:g}": float(np.quantile(apart, share)) for share in (0, 0.25, 0.5, 0.75, 1)}
+    record = provenance(vars(arguments), data) | {"judge": flow.history["judge"] | {"separation": quantiles}}
+    if committee is not None:
+        record["committee"] = {"scale_of_shares": committee.shares.scale}
+    record["kinds"] = {}
+    rng = np.random.default_rng(arguments.seed)
+    kinds = {"blends": laid_over, "cuts": side_by_side, "real": as_it_is}
+    for which in ("all", "confused"):
+        pairs = choose_pairs(data.train, which, seed=0)
+        for kind, weights in kinds.items():
+            images, pair, share = mixed(data.test, pairs, arguments.count, weights, rng)
+            found = asked(flow.judge, committee, images, pair, share)
+            record["kinds"][f"{kind}, {which}"] = {"images": len(images)} | found
+            say({f"{kind}, {which}": found})
+            write(arguments.out, record | {"seconds": provenance({})["seconds"]})
 
 
-def blended(test, pairs, count, rng):
-    """Blends uint8 of two test images of different classes, the classes (n, 2), and the shares (n,) of the first."""
+def asked(judge, committee, images, pair, share):
+    """How good the shares (n,) are that the judge, the committee and the label that they agree on give to images."""
+    odds = judge.weigh(images, pair)
+    found = {"judge": (odds, odds * judge.shares.per_nat(pair))}
+    if committee is not None:
+        odds = log_odds_of(committee.judge(ImageSet.from_arrays(images, layout="NCHW")), pair)
+        found["committee"] = (odds, odds * committee.shares.per_nat(pair))
+        found["label"] = tuple(np.mean([found["judge"], found["committee"]], axis=0))
+    return {name: costs(*both, share) for name, both in found.items()}
+
+
+def of_pairs(table):
+    """The values of a symmetric table (K, K) for two different classes."""
+    return table[np.triu_indices(len(table), 1)]
+
+
+def mixed(test, pairs, count, weights, rng):
+    """Images uint8 of two test images of different classes, the classes (n, 2), and the shares (n,) of the first."""
     pixels, labels = test.images[:] * 255, test.labels
-    first, second = np.empty((2, count), dtype=np.int64)
-    for place in range(count):
-        if pairs is None:
-            a, b = rng.permutation(np.unique(labels))[:2]
-        else:
-            a, b = rng.permutation(pairs[rng.integers(len(pairs))])
-        first[place], second[place] = (rng.choice(np.flatnonzero(labels == one)) for one in (a, b))
-    share = rng.uniform(LEAST, MOST, count)
-    weight = share[:, None, None, None]
-    images = np.rint(weight * pixels[first] + (1 - weight) * pixels[second]).astype(np.uint8)
-    return images, np.stack([labels[first], labels[second]], axis=1), share
+    pair = np.array([rng.permutation(pairs[rng.integers(len(pairs))]) for _ in range(count)])
+    rows = np.array([[rng.choice(np.flatnonzero(labels == one)) for one in both] for both in pair])
+    share, weight = weights(rng.uniform(LEAST, MOST, count), pixels.shape[2:], rng)
+    return np.rint(weight * pixels[rows[:, 0]] + (1 - weight) * pixels[rows[:, 1]]).astype(np.uint8), pair, share
 
 
-def plain(test, committee, count, rng):
-    """Test images as they are, their class and the likeliest other one in any order, and whether the first is right."""
-    some = test.take(np.sort(rng.permutation(len(test))[:count]))
-    found = committee.judge(some)
-    found[np.arange(len(some)), some.labels] = -1
-    pair, swapped = np.stack([some.labels, found.argmax(axis=1)], axis=1), rng.random(len(some)) < 0.5
-    pair[swapped] = pair[swapped, ::-1]
-    return np.rint(some.images[:] * 255).astype(np.uint8), pair, 1.0 - swapped
+def as_it_is(share, shape, rng):
+    """Shares of 0 and 1, and weights (n, 1, 1, 1) alike."""
+    whole = np.rint(share)
+    return whole, whole[:, None, None, None]
 
 
-def log_odds(probabilities, pair):
-    """Of the first class against the second (n,)."""
-    both = np.maximum(np.take_along_axis(probabilities, pair, axis=1), TINY)
-    return np.log(both[:, 0]) - np.log(both[:, 1])
+def laid_over(share, shape, rng):
+    """The shares, and weights (n, 1, 1, 1) of the first image alike."""
+    return share, share[:, None, None, None]
 
 
-def cost(odds, share):
-    """What log-odds (n,) cost more than the known shares (n,) would."""
-    p, known = np.clip(expit(odds), TINY, 1 - TINY), np.clip(share, TINY, 1 - TINY)
+def side_by_side(share, shape, rng):
+    """The shares, and weights (n, 1, H, W) with these means, which fall from 1 to 0 at a line in any direction."""
+    y, x = (np.arange(side) / max(shape) - 0.5 * side / max(shape) for side in shape)
+    angle = rng.uniform(0, 2 * np.pi, len(share))[:, None, None]
+    along = np.cos(angle) * x + np.sin(angle) * y[:, None]
+    low, high = np.full(len(share), -2.0), np.full(len(share), 2.0)
+    for _ in range(30):
+        place = (low + high) / 2
+        weight = expit((place[:, None, None] - along) / EDGE)
+        less = weight.mean(axis=(1, 2)) < share
+        low, high = np.where(less, place, low), np.where(less, high, place)
+    return share, weight[:, None]
+
+
+def cost(logits, share):
+    """What logits (n,) cost more than the known shares (n,) would."""
+    p, known = np.clip(expit(logits), TINY, 1 - TINY), np.clip(share, TINY, 1 - TINY)
     crossed, least = (-(share * np.log(q) + (1 - share) * np.log1p(-q)).mean() for q in (p, known))
     return float(crossed - least)
 
 
-def costs(odds, share):
-    """How good log-odds (n,) are, as they are and scaled."""
-    scale = float(np.exp(minimize(lambda s: cost(np.exp(s[0]) * odds, share), [0.0], method="Nelder-Mead").x[0]))
-    rank = float(spearmanr(odds, share).statistic)
-    even = np.abs(share - 0.5) < 0.1
+def costs(as_real, logits, share):
+    """How good a judge's shares are, by either calibration."""
+    found = minimize_scalar(lambda s: cost(np.exp(s) * logits, share), bounds=(-4.0, 4.0), method="bounded")
+    even = np.abs(share - 0.5) < EVEN
     return {
-        "cost": cost(odds, share),
-        "scale": scale,
-        "cost_scaled": cost(scale * odds, share),
-        "spearman": rank,
-        "spread_at_even": float(odds[even].std()) if even.sum() > 1 else None,
-    }
-
-
-def together(own, other, share):
-    """Weights of both judges that cost least on one half, and what they cost on the other half."""
-    half = np.arange(len(share)) % 2 == 0
-
-    def weighted(weights, rows):
-        return cost(weights[0] * own[rows] + weights[1] * other[rows], share[rows])
-
-    found = minimize(weighted, [0.5, 0.5], args=(half,), method="Nelder-Mead").x
-    return {
-        "weights": found.tolist(),
-        "cost": weighted(found, ~half),
-        "spearman": float(spearmanr(found @ np.stack([own, other])[:, ~half], share[~half]).statistic),
-        "cost_of_the_pool": weighted([0.5, 0.5], ~half),
+        "cost_as_of_real_images": cost(as_real, share),
+        "cost": cost(logits, share),
+        "scale": float(np.exp(found.x)),
+        "cost_scaled": float(found.fun),
+        "spearman": float(spearmanr(logits, share).statistic),
+        "off": float(np.abs(expit(logits) - share).mean()),
+        "off_as_of_real_images": float(np.abs(expit(as_real) - share).mean()),
+        "spread_of_logits_at_even": float(logits[even].std()) if even.sum() > 1 else None,
     }
 
 

@@ -17,7 +17,8 @@ from secondguess import Classifier, ImageSet, Needs, Supervisor
 from secondguess.accuracy.oracles.icos import Icos, InputRules, Partition
 from secondguess.accuracy.oracles.inspecting import Inspector
 from secondguess.engine.shared import fingerprint_of, travels
-from secondguess.model.shards import observe_and_score, sent_classifier
+from secondguess.model.orders import sent_classifier
+from secondguess.model.shards import observe_and_score
 from secondguess.search import distance
 from secondguess.search.distance import measure_distances
 from secondguess.supervisors import make

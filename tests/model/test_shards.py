@@ -19,7 +19,7 @@ from secondguess.errors import UserError
 from secondguess.images.encoded import FileSource
 from secondguess.images.parquet import ParquetSource
 from secondguess.images.sources import ArraySource, ViewSource
-from secondguess.model import Trace, shards
+from secondguess.model import Trace, orders, shards
 from secondguess.model.shards import cut
 
 NEEDS = Needs(traces=frozenset({Trace("penultimate")}), logits=True, samples=3)
@@ -34,7 +34,7 @@ def module():
 @pytest.fixture
 def wired(monkeypatch):
     """The engine `local:1`, whose calls and answers are pickled as for another process; counts its calls."""
-    monkeypatch.setattr(shards, "_open", {})
+    monkeypatch.setattr(orders, "_open", {})
     sizes = []
 
     def wire(call):
@@ -151,7 +151,7 @@ def test_a_model_that_differs_at_the_worker_is_refused(wired, tmp_path):
     np.testing.assert_array_equal(classifier.observe(images).probabilities, expected)
     assert max(wired) < 10_000  # the model goes by its name
     write(1)
-    shards._open.clear()
+    orders._open.clear()
     with pytest.raises(UserError, match=r"opens another model at made_here:make than this process; put the same"):
         classifier.observe(images)
 

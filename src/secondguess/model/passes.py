@@ -22,7 +22,8 @@ from secondguess.progress import Advance, Progress
 if TYPE_CHECKING:
     from secondguess.images import ImageSource
     from secondguess.model.classifier import Classifier
-    from secondguess.model.shards import Scorer, Shards
+    from secondguess.model.orders import Scorer
+    from secondguess.model.shards import Shards
 
 __all__ = ["Pass"]
 

@@ -1,11 +1,10 @@
 """A pass over many images on an engine: cut into shards, each of which a worker reads and observes.
 
-A worker opens the model once and keeps it. It is given the description of the model, or the module itself where that
-lives in memory only, and the images of its shard: files and tables by their paths, arrays as they are. Where scorers
-(fitted supervisors) go with the order, it scores what it saw as well, and traces and dropout samples stay with it
-unless they were asked for. What comes back goes to this process, which alone writes: into the arrays of the pass and,
-where there is a cache to go on from after an interruption, shard by shard into a ledger beside it, until the arrays are
-complete.
+A worker is told which model to open and what to do (`orders.py`), and given the images of its shard: files and tables
+by their paths, arrays as they are. Where scorers (fitted supervisors) go with the order, it scores what it saw as well,
+and traces and dropout samples stay with it unless they were asked for. What comes back goes to this process, which
+alone writes: into the arrays of the pass and, where there is a cache to go on from after an interruption, shard by
+shard into a ledger beside it, until the arrays are complete.
 
 Shards depend on the images alone, not on the engine. They begin at multiples of the batch size, or of the chunk in
 which dropout is sampled, so that the model sees the batches that it would see without an engine.
@@ -13,25 +12,21 @@ which dropout is sampled, so that the model sees the batches that it would see w
 
 from __future__ import annotations
 
-import pickle
-import platform
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess.contracts.sealed import digest_of
 from secondguess.engine import Entry, Ledger, Sent, Shared, Task, resources_for, run_each
-from secondguess.engine.shared import pickled
 from secondguess.errors import UserError
 from secondguess.images.sources import ViewSource
-from secondguess.model.description import Description
 from secondguess.model.needs import Needs
+from secondguess.model.orders import Order, Scorer, opened, order_of, sent_classifier, shared_order
 from secondguess.model.recording import SCORE, Item, sample_chunk
 from secondguess.progress import Progress, Silent
 
@@ -42,67 +37,19 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Scored",
-    "Scorer",
     "Shards",
     "UnseenShard",
     "goes_to_workers",
     "observe_and_score",
     "observe_shard",
-    "opened",
-    "sent_classifier",
     "unseen_shards",
 ]
 
 LARGEST = 256 << 20  # bytes of pixels that a shard has, decoded
 MOST = 8192  # images that it has
 SHARDS = 16  # at least, where there are enough images: as many workers as a machine has cores then share them fairly
-MOST_OPEN = 2  # models in a process: one that is attacked, and one that judges
 FEW_BATCHES = 2  # that are observed here, even where there is an engine
 KEPT = "shards"  # the ledger, in the folder of the cache
-
-
-class Scorer(Protocol):
-    """What gives each image a number: a fitted supervisor."""
-
-    @property
-    def name(self) -> str:
-        """By which its scores are known."""
-
-    @property
-    def needs(self) -> Needs:
-        """What must have been observed."""
-
-    @property
-    def fingerprint(self) -> str:
-        """The digest of all that its scores depend on."""
-
-    def score(self, observation: Observation) -> NDArray[np.float64]:
-        """One number for each image, (n,), or several, (n, m); they do not depend on the other images."""
-
-
-@dataclass(frozen=True)
-class Order:
-    """What a worker is to do with its images.
-
-    Attributes:
-        model: the description of the model, or the torch module itself, pickled: it goes with every shard, but is
-            pickled and unpickled only once.
-        how: further arguments of `Classifier.open`. How the output is read is among them: the first images of the whole
-            set decide it, and not those of a shard.
-        fingerprint: of the classifier, which that of the worker must have.
-        needs: what to record.
-        items: the arrays that are wanted of it.
-        seed: of dropout samples.
-        scorers: who score it, by the fingerprint that their items name.
-    """
-
-    model: Any
-    how: dict[str, Any]
-    fingerprint: str | None
-    needs: Needs
-    items: tuple[Item, ...]
-    seed: int
-    scorers: Mapping[str, Scorer] = field(default_factory=dict)
 
 
 class Shards:
@@ -135,8 +82,8 @@ class Shards:
         cache = classifier.cache
         self._ledger = Ledger(cache.path / KEPT, tables=True) if cache is not None and keys else None
         self._resources = resources_for(classifier.device)
-        order = _order(classifier, self._items, scorers=scorers or {})
-        self._order = _shared(order, keys)
+        order = order_of(classifier, self._items, scorers=scorers or {})
+        self._order = shared_order(order, keys)
         self._tasks: list[Task] = []
         self.warnings: dict[str, list[str]] = {}
         self.failed: set[str] = set()
@@ -211,20 +158,6 @@ def unseen_shards(classifier: Classifier, images: ImageSet, needs: Needs) -> lis
     sent = sent_classifier(classifier, images, needs)
     rows = cut(len(images), images.shape, classifier.batch_size, sent.value.items)
     return [UnseenShard(sent, images.take(np.arange(one.start, one.stop))) for one in rows]
-
-
-def sent_classifier(classifier: Classifier, images: ImageSet, needs: Needs | None = None) -> Shared:
-    """A classifier on its way to workers, which `opened` makes of it again.
-
-    Args:
-        classifier: the system under test.
-        images: of which the first decide how its output is read, where it does not say so itself.
-        needs: what is to be observed there.
-    """
-    if classifier.output_kind == "auto":
-        classifier.observe(images.head(min(len(images), classifier.batch_size)))
-    depends = needs and (needs.logits, sorted(needs.traces), needs.samples, needs.images)
-    return _shared(_order(classifier, (Item("probabilities"),), needs), depends)
 
 
 @dataclass(frozen=True, eq=False)
@@ -341,66 +274,3 @@ def cut(count: int, shape: tuple[int, ...], batch_size: int, items: Sequence[Ite
     most = min(MOST, LARGEST // (4 * prod(shape)), -(-count // SHARDS))
     size = max(1, -(-most // unit)) * unit
     return [slice(start, min(start + size, count)) for start in range(0, count, size)]
-
-
-def _shared(order: Order, depends: Any) -> Shared:
-    """An order on its way to workers, which keep it under all that it depends on."""
-    what = order.fingerprint, order.how, order.items, order.seed, depends
-    model = b""
-    if order.fingerprint is None:  # a callable that is imported is known by its place alone
-        model = order.model if isinstance(order.model, bytes) else repr(order.model).encode()
-    return Shared(order, digest_of(repr(what).encode() + model))
-
-
-def _order(
-    classifier: Classifier,
-    items: tuple[Item, ...],
-    needs: Needs | None = None,
-    scorers: Mapping[str, Scorer] | None = None,
-) -> Order:
-    known = classifier.description
-    how = {"output_kind": classifier.output_kind, "batch_size": classifier.batch_size, "device": classifier.device}
-    if known.path is not None or known.source is not None:
-        model: Any = known.placed()
-    else:
-        module = getattr(classifier.backend, "module", None)
-        model = None if module is None else pickled(module)
-        how = {name: value for name, value in known.to_dict().items() if name not in ("weights", "folder")} | how
-    if model is None:
-        raise UserError(
-            f"{classifier.name} is a function of this process, which no worker of an engine can call; give a model "
-            "that can be opened (a model.toml, an .onnx or .pt2 file, package.module:make_model), or no engine."
-        )
-    needs = needs or Needs(
-        logits=any(item.what == "logits" for item in items),
-        traces=frozenset(item.trace for item in items if item.trace),
-        samples=max(item.count for item in items),
-    )
-    needs = Needs.union([needs, *(scorers or {}).values()])
-    return Order(model, how, classifier.fingerprint, needs, items, max(item.seed for item in items), scorers or {})
-
-
-_open: dict[str, Classifier] = {}  # the models that this process has opened last
-
-
-def opened(order: Sent) -> Classifier:
-    """The classifier of an order, opened at its first shard in this process; orders of one model share it."""
-    wanted: Order = order.value
-    place = wanted.model if isinstance(wanted.model, Description) else ""
-    key = order.fingerprint if wanted.fingerprint is None else repr((wanted.fingerprint, wanted.how, place))
-    if key not in _open:
-        from secondguess.model.classifier import Classifier
-
-        model, described = wanted.model, isinstance(wanted.model, Description)
-        if not described:
-            model = pickle.loads(model)  # noqa: S301 - sent by the process that runs the command
-        classifier = Classifier.open(model, **wanted.how)
-        if described and classifier.fingerprint != wanted.fingerprint:
-            raise UserError(
-                f"The worker on {platform.node()} opens another model at {model.path or model.source} "
-                "than this process; put the same files there."
-            )
-        while len(_open) >= MOST_OPEN:
-            del _open[next(iter(_open))]
-        _open[key] = classifier
-    return _open[key]

@@ -32,7 +32,7 @@ from secondguess.errors import UserError
 from secondguess.files import atomic_path
 from secondguess.images import ImageSet, ImageSource
 from secondguess.images.sources import ViewSource
-from secondguess.model.shards import opened, sent_classifier
+from secondguess.model.orders import opened, sent_classifier
 from secondguess.progress import Advance, Progress, Silent
 
 if TYPE_CHECKING:

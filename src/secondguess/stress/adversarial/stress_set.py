@@ -199,7 +199,7 @@ class Adversarial(StressSet):
         self, judge: Classifier, surrogate: Classifier | None, given: Given, chunk: int
     ) -> Iterator[Attacked]:
         """The same on an engine, a shard for each chunk."""
-        from secondguess.model.shards import sent_classifier
+        from secondguess.model.orders import sent_classifier
 
         nominal, chunks = given.nominal, list(self._chunks(len(given.nominal), given.seed, chunk))
         models = [None if one is None else sent_classifier(one, nominal) for one in (judge, surrogate)]
@@ -261,7 +261,7 @@ def attack_shard(
     *, name: str, judge: Sent, surrogate: Sent | None, images: Sent, sizes: list[float], legacy: bool, seed: int
 ) -> dict[str, Any]:
     """What a worker does: attack its images."""
-    from secondguess.model.shards import opened
+    from secondguess.model.orders import opened
 
     source, labels, rows = images.value
     models = opened(judge), None if surrogate is None else opened(surrogate)
