@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from scipy.special import expit
+from scipy.stats import spearmanr
 
 from secondguess.contracts.sealed import read_json, write_json_sealed
 from secondguess.errors import UserError
@@ -21,9 +23,11 @@ from secondguess.stress.ambiguous.flow.dial import Dial, Lessons
 from secondguess.stress.ambiguous.flow.fields import VelocityField
 from secondguess.stress.ambiguous.flow.losses import NoiseBank, denoising_losses
 from secondguess.stress.ambiguous.flow.misses import TRIES, NearMisses
+from secondguess.stress.ambiguous.flow.mixtures import known_mixtures
 from secondguess.stress.ambiguous.flow.network import Architecture, FlowNetwork, architecture_for
 from secondguess.stress.ambiguous.flow.pixels import from_padded, to_padded
 from secondguess.stress.ambiguous.flow.rounds import Round, Rounds
+from secondguess.stress.ambiguous.flow.shares import ShareCalibration
 from secondguess.stress.ambiguous.flow.training import Schedule, train_flow
 from secondguess.stress.base import Given
 from secondguess.stress.registry import make, make_generator
@@ -63,6 +67,8 @@ def test_a_tiny_generator_makes_ambiguous_images_end_to_end(trained, tmp_path):
     assert (made.images.soft_labels > 0).sum(axis=1).max() == 2
     card = made.card
     assert card["generator"] == "AmbiFlow"
+    assert card["scale_of_shares"]["judge"] == flow.judge.shares.scale
+    assert card["scale_of_shares"]["committee"] > 0
     assert card["drawn"] >= card["passed"]["between"] >= card["passed"]["ambiguous"] >= card["passed"]["agreed"]
     assert card["passed"]["agreed"] >= card["passed"]["real"] >= card["passed"]["settled"] >= len(made.images)
     assert {"dial", "share_generative", "share_committee", "class_1"} <= made.images.columns.keys()
@@ -341,6 +347,22 @@ def test_the_judge_settles_shares_and_leans_without_shrinking(trained):
     assert np.sign(leans).mean() > 0.6  # each image leans to its own class
 
 
+def test_a_judge_knows_shares_better_than_its_log_odds_of_real_images_tell_them(trained):
+    flow, folder = trained
+    judge, fresh = flow.judge, blobs(120, seed=11)
+    known = known_mixtures(np.rint(fresh.images[:] * 255).astype(np.uint8), fresh.labels, 60, seed=3)
+    odds = judge.weigh(known.images, known.pair)
+    assert odds == pytest.approx(-judge.weigh(known.images, known.pair[:, ::-1]))
+    shares, as_real = expit(odds * judge.shares.per_nat(known.pair)), expit(odds)
+    assert spearmanr(odds, known.share).statistic > 0.6
+    off, off_as_real = (np.abs(found - known.share)[:60].mean() for found in (shares, as_real))
+    assert off < 0.8 * off_as_real
+    again = Flow.load(folder).judge.shares
+    assert again.scale == judge.shares.scale
+    assert np.array_equal(again.separation, judge.shares.separation)
+    assert judge.with_seed(1).shares is judge.shares
+
+
 def test_a_committee_is_kept_beside_the_generator_and_damage_is_said(tmp_path):
     images, folder = blobs(), tmp_path / "committee"
     committee = Committee(epochs=1, device="cpu").fit(images, images)
@@ -350,6 +372,9 @@ def test_a_committee_is_kept_beside_the_generator_and_damage_is_said(tmp_path):
     assert again is not None
     assert again.judge(asked) == pytest.approx(committee.judge(asked), abs=1e-6)
     assert again.digest == committee.digest
+    assert again.shares == committee.shares != ShareCalibration()
+    again.shares = ShareCalibration(2 * committee.shares.scale)
+    assert again.digest != committee.digest
     for other in (Committee(epochs=2), Committee(epochs=1, flips=True), Committee(["lenet"], epochs=1)):
         assert Committee.load(folder, about=other.about(images)) is None
     assert Committee.load(folder, about=committee.about(blobs(60))) is None

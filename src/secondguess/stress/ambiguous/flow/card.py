@@ -36,7 +36,7 @@ def flow_card(
         reason = "the time was up" if drawer.out_of_time else "the pairs did not yield more"
         notes.append(f"{len(chosen)} images instead of {count}: {reason}.")
     distance = nearest_distances(chosen.images, train)
-    reality = drawer.selection.reality
+    reality, committee = drawer.selection.reality, drawer.selection.committee
     measured = reality.measure(chosen.images) if reality and len(chosen) >= LEAST_FOR_KERNEL else None
     return {
         "generator": "AmbiFlow",
@@ -45,6 +45,10 @@ def flow_card(
         "images": len(chosen),
         "label_entropy_bits": float(entropy.mean()),
         "judge": flow.history.get("judge"),
+        "scale_of_shares": {
+            "judge": flow.judge.shares.scale,
+            "committee": None if committee is None else committee.shares.scale,
+        },
         "dial": {"slope": drawer.dial.slope, "followed": drawer.dial.followed()},
         "dial_again": {"slope": drawer.dial_again.slope, "kept": drawer.dial_again.kept},
         "seconds": drawer.seconds,

@@ -107,11 +107,11 @@ class Committee:
 
     @property
     def digest(self) -> str:
-        """Of what its members are."""
+        """Of what its members are, and of their calibration."""
         parts = [
             digest_of(save(copy_state(model)) + repr(temperature).encode()) for _, model, temperature in self._members
         ]
-        return digest_of("".join(parts).encode())
+        return digest_of("".join([*parts, repr(self.shares)]).encode())
 
     def judge(self, images: ImageSet) -> Floats:
         """The members' mean probabilities (n, K)."""
