@@ -14,6 +14,8 @@ PAPER = {
     "mnist": "| paper, nominal + ambiguous, mean of four networks | .53 | .98 | .95 | 1.22 | -.44 points |",
     "fashion_mnist": "| paper, nominal + ambiguous, mean of four networks | .51 | .94 | .87 | 1.33 | +.06 points |",
 }
+KINDS = {"blends": "blended", "cuts": "side by side", "real": "real"}
+PAIRED = {"all": "any two classes", "confused": "natural neighbours"}
 ROW = " | {:.3f} | {:.3f} | {:.3f} | {:.2f} | {:.4f} "
 
 
@@ -224,18 +226,26 @@ def clothes_on_a_processor() -> Iterator[Claim]:
 
 def mixtures(kept: Any) -> Iterator[Claim]:
     """What judges make of images with known shares."""
-    kinds = kept["kinds"]
-    for label, name in {
-        "blends of any two classes": "blends",
-        "blends of natural neighbours": "blends of natural neighbours",
-        "real images, the class or the likeliest other one": "real",
-    }.items():
-        values = [kinds[name][judge][key] for judge in ("judge", "committee", "pool") for key in ("cost", "scale")]
-        yield says(
-            f"| {label} |" + " {:.2f} |" * 6,
-            *values,
-            provided=kinds[name]["images"] == 200,
-        )
+    for kind in ("blends", "cuts", "real"):
+        for which in ("all", "confused"):
+            found = kept["kinds"][f"{kind}, {which}"]
+            label = f"{KINDS[kind]}, {PAIRED[which]}"
+            values = [
+                found[who][key]
+                for who in ("judge", "committee", "label")
+                for key in ("cost_as_of_real_images", "cost", "scale")
+            ]
+            yield says(f"| {label} |" + " {:.2f} | {:.2f} | {:.2f} |" * 3, *values, provided=found["images"] == 200)
+    apart = kept["judge"]["separation"]
+    yield says(
+        "clothes lie {:.1f} to {:.1f} nats apart, half of them more than {:.1f}",
+        *(apart[share] for share in ("0", "1", "0.5")),
+    )
+    yield says(
+        "the scale is {:.2f} for the judge, and {:.2f} for the committee",
+        kept["judge"]["scale_of_shares"],
+        kept["committee"]["scale_of_shares"],
+    )
 
 
 def ranked(kept: Any) -> Iterator[Claim]:

@@ -69,7 +69,7 @@ class Dial:
         offsets: by pair, in logits.
     """
 
-    slope: float = 0.5
+    slope: float = 1.0
     kept: float = 0.0
     offsets: dict[Pair, float] = field(default_factory=dict)
     _rounds: list[Lessons] = field(default_factory=list)
