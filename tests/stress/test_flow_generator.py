@@ -18,6 +18,7 @@ from secondguess.stress.ambiguous.base import Candidates
 from secondguess.stress.ambiguous.choosing import cheaper_generator, choose_generator, suited_generator
 from secondguess.stress.ambiguous.flow import AmbiFlow, Committee, DenoisingJudge, Flow, drawing
 from secondguess.stress.ambiguous.flow import committee as committee_module
+from secondguess.stress.ambiguous.flow import generator as generator_module
 from secondguess.stress.ambiguous.flow.calibration import LossCalibration
 from secondguess.stress.ambiguous.flow.dial import Dial, Lessons
 from secondguess.stress.ambiguous.flow.fields import VelocityField
@@ -157,6 +158,20 @@ def test_other_held_out_images_calibrate_anew_without_another_training(tmp_path)
     )
     assert first.digest == second.digest
     assert first.judge.calibrations() != second.judge.calibrations()
+
+
+def test_a_processor_calibrates_with_fewer_images_of_every_class(tmp_path, monkeypatch):
+    seen, fit = [], DenoisingJudge.fit
+
+    def noting(self, images, labels, **settings):
+        seen.append(np.bincount(labels).tolist())
+        return fit(self, images, labels, **settings)
+
+    monkeypatch.setattr(DenoisingJudge, "fit", noting)
+    monkeypatch.setitem(generator_module.CALIBRATED, "tiny", 12)
+    generator(train_steps=1).fit(blobs(60), held_out=blobs(30))
+    generator(train_steps=1).fit(blobs(60), held_out=blobs(9))
+    assert seen == [[4, 4, 4], [3, 3, 3]]
 
 
 @pytest.mark.parametrize("harm", ["older", "damaged"])

@@ -47,8 +47,10 @@ from secondguess.stress.registry import register
 
 __all__ = ["AmbiFlow"]
 
-# Of the training images, for the calibration of the judges: a few numbers, for which a thousand images do.
+# Of the training images, for the calibration of the judges: a few numbers, for which a thousand images do. On a
+# processor the generative judge, which is slow there, takes fewer of them.
 HELD_OUT, MOST_HELD_OUT = 0.05, 1000
+CALIBRATED = {"full": 1000, "medium": 1000, "small": 400, "tiny": 400}
 STEPS = {"full": 5000, "medium": 4000, "small": 1500, "tiny": 300}
 BATCH = {"full": 512, "medium": 512, "small": 64, "tiny": 64}
 RATE = {"full": 4e-4, "medium": 6e-4, "small": 1e-3, "tiny": 2e-3}
@@ -164,9 +166,11 @@ class AmbiFlow(AmbiguousGenerator):
             seed: of everything random.
             progress: where to report.
         """
-        learnt, kept_back = _parts(train, held_out, seed)
         device = pick_device(self.device)
         preset = self._preset(device, train)
+        learnt, kept_back = _parts(train, held_out, seed)
+        if len(kept_back) > CALIBRATED[preset]:
+            kept_back, _ = kept_back.split(CALIBRATED[preset] / len(kept_back), seed=seed)
         architecture = architecture_for(train.shape, train.num_classes, preset)
         schedule = Schedule(
             steps=self.train_steps or STEPS[preset],
