@@ -134,7 +134,7 @@ def label_of(images):
 def shares_of(judge, pixels, pair):
     """The share (n,) of the first class by its calibration on known shares, and by that on real images; all draws."""
     weighed = judge.weigh(pixels, pair)
-    return expit(weighed * judge.shares.per_nat(pair)), expit(weighed)
+    return expit(judge.shares.logits(weighed, pair)), expit(weighed)
 
 
 def opinion(judge, images):
@@ -147,6 +147,7 @@ def opinion(judge, images):
         "entropy_bits_as_of_real_images": float(entropy(as_real).mean()),
         "median_entropy_bits": float(np.median(entropy(share))),
         "spearman": rank(share, label),
+        "spearman_within_pairs": rank_within(pair_of(images), share, label),
         "std_of_difference": float(np.std(log_odds(share) - log_odds(label))),
         "mean_difference_of_shares": float(np.abs(share - label).mean()),
     }
@@ -158,6 +159,14 @@ def rank(first, second):
     """Spearman's correlation, or None where there is none."""
     found = float(spearmanr(first, second).statistic)
     return found if np.isfinite(found) else None
+
+
+def rank_within(pair, first, second):
+    """The mean of Spearman's correlations within each pair, by its number of images."""
+    pairs = [rows for one in np.unique(pair, axis=0) if (rows := (pair == one).all(axis=1)).sum() > 2]
+    found = [(rank(first[rows], second[rows]), rows.sum()) for rows in pairs]
+    values, counts = (list(one) for one in zip(*(one for one in found if one[0] is not None), strict=True))
+    return float(np.average(values, weights=counts))
 
 
 def entropy(share):
@@ -186,7 +195,7 @@ def unselected(flow, second, pairs, arguments):
         )
         if not turn:
             look = judge.glance(pixels, chosen_classes(pair, judge.field.classes))
-            seen = judge.lean(pair, look) * judge.shares.per_nat(pair)
+            seen = judge.shares.logits(judge.lean(pair, look), pair)
             none = np.zeros(len(pair))
             dial.learn(Lessons(pair, asked, seen, wanted, again=none.astype(bool), before=none))
     first, other = (shares_of(one, pixels, pair)[0] for one in (judge, second.judge))

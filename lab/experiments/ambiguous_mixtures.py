@@ -70,10 +70,10 @@ def main():
 def asked(judge, committee, images, pair, share):
     """How good the shares (n,) are that the judge, the committee and the label that they agree on give to images."""
     odds = judge.weigh(images, pair)
-    found = {"judge": (odds, odds * judge.shares.per_nat(pair))}
+    found = {"judge": (odds, judge.shares.logits(odds, pair))}
     if committee is not None:
         odds = log_odds_of(committee.judge(ImageSet.from_arrays(images, layout="NCHW")), pair)
-        found["committee"] = (odds, odds * committee.shares.per_nat(pair))
+        found["committee"] = (odds, committee.shares.logits(odds, pair))
         found["label"] = tuple(np.mean([found["judge"], found["committee"]], axis=0))
     return {name: costs(*both, share) for name, both in found.items()}
 

@@ -368,10 +368,15 @@ def test_a_judge_knows_shares_better_than_its_log_odds_of_real_images_tell_them(
     known = known_mixtures(np.rint(fresh.images[:] * 255).astype(np.uint8), fresh.labels, 60, seed=3)
     odds = judge.weigh(known.images, known.pair)
     assert odds == pytest.approx(-judge.weigh(known.images, known.pair[:, ::-1]))
-    shares, as_real = expit(odds * judge.shares.per_nat(known.pair)), expit(odds)
+    shares, as_real = expit(judge.shares.logits(odds, known.pair)), expit(odds)
     assert spearmanr(odds, known.share).statistic > 0.6
-    off, off_as_real = (np.abs(found - known.share)[:60].mean() for found in (shares, as_real))
+    blends = (known.share > 0) & (known.share < 1)
+    off, off_as_real = (np.abs(found - known.share)[blends].mean() for found in (shares, as_real))
     assert off < 0.8 * off_as_real
+    assert judge.shares.cost(odds, known) < ShareCalibration().cost(odds, known)
+    quality = flow.history["judge"]
+    assert quality["scale_of_shares"] == judge.shares.scale
+    assert 0 < quality["cost_of_shares"] < quality["cost_of_even_shares"]
     again = Flow.load(folder).judge.shares
     assert again.scale == judge.shares.scale
     assert np.array_equal(again.separation, judge.shares.separation)
@@ -387,8 +392,8 @@ def test_a_committee_is_kept_beside_the_generator_and_damage_is_said(tmp_path):
     assert again is not None
     assert again.judge(asked) == pytest.approx(committee.judge(asked), abs=1e-6)
     assert again.digest == committee.digest
-    assert again.shares == committee.shares != ShareCalibration()
-    again.shares = ShareCalibration(2 * committee.shares.scale)
+    assert again.shares.to_dict() == committee.shares.to_dict()
+    again.shares = ShareCalibration(2 * committee.shares.scale, prior=committee.shares.prior)
     assert again.digest != committee.digest
     for other in (Committee(epochs=2), Committee(epochs=1, flips=True), Committee(["lenet"], epochs=1)):
         assert Committee.load(folder, about=other.about(images)) is None

@@ -3,7 +3,7 @@
 Each family learns the images, and as many blends of two of them with the labels blended alike (mixup, Zhang et al.,
 2018), of mirror images where images may be mirrored; labels are smoothed, and a temperature of at least 1 is fitted on
 held-out images. The committee's opinion is the mean of its members' probabilities. What it says of an image that is of
-two classes is calibrated on blends of held-out images (`shares.py`).
+two classes is calibrated on images with known shares (`shares.py`).
 
 It is kept beside the generator, so that more images of the same generator are judged by the same committee:
 
@@ -13,6 +13,7 @@ It is kept beside the generator, so that more images of the same generator are j
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -31,7 +32,7 @@ from secondguess.model.classifier import Classifier
 from secondguess.model.needs import Needs
 from secondguess.progress import Progress, Silent, Titled
 from secondguess.stress.ambiguous.flow.mixtures import known_mixtures
-from secondguess.stress.ambiguous.flow.shares import ShareCalibration, log_odds_of
+from secondguess.stress.ambiguous.flow.shares import ShareCalibration, log_odds_of, priors
 from secondguess.training._checkpoint import copy_state
 from secondguess.training.temperature import fit_temperature
 
@@ -91,7 +92,8 @@ class Committee:
         pixels = np.concatenate([np.rint(part * 255).astype(np.uint8) for part, _ in held_out.batches(1000)])
         known = known_mixtures(pixels, held_out.labels, MIXED, self.seed)
         seen = self.judge(ImageSet.from_arrays(known.images, layout="NCHW"))
-        self.shares = ShareCalibration.fit(log_odds_of(seen, known.pair), known.pair, known.share)
+        prior = priors(train.labels, train.num_classes)
+        self.shares = ShareCalibration.fit(log_odds_of(seen, known.pair), known, prior=prior)
         return self
 
     def about(self, train: ImageSet) -> dict[str, Any]:
@@ -111,7 +113,7 @@ class Committee:
         parts = [
             digest_of(save(copy_state(model)) + repr(temperature).encode()) for _, model, temperature in self._members
         ]
-        return digest_of("".join([*parts, repr(self.shares)]).encode())
+        return digest_of("".join([*parts, json.dumps(self.shares.to_dict())]).encode())
 
     def judge(self, images: ImageSet) -> Floats:
         """The members' mean probabilities (n, K)."""
@@ -142,6 +144,8 @@ class Committee:
             return None
         try:
             card = read_json(folder / CARD)
+            if card.get("format") != FORMAT:  # of another version: nothing is wrong with it
+                return None
             members = card.pop("members")
             committee.shares = ShareCalibration.from_dict(card.pop("shares"))
             committee._about, shape = card, tuple(card["shape"])

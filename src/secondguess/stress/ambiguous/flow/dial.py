@@ -21,7 +21,7 @@ __all__ = ["Dial", "Lessons", "Pair", "logit"]
 
 FAR = 4.0  # logits beyond which all are alike
 ENOUGH = 60  # candidates, for a slope
-FLATTEST, STEEPEST = 0.01, 2.0  # slopes that are believed
+FLATTEST, STEEPEST = 0.05, 3.0  # slopes that are believed
 Floats = NDArray[np.float64]
 Pair = tuple[int, int]
 

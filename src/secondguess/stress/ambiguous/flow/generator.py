@@ -13,6 +13,7 @@ the committee together; the model under test plays no part in it.
 
 from __future__ import annotations
 
+import json
 import time
 import warnings
 from collections.abc import Sequence
@@ -23,6 +24,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from secondguess.contracts.sealed import digest_of
 from secondguess.devices import pick_device
 from secondguess.errors import UserError
 from secondguess.images import ImageSet
@@ -47,10 +49,11 @@ from secondguess.stress.registry import register
 
 __all__ = ["AmbiFlow"]
 
-# Of the training images, for the calibration of the judges: a few numbers, for which a thousand images do. On a
-# processor the generative judge, which is slow there, takes fewer of them.
+# Of the training images, for the calibration of the judges: a few numbers, for which a thousand images do. The
+# generative judge with the presets of a processor, where it is slow, takes fewer of them.
 HELD_OUT, MOST_HELD_OUT = 0.05, 1000
 CALIBRATED = {"full": 1000, "medium": 1000, "small": 400, "tiny": 400}
+OF_EACH_CLASS = 2  # images that are kept back at least, where a class has them
 STEPS = {"full": 5000, "medium": 4000, "small": 1500, "tiny": 300}
 BATCH = {"full": 512, "medium": 512, "small": 64, "tiny": 64}
 RATE = {"full": 4e-4, "medium": 6e-4, "small": 1e-3, "tiny": 2e-3}
@@ -162,15 +165,16 @@ class AmbiFlow(AmbiguousGenerator):
 
         Args:
             train: labelled images; a twentieth is kept back for calibration where `held_out` is left out.
-            held_out: other labelled images, to calibrate with.
+            held_out: other labelled images, to calibrate with; of very many some are taken (`CALIBRATED`).
             seed: of everything random.
             progress: where to report.
         """
         device = pick_device(self.device)
         preset = self._preset(device, train)
         learnt, kept_back = _parts(train, held_out, seed)
-        if len(kept_back) > CALIBRATED[preset]:
-            kept_back, _ = kept_back.split(CALIBRATED[preset] / len(kept_back), seed=seed)
+        kept_back = _some(kept_back, CALIBRATED[preset] / len(kept_back), seed)
+        if len(np.unique(kept_back.labels)) < 2:
+            raise UserError("The held-out images have one class; the judge is calibrated on images of several.")
         architecture = architecture_for(train.shape, train.num_classes, preset)
         schedule = Schedule(
             steps=self.train_steps or STEPS[preset],
@@ -253,7 +257,8 @@ class AmbiFlow(AmbiguousGenerator):
         drawer = FlowDrawer(flow, selection, self.guidance, self.contrast, self.steps, each, seed)
         if self.folder is not None:
             told = {**settings, "pairs": pairs, "count": count, "data": learnt.fingerprint, "weights": flow.digest}
-            told |= {"judge": flow.judge.settings() | flow.judge.calibrations(), "minutes": None}  # more go on
+            judge = json.dumps(flow.judge.settings() | flow.judge.calibrations())
+            told |= {"judge": digest_of(judge.encode()), "minutes": None}  # more go on
             told |= {"each": each, "committee": None if selection.committee is None else selection.committee.digest}
             drawer.rounds = Rounds(self.folder / "drawing", told)
         chosen = drawer.run(pairs, count, stratify=self.stratify, minutes=self.minutes, progress=progress)
@@ -301,18 +306,28 @@ def _parts(train: ImageSet, held_out: ImageSet | None, seed: int) -> tuple[Image
     known = train.take(np.flatnonzero(train.labels >= 0))
     if held_out is not None:
         return known, held_out.take(np.flatnonzero(held_out.labels >= 0))
-    rng = np.random.default_rng([seed, 7])
-    share = min(HELD_OUT, MOST_HELD_OUT / len(known))
-    kept: list[NDArray[np.int64]] = []
-    for label in np.unique(known.labels):
-        rows = rng.permutation(np.flatnonzero(known.labels == label))
-        if len(rows) < 4:
-            raise UserError(
-                f"There are {len(rows)} images of the class {known.class_names[label]!r}, but at least 4 are needed."
-            )
-        kept.append(rows[: max(2, round(share * len(rows)))])
-    held = np.sort(np.concatenate(kept))
+    labels, counts = np.unique(known.labels, return_counts=True)
+    if counts.min() < 2 * OF_EACH_CLASS:
+        name = known.class_names[labels[counts.argmin()]]
+        raise UserError(
+            f"There are {counts.min()} images of the class {name!r}, but at least {2 * OF_EACH_CLASS} are needed."
+        )
+    held = _rows(known.labels, min(HELD_OUT, MOST_HELD_OUT / len(known)), [seed, 7])
     return known.take(np.setdiff1d(np.arange(len(known)), held)), known.take(held)
+
+
+def _some(images: ImageSet, share: float, seed: int) -> ImageSet:
+    """About this share of the images of every class, all of them if it is 1 or more."""
+    return images if share >= 1 else images.take(_rows(images.labels, share, [seed, 9]))
+
+
+def _rows(labels: NDArray[np.int64], share: float, seed: list[int]) -> NDArray[np.int64]:
+    """Rows of about this share of every class, at least `OF_EACH_CLASS` where it has them."""
+    rng, chosen = np.random.default_rng(seed), []
+    for label in np.unique(labels):
+        rows = rng.permutation(np.flatnonzero(labels == label))
+        chosen.append(rows[: max(OF_EACH_CLASS, round(share * len(rows)))])
+    return np.sort(np.concatenate(chosen))
 
 
 def _bytes(images: ImageSet) -> NDArray[np.uint8]:

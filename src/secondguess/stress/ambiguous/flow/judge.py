@@ -30,7 +30,7 @@ from secondguess.stress.ambiguous.flow.fields import VelocityField
 from secondguess.stress.ambiguous.flow.losses import NoiseBank, denoising_losses
 from secondguess.stress.ambiguous.flow.mixtures import known_mixtures
 from secondguess.stress.ambiguous.flow.pixels import scaled
-from secondguess.stress.ambiguous.flow.shares import TINY, ShareCalibration, separations
+from secondguess.stress.ambiguous.flow.shares import TINY, ShareCalibration, priors, separations
 
 __all__ = ["CALIBRATIONS", "DenoisingJudge", "Look", "chosen_classes"]
 
@@ -101,7 +101,7 @@ class DenoisingJudge:
         Returns:
             How good the judge is on images that it was not calibrated on either (each half of them judged with the
             calibration of the other): `accuracy`, `log_loss` in nats, and `hesitates`, the share of the images to which
-            it gives no class more than 0.7; and `scale_of_shares`, fitted to images with known shares.
+            it gives no class more than 0.7; and what `ShareCalibration.quality` says of images with known shares.
         """
         first = self._losses(images, np.ones((len(images), self.field.classes), bool), self._draws(0), progress)
         self.quick = LossCalibration.fit(first, labels)
@@ -110,10 +110,10 @@ class DenoisingJudge:
         all_draws = self._pooled(third, self._losses(images, open_, self._draws(2), progress), 2)
         self.final = LossCalibration.fit(all_draws, labels)
         known = known_mixtures(images, labels, MIXED, self.seed)
-        seen = self.weigh(known.images, known.pair, progress=progress)
-        separation = separations(self.final.logits(first), labels)
-        self.shares = ShareCalibration.fit(seen, known.pair, known.share, separation)
-        return _cross_validated(all_draws, labels) | {"scale_of_shares": self.shares.scale}
+        odds = self.weigh(known.images, known.pair, progress=progress)
+        prior = priors(labels, self.field.classes)
+        self.shares = ShareCalibration.fit(odds, known, separations(self.final.logits(first) - prior, labels), prior)
+        return _cross_validated(all_draws, labels) | self.shares.quality(odds, known)
 
     def settings(self) -> dict[str, Any]:
         """What it was made with, but for the field."""

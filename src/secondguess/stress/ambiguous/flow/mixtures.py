@@ -1,4 +1,7 @@
-"""Images whose share of two classes is known: blends of two real images, and real ones as they are."""
+"""Images whose share of two classes is known: blends of two real images, and real ones as they are.
+
+A share is the weight of an image's pixels. What it would be in an image that is no blend nobody knows.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +29,10 @@ class Mixtures:
     pair: NDArray[np.int64]
     share: NDArray[np.float64]
 
+    def take(self, rows: slice) -> Mixtures:
+        """Some of them."""
+        return Mixtures(self.images[rows], self.pair[rows], self.share[rows])
+
 
 def known_mixtures(images: Bytes, labels: NDArray[np.int64], count: int, seed: int) -> Mixtures:
     """As many blends as real images, `count` of each, between any two classes that have images.
@@ -39,7 +46,7 @@ def known_mixtures(images: Bytes, labels: NDArray[np.int64], count: int, seed: i
     rng, present = np.random.default_rng(seed), np.unique(labels)
     pair = np.stack([rng.choice(present, 2, replace=False) for _ in range(2 * count)])
     rows = np.array([[rng.choice(np.flatnonzero(labels == one)) for one in both] for both in pair])
-    share = np.concatenate([rng.uniform(size=count), rng.integers(0, 2, count)])
-    weight = share[:, None, None, None]
+    share = np.where(np.arange(2 * count) // 2 % 2, rng.integers(0, 2, 2 * count), rng.uniform(size=2 * count))
+    weight = share.astype(np.float32)[:, None, None, None]
     blended = weight * images[rows[:, 0]] + (1 - weight) * images[rows[:, 1]]
     return Mixtures(np.rint(blended).astype(np.uint8), pair, share)

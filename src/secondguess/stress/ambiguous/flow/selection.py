@@ -15,8 +15,9 @@ the few candidates that are left; what is lost counts as lost to the check that 
 
 What leans, or is not agreed on, is a near miss (`misses.py`).
 
-Shares within the pair are calibrated on images whose share is known (`shares.py`). The label is the logarithmic opinion
-pool of both judges: the mean of the logits of their shares.
+Shares within the pair are calibrated on images whose share is known (`shares.py`): the judge's with all draws. Where it
+has looked with few, its log-odds, which are shrunk for their scatter, are taken for those. The label is the logarithmic
+opinion pool of both judges: the mean of the logits of their shares.
 """
 
 from __future__ import annotations
@@ -102,14 +103,14 @@ class Selection:
             sound: bool (n,), those that the judge looks at whatever the committee says, for the dial; None for all.
         """
         judge, opinions = self.judge, self._opinion(images)
-        theirs = judge.shares if self.committee is None else self.committee.shares
+        theirs = None if self.committee is None else self.committee.shares
         left = _Left(images, pair, opinions, judge.shares, theirs)
         sound = np.ones(len(images), dtype=bool) if sound is None else sound
         left.keep(left.mass_of_committee() >= self.mass * 2 / 3, "between")
         left.keep(self._possible(left) | sound[left.rows], "ambiguous")
         left.look = judge.glance(left.images, chosen_classes(left.pair, judge.field.classes))
         sounded = sound[left.rows]
-        own = judge.lean(left.pair, left.look) * judge.shares.per_nat(left.pair)
+        own = judge.shares.logits(judge.lean(left.pair, left.look), left.pair)
         rows, leans = left.rows[sounded], left.pooled(own)[sounded]
         left.keep(self._possible(left), "ambiguous")
         left.keep(np.abs(left.logits()) < GLANCED * self._widest, "ambiguous")
@@ -161,7 +162,7 @@ class _Left:
         pair: Rows,
         committee: Floats | None,
         own: ShareCalibration,
-        theirs: ShareCalibration,
+        theirs: ShareCalibration | None,
     ) -> None:
         self.rows = np.arange(len(images))
         self.images, self.pair, self.committee = images, pair, committee
@@ -250,12 +251,12 @@ class _Left:
         return judged if self.committee is None else np.asarray((judged + self._logits_of_committee()) / 2)
 
     def _logits(self) -> Floats:
-        return log_odds_of(self.look.probabilities, self.pair) * self._own.per_nat(self.pair)
+        return self._own.logits(log_odds_of(self.look.probabilities, self.pair), self.pair)
 
     def _logits_of_committee(self) -> Floats:
-        if self.committee is None:
+        if self.committee is None or self._theirs is None:
             return self._logits() if self._look else np.zeros(len(self.rows))
-        return log_odds_of(self.committee, self.pair) * self._theirs.per_nat(self.pair)
+        return self._theirs.logits(log_odds_of(self.committee, self.pair), self.pair)
 
     def rivals(self) -> NDArray[np.bool_] | None:
         """The other classes (n, K) that the committee has not ruled out, and the likeliest anyway; None for all."""
