@@ -28,7 +28,7 @@ from secondguess.stress.ambiguous.flow.mixtures import known_mixtures
 from secondguess.stress.ambiguous.flow.network import Architecture, FlowNetwork, architecture_for
 from secondguess.stress.ambiguous.flow.pixels import from_padded, to_padded
 from secondguess.stress.ambiguous.flow.rounds import Round, Rounds
-from secondguess.stress.ambiguous.flow.shares import ShareCalibration
+from secondguess.stress.ambiguous.flow.shares import ShareCalibration, log_odds_of
 from secondguess.stress.ambiguous.flow.training import Schedule, train_flow
 from secondguess.stress.base import Given
 from secondguess.stress.registry import make, make_generator
@@ -160,7 +160,7 @@ def test_other_held_out_images_calibrate_anew_without_another_training(tmp_path)
     assert first.judge.calibrations() != second.judge.calibrations()
 
 
-def test_a_processor_calibrates_with_fewer_images_of_every_class(tmp_path, monkeypatch):
+def test_a_processor_calibrates_with_fewer_images_of_every_class(monkeypatch):
     seen, fit = [], DenoisingJudge.fit
 
     def noting(self, images, labels, **settings):
@@ -169,9 +169,15 @@ def test_a_processor_calibrates_with_fewer_images_of_every_class(tmp_path, monke
 
     monkeypatch.setattr(DenoisingJudge, "fit", noting)
     monkeypatch.setitem(generator_module.CALIBRATED, "tiny", 12)
-    generator(train_steps=1).fit(blobs(60), held_out=blobs(30))
-    generator(train_steps=1).fit(blobs(60), held_out=blobs(9))
-    assert seen == [[4, 4, 4], [3, 3, 3]]
+    one = generator(train_steps=1)
+    one.fit(blobs(60), held_out=blobs(30))
+    one.fit(blobs(60), held_out=blobs(9))
+    rare = blobs(60).take(np.flatnonzero((blobs(60).labels != 2) | (np.arange(60) < 6)))
+    one.fit(blobs(60), held_out=rare)
+    assert seen == [[4, 4, 4], [3, 3, 3], [6, 6, 2]]
+    with pytest.raises(UserError, match="The held-out images have one class"):
+        one.fit(blobs(60), held_out=blobs(30).take(blobs(30).labels == 1))
+    assert len(seen) == 3
 
 
 @pytest.mark.parametrize("harm", ["older", "damaged"])
@@ -399,6 +405,13 @@ def test_a_committee_is_kept_beside_the_generator_and_damage_is_said(tmp_path):
         assert Committee.load(folder, about=other.about(images)) is None
     assert Committee.load(folder, about=committee.about(blobs(60))) is None
     assert Committee.load(tmp_path) is None
+    card = read_json(folder / "committee.json")
+    write_json_sealed(folder / "committee.json", {key: card[key] for key in card if key not in ("format", "shares")})
+    assert Committee.load(folder) is None, "of an older version, which is no damage"
+    write_json_sealed(folder / "committee.json", card)
+    known = known_mixtures(np.rint(images.images[:] * 255).astype(np.uint8), images.labels, 60, seed=3)
+    odds = log_odds_of(committee.judge(ImageSet.from_arrays(known.images, layout="NCHW")), known.pair)
+    assert committee.shares.cost(odds, known) < 0.9 * ShareCalibration(0.0).cost(odds, known)
     weights = next(folder.glob("*.safetensors"))
     weights.write_bytes(weights.read_bytes()[:-1] + b"x")
     with pytest.warns(UserWarning, match="damaged"):

@@ -150,6 +150,45 @@ def test_labels_are_the_mean_log_odds_of_both_judges():
     assert alone.share_committee is None
 
 
+def test_every_share_is_that_of_its_own_judge_s_calibration(monkeypatch):
+    """The judge's log-odds count for a fifth less a bias of the class, the committee's for a half."""
+    apart = np.array([[0, 7.5, 1, 1], [7.5, 0, 1, 1], [1, 1, 0, 1], [1, 1, 1, 0]])
+    monkeypatch.setattr(Judge, "shares", ShareCalibration(2.0, apart, np.array([0.4, 0.0, 9.0, 9.0])))
+    monkeypatch.setattr(Committee, "shares", ShareCalibration(0.5))
+    # raw log-odds: of the judge at a glance, when examined and when settled; of the committee
+    opinions = {
+        0: ([0.90, 0.06, 0.02, 0.02], [0.92, 0.04, 0.02, 0.02], 0.99),  # mild in units of shares, at every look
+        1: ([0.9599, 1e-7, 0.02, 0.02], BETWEEN, 0.5),  # leans at a glance even so
+    }
+    theirs = {0: [0.3, 0.6, 0.05, 0.05], 1: [0.6, 0.3, 0.05, 0.05]}
+    found, _ = selected(opinions, theirs, delta_max=0.5)
+    assert found.passed["settled"].tolist() == [0]
+    own, second = (np.log(99) - 0.4) / 5, 0.5 * np.log(0.3 / 0.6)
+    assert found.share_generative == pytest.approx([1 / (1 + np.exp(-own))], abs=1e-3)
+    assert found.share_committee == pytest.approx([1 / (1 + np.exp(-second))], abs=1e-3)
+    assert found.share == pytest.approx([1 / (1 + np.exp(-(own + second) / 2))], abs=1e-3)
+    glanced = [((np.log(a / b) - 0.4) / 5 + sign * second) / 2 for (a, b), sign in (((90, 6), 1), ((0.9599, 1e-7), -1))]
+    assert found.leans == pytest.approx(glanced, abs=1e-3)
+    assert found.near.tolist() == [1]
+    assert found.near_leans == pytest.approx(glanced[1:], abs=1e-3)
+    alone, _ = selected({0: opinions[0]}, delta_max=0.9)
+    assert alone.share == pytest.approx([1 / (1 + np.exp(-own))], abs=1e-3)
+
+
+@pytest.mark.parametrize("scale", [0.3, 1.0, 3.0])
+def test_a_committee_rules_out_by_its_calibrated_share(monkeypatch, scale):
+    monkeypatch.setattr(Committee, "shares", ShareCalibration(scale))
+    share = np.linspace(0.03, 0.97, 40)
+    theirs = {k: [0.96 * one, 0.96 * (1 - one), 0.02, 0.02] for k, one in enumerate(share)}
+    _, judge = selected(dict.fromkeys(range(40), FINE), theirs, sound=np.zeros(40, bool), delta_max=0.5)
+    logits = scale * np.log(share / (1 - share))
+    scaled = 1 / (1 + np.exp(-logits))
+    answers = np.linspace(0.0005, 0.9995, 4000)
+    odds = (np.log(answers / (1 - answers)) + logits[:, None]) / 2
+    saved = (np.abs(np.tanh(odds / 2)) <= 0.5) & (np.abs(answers - scaled[:, None]) <= 0.35)
+    assert judge.seen[0][:2] == ("glance", np.flatnonzero(saved.any(axis=1)).tolist())
+
+
 def test_the_committee_says_which_other_classes_are_worth_a_look():
     theirs = {0: [0.45, 0.45, 0.095, 0.005], 1: [0.4, 0.4, 0.1, 0.1], 2: [0.4995, 0.4995, 0.0006, 0.0004]}
     _, judge = selected(dict.fromkeys(range(3), FINE), committee=theirs)

@@ -1,12 +1,15 @@
 """Shares between two classes: against closed forms, other libraries, and images whose share is known."""
 
+import json
+
 import numpy as np
 import pytest
 from scipy.special import expit
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LinearRegression, LogisticRegression
 
-from secondguess.stress.ambiguous.flow.mixtures import known_mixtures
-from secondguess.stress.ambiguous.flow.shares import ShareCalibration, log_odds_of, separations
+from secondguess.errors import UserError
+from secondguess.stress.ambiguous.flow.mixtures import Mixtures, known_mixtures
+from secondguess.stress.ambiguous.flow.shares import SCATTER, ShareCalibration, log_odds_of, priors, separations
 
 
 class Gaussians:
@@ -29,15 +32,19 @@ class Gaussians:
         return np.square(self.means[:, None] - self.means[None]).sum(axis=2) / 2
 
 
-NEAR_AND_FAR = Gaussians([[0, 0, 0], [4, 0, 0], [0, 16, 0], [3, 16, 0]])
+NEAR_AND_FAR = Gaussians([[0, 0, 0], [2, 0, 0], [0, 16, 0], [4, 16, 0]])
 
 
 def mixed(classes, count, rng, real=0.5):
-    """Mixtures (n, d) of draws of two classes, their classes and the share of the first; some of them are real."""
+    """Mixtures (n, d) of draws of two classes; some of them are real."""
     pair = np.stack([rng.choice(len(classes.means), 2, replace=False) for _ in range(count)])
     share = np.where(rng.random(count) < real, rng.integers(0, 2, count), rng.uniform(size=count))
     first, second = (classes.draw(pair[:, place], rng) for place in (0, 1))
-    return share[:, None] * first + (1 - share[:, None]) * second, pair, share
+    return Mixtures(share[:, None] * first + (1 - share[:, None]) * second, pair, share)
+
+
+def odds_of(classes, known):
+    return classes.log_odds(known.images, known.pair)
 
 
 def test_separations_are_half_of_the_squared_mahalanobis_distances():
@@ -45,78 +52,143 @@ def test_separations_are_half_of_the_squared_mahalanobis_distances():
     labels = rng.integers(0, 4, 40_000)
     found = separations(NEAR_AND_FAR.logits(NEAR_AND_FAR.draw(labels, rng)), labels)
     apart = ~np.eye(4, dtype=bool)
-    assert found[apart] == pytest.approx(NEAR_AND_FAR.separation()[apart], rel=0.02)
+    assert found[apart] == pytest.approx(NEAR_AND_FAR.separation()[apart], rel=0.03)
     assert np.array_equal(found, found.T)
 
 
-def test_log_odds_of_mixtures_grow_in_units_of_the_separation_as_their_share_does():
+def test_log_odds_of_mixtures_have_the_mean_and_the_variance_of_the_closed_form():
     rng = np.random.default_rng(1)
-    x, pair, share = mixed(NEAR_AND_FAR, 60_000, rng, real=0.0)
-    units = NEAR_AND_FAR.log_odds(x, pair) / NEAR_AND_FAR.separation()[pair[:, 0], pair[:, 1]]
-    slope, offset = np.polyfit(2 * share - 1, units, 1)
-    assert slope == pytest.approx(1, abs=0.01)
-    assert offset == pytest.approx(0, abs=0.01)
+    known = mixed(NEAR_AND_FAR, 60_000, rng, real=0.0)
+    apart = NEAR_AND_FAR.separation()[known.pair[:, 0], known.pair[:, 1]]
+    left = odds_of(NEAR_AND_FAR, known) - (2 * known.share - 1) * apart
+    expected = 2 * apart * (known.share**2 + (1 - known.share) ** 2)
+    assert left.mean() == pytest.approx(0, abs=0.1)
+    assert np.square(left).mean() == pytest.approx(expected.mean(), rel=0.02)
+
+
+@pytest.mark.parametrize("distance", [1.0, 3.0, 8.0])
+def test_the_unit_is_that_of_the_best_linear_estimate(distance):
+    """Of half blends and half real images, whatever the distance of the classes."""
+    rng, two = np.random.default_rng(2), Gaussians([[0], [distance]])
+    known = mixed(two, 100_000, rng)
+    slope = LinearRegression().fit(odds_of(two, known)[:, None], known.share).coef_[0]
+    assert slope == pytest.approx(0.5 / (distance**2 / 2 + SCATTER), rel=0.02)
 
 
 def test_one_scale_fits_near_and_far_classes():
-    rng = np.random.default_rng(2)
-    x, pair, share = mixed(NEAR_AND_FAR, 20_000, rng)
-    odds, apart = NEAR_AND_FAR.log_odds(x, pair), NEAR_AND_FAR.separation()
-    whole = ShareCalibration.fit(odds, pair, share, apart)
-    assert 2 < whole.scale < 4, "the tangent of the expected share has 2, but real images are never misjudged here"
-    far = apart[pair[:, 0], pair[:, 1]] > 100
-    scales = [ShareCalibration.fit(odds[rows], pair[rows], share[rows], apart).scale for rows in (far, ~far)]
-    bare = [ShareCalibration.fit(odds[rows], pair[rows], share[rows]).scale for rows in (far, ~far)]
-    assert max(scales) / min(scales) < 1.6
-    assert max(bare) / min(bare) > 10, "without separations near and far classes want other scales"
-    off = [np.abs(expit(one.per_nat(pair) * odds) - share).mean() for one in (whole, ShareCalibration())]
-    assert off[0] < 0.75 * off[1], "than log-odds as of real images"
+    rng = np.random.default_rng(3)
+    known = mixed(NEAR_AND_FAR, 20_000, rng)
+    odds, apart = odds_of(NEAR_AND_FAR, known), NEAR_AND_FAR.separation()
+    whole = ShareCalibration.fit(odds, known, apart)
+    assert 2 < whole.scale < 4
+    distance = apart[known.pair[:, 0], known.pair[:, 1]]
+    assert set(distance) > {2.0, 8.0, 128.0}
+    costs = {}
+    for near in (2.0, 8.0, 128.0):
+        rows = distance == near
+        some = Mixtures(known.images[rows], known.pair[rows], known.share[rows])
+        best = ShareCalibration.fit(odds[rows], some, apart)
+        costs[near] = whole.cost(odds[rows], some), best.cost(odds[rows], some)
+        assert whole.per_nat(some.pair)[0] < 1.1, "a share never follows from less than a judge knows of real images"
+        assert 0.6 < best.scale / whole.scale < 1.6
+    assert all(common < 1.1 * own + 0.005 for common, own in costs.values())
+    one_factor = ShareCalibration.fit(odds, known)
+    assert whole.cost(odds, known) < 0.7 * one_factor.cost(odds, known)
+    off = [np.abs(expit(one.logits(odds, known.pair)) - known.share).mean() for one in (whole, ShareCalibration())]
+    assert off[0] < 0.85 * off[1], "than log-odds as of real images"
 
 
 def test_the_scale_is_that_of_a_logistic_regression_without_an_intercept():
-    rng = np.random.default_rng(3)
-    x, pair, share = mixed(NEAR_AND_FAR, 2_000, rng)
-    odds, apart = NEAR_AND_FAR.log_odds(x, pair), NEAR_AND_FAR.separation()
-    units = odds / apart[pair[:, 0], pair[:, 1]]
+    rng = np.random.default_rng(4)
+    known = mixed(NEAR_AND_FAR, 2_000, rng)
+    odds, apart = odds_of(NEAR_AND_FAR, known), NEAR_AND_FAR.separation()
+    units = odds / (apart[known.pair[:, 0], known.pair[:, 1]] + SCATTER)
     soft = LogisticRegression(C=1e9, fit_intercept=False, tol=1e-10).fit(
         np.concatenate([units, units])[:, None],
         np.repeat([1, 0], len(units)),
-        sample_weight=np.concatenate([share, 1 - share]),
+        sample_weight=np.concatenate([known.share, 1 - known.share]),
     )
-    assert ShareCalibration.fit(odds, pair, share, apart).scale == pytest.approx(soft.coef_[0, 0], rel=1e-3)
-    bare = ShareCalibration.fit(odds, pair, share)
-    assert bare.per_nat(pair) == pytest.approx(np.full(len(pair), bare.scale))
+    found = ShareCalibration.fit(odds, known, apart)
+    assert found.scale == pytest.approx(soft.coef_[0, 0], rel=1e-3)
+    assert found.logits(odds, known.pair) == pytest.approx(found.scale * units)
+    bare = ShareCalibration.fit(odds, known)
+    assert bare.per_nat(known.pair) == pytest.approx(np.full(len(units), bare.scale))
+
+
+def test_a_cost_is_what_shares_cost_more_than_the_known_ones():
+    known = Mixtures(np.zeros((3, 1, 1, 1), np.uint8), np.array([[0, 1]] * 3), np.array([0.25, 1.0, 0.5]))
+    logits, share = np.array([0.4, -1.0, 3.0]), known.share
+    p = expit(logits)
+    expected = [
+        -(s * np.log(q) + (1 - s) * np.log(1 - q)) + sum(one * np.log(one) for one in (s, 1 - s) if one)
+        for s, q in zip(share, p, strict=True)
+    ]
+    assert ShareCalibration().cost(logits, known) == pytest.approx(np.mean(expected))
+    exact = np.array([np.log(1 / 3), 700.0, 0.0])
+    assert ShareCalibration().cost(exact, known) == pytest.approx(0, abs=1e-9)
+
+
+def test_quality_is_measured_on_other_mixtures_and_says_when_a_judge_knows_nothing():
+    rng = np.random.default_rng(5)
+    known = mixed(NEAR_AND_FAR, 400, rng)
+    odds = odds_of(NEAR_AND_FAR, known)
+    good = ShareCalibration.fit(odds, known, NEAR_AND_FAR.separation())
+    said = good.quality(odds, known)
+    assert said["scale_of_shares"] == good.scale
+    assert said["cost_of_shares"] < 0.5 * said["cost_of_even_shares"]
+    noise = rng.normal(0, 10, 400)
+    nothing = ShareCalibration.fit(noise, known).quality(noise, known)
+    assert nothing["cost_of_shares"] > 0.98 * nothing["cost_of_even_shares"]
+    with pytest.raises(UserError, match="no numbers"):
+        ShareCalibration.fit(np.full(400, np.nan), known)
 
 
 def test_exchanging_the_classes_exchanges_the_shares():
-    rng = np.random.default_rng(4)
-    x, pair, share = mixed(NEAR_AND_FAR, 500, rng)
-    odds, apart = NEAR_AND_FAR.log_odds(x, pair), NEAR_AND_FAR.separation()
-    found, other = (
-        ShareCalibration.fit(sign * odds, places, target, apart)
-        for sign, places, target in ((1, pair, share), (-1, pair[:, ::-1], 1 - share))
-    )
+    rng = np.random.default_rng(6)
+    known, prior = mixed(NEAR_AND_FAR, 500, rng), np.array([0.0, 1.0, -2.0, 0.5])
+    odds, apart = odds_of(NEAR_AND_FAR, known), NEAR_AND_FAR.separation()
+    turned = Mixtures(known.images, known.pair[:, ::-1], 1 - known.share)
+    found, other = (ShareCalibration.fit(o, k, apart, prior) for o, k in ((odds, known), (-odds, turned)))
     assert found.scale == pytest.approx(other.scale)
-    assert found.per_nat(pair) == pytest.approx(found.per_nat(pair[:, ::-1]))
+    assert found.logits(odds, known.pair) == pytest.approx(-other.logits(-odds, turned.pair))
 
 
-def test_few_images_of_a_pair_are_drawn_to_the_others_and_overlapping_classes_kept_apart():
-    logits = np.zeros((42, 3))
-    logits[np.arange(42), np.array([0] * 20 + [1] * 20 + [2] * 2)] = 10
+def test_how_frequent_a_class_is_does_not_matter_to_shares():
+    """A judge that knows frequencies, and one that does not, give the same shares."""
+    rng = np.random.default_rng(7)
+    labels = rng.choice(4, 30_000, p=[0.9, 0.05, 0.04, 0.01])
+    logits, prior = NEAR_AND_FAR.logits(NEAR_AND_FAR.draw(labels, rng)), priors(labels, 4)
+    assert np.exp(prior - prior[0]) == pytest.approx(np.bincount(labels) / np.bincount(labels)[0])
+    apart = separations(logits, labels)
+    assert apart[0, 3] == pytest.approx(NEAR_AND_FAR.separation()[0, 3], rel=0.03)
+    known = mixed(NEAR_AND_FAR, 3_000, rng)
+    odds = odds_of(NEAR_AND_FAR, known)
+    knowing = odds + prior[known.pair[:, 0]] - prior[known.pair[:, 1]]
+    with_prior, without = ShareCalibration.fit(knowing, known, apart, prior), ShareCalibration.fit(odds, known, apart)
+    assert with_prior.scale == pytest.approx(without.scale, rel=1e-6)
+    assert with_prior.logits(knowing, known.pair) == pytest.approx(without.logits(odds, known.pair))
+
+
+def test_few_images_of_a_pair_are_drawn_to_the_mean_of_all():
     labels = np.array([0] * 20 + [1] * 20 + [2] * 2)
-    logits[40:, 2] = 200  # two images, far from all others
+    logits = np.zeros((42, 4))
+    logits[np.arange(42), labels] = 10.0
+    logits[40:, 2] = 200.0  # two images, far from all others
     found = separations(logits, labels)
-    assert found[0, 1] < found[0, 2] < (20 * 10 + 2 * 200) / 22
-    assert (separations(np.zeros((10, 2)), np.arange(10) % 2) == 2.0).all()
-    alone = separations(np.array([[5.0, 0.0, -3.0], [4.0, 0.0, -3.0]]), np.array([0, 0]))
-    assert alone[1, 2] > 2, "of classes without images the mean of the others is known"
+    far, usual = (10 + 200) / 2, (10 + 2 * (10 + 200) / 2) / 3
+    weight = 2 / (1 / 20 + 1 / 2)
+    assert found[0, 2] == pytest.approx((weight * far + 5 * usual) / (weight + 5))
+    assert found[0, 1] == pytest.approx((20 * 10 + 5 * usual) / 25)
+    assert found[1, 3] == found[3, 0] == pytest.approx(usual), "of a class without images nothing else is known"
+    backwards = separations(-logits, labels)
+    assert (backwards >= 0).all(), "a judge that is always wrong"
 
 
 def test_calibrations_survive_json():
-    for one in (ShareCalibration(2.5), ShareCalibration(1.9, NEAR_AND_FAR.separation() + np.eye(4))):
-        again = ShareCalibration.from_dict(one.to_dict())
-        pair = np.array([[0, 1], [2, 3]])
-        assert np.array_equal(again.per_nat(pair), one.per_nat(pair))
+    pair, odds = np.array([[0, 1], [2, 3]]), np.array([1.0, -2.0])
+    for one in (ShareCalibration(2.5), ShareCalibration(1.9, NEAR_AND_FAR.separation(), np.arange(4.0))):
+        again = ShareCalibration.from_dict(json.loads(json.dumps(one.to_dict())))
+        assert np.array_equal(again.logits(odds, pair), one.logits(odds, pair))
 
 
 def test_log_odds_of_what_is_next_to_impossible_are_far_but_finite():
@@ -135,8 +207,10 @@ def test_known_mixtures_are_what_they_say():
     assert set(found.pair.ravel()) == {0, 2, 3}
     expected = 80 * (found.share * found.pair[:, 0] + (1 - found.share) * found.pair[:, 1])
     assert found.images[:, 0, 0, 0] == pytest.approx(expected, abs=0.51)
-    assert np.isin(found.share[60:], [0, 1]).all()
-    assert 0 < found.share[:60].min() < 0.1 < 0.9 < found.share[:60].max() < 1
+    real = np.isin(found.share, [0, 1])
+    assert real.sum() == 60
+    assert real[::2].sum() == 30, "in both halves"
+    assert 0 < found.share[~real].min() < 0.1 < 0.9 < found.share[~real].max() < 1
     again = known_mixtures(images[order], labels[order], 60, seed=0)
     assert np.array_equal(again.images, found.images)
     assert not np.array_equal(known_mixtures(images[order], labels[order], 60, seed=1).pair, found.pair)
