@@ -11,8 +11,9 @@ natural neighbour of theirs. A judge's share p of the first class costs
 
 nats; the entropy of the known shares, which no judge can go below, is taken off. Each judge's shares are taken as its
 calibration on real images alone has them (`cost_as_of_real_images`), and as that on known shares has them (`cost`),
-which was fitted to blends of other images between any two classes and to real ones. `scale` is what the logits of the
-latter would have to be multiplied by to cost least here: less than 1 says that it is too sure of these images.
+which was fitted to other blends and cuts between any two classes and to real images. `scale` is what the logits of the
+latter would have to be multiplied by to cost least here: less than 1 says that it is too sure of these images. The
+label has the mean of both judges' log-odds as of real images, and the weights of their pool for their shares.
 """
 
 from __future__ import annotations
@@ -27,14 +28,15 @@ from scipy.stats import spearmanr
 
 from secondguess import load
 from secondguess.images import ImageSet
+from secondguess.stress.ambiguous import AmbiFlow
 from secondguess.stress.ambiguous.flow import Committee, Flow
+from secondguess.stress.ambiguous.flow.mixtures import blend_weights, cut_weights
 from secondguess.stress.ambiguous.flow.shares import log_odds_of
 from secondguess.stress.ambiguous.pairs import choose_pairs
 from secondguess_lab.record import provenance, say, write
 
 TINY = 1e-6
 LEAST, MOST = 0.05, 0.95  # shares of mixtures
-EDGE = 0.04  # of the size of an image, how soft the edge of a cut is
 EVEN = 0.1  # from one half, for the spread of what is said of even mixtures
 
 
@@ -52,29 +54,33 @@ def main():
     apart = of_pairs(flow.judge.shares.separation)
     quantiles = {f"{share:g}": float(np.quantile(apart, share)) for share in (0, 0.25, 0.5, 0.75, 1)}
     record = provenance(vars(arguments), data) | {"judge": flow.history["judge"] | {"separation": quantiles}}
+    pool = None
     if committee is not None:
+        pool = AmbiFlow().fit_pool(data.train, flow, committee)
         record["committee"] = {"scale_of_shares": committee.shares.scale}
+        record["pool"] = pool.to_dict()
     record["kinds"] = {}
     rng = np.random.default_rng(arguments.seed)
-    kinds = {"blends": laid_over, "cuts": side_by_side, "real": as_it_is}
+    kinds = {"blends": blended, "cuts": cut_along_a_line, "real": as_it_is}
     for which in ("all", "confused"):
         pairs = choose_pairs(data.train, which, seed=0)
         for kind, weights in kinds.items():
             images, pair, share = mixed(data.test, pairs, arguments.count, weights, rng)
-            found = asked(flow.judge, committee, images, pair, share)
+            found = asked(flow.judge, committee, pool, images, pair, share)
             record["kinds"][f"{kind}, {which}"] = {"images": len(images)} | found
             say({f"{kind}, {which}": found})
             write(arguments.out, record | {"seconds": provenance({})["seconds"]})
 
 
-def asked(judge, committee, images, pair, share):
+def asked(judge, committee, pool, images, pair, share):
     """How good the shares (n,) are that the judge, the committee and the label that they agree on give to images."""
     odds = judge.weigh(images, pair)
     found = {"judge": (odds, judge.shares.logits(odds, pair))}
     if committee is not None:
         odds = log_odds_of(committee.judge(ImageSet.from_arrays(images, layout="NCHW")), pair)
         found["committee"] = (odds, committee.shares.logits(odds, pair))
-        found["label"] = tuple(np.mean([found["judge"], found["committee"]], axis=0))
+        as_real, calibrated = zip(found["judge"], found["committee"], strict=True)
+        found["label"] = np.mean(as_real, axis=0), pool.logits(*calibrated)
     return {name: costs(*both, share) for name, both in found.items()}
 
 
@@ -98,23 +104,14 @@ def as_it_is(share, shape, rng):
     return whole, whole[:, None, None, None]
 
 
-def laid_over(share, shape, rng):
+def blended(share, shape, rng):
     """The shares, and weights (n, 1, 1, 1) of the first image alike."""
-    return share, share[:, None, None, None]
+    return share, blend_weights(share)
 
 
-def side_by_side(share, shape, rng):
-    """The shares, and weights (n, 1, H, W) with these means, which fall from 1 to 0 at a line in any direction."""
-    y, x = (np.arange(side) / max(shape) - 0.5 * side / max(shape) for side in shape)
-    angle = rng.uniform(0, 2 * np.pi, len(share))[:, None, None]
-    along = np.cos(angle) * x + np.sin(angle) * y[:, None]
-    low, high = np.full(len(share), -2.0), np.full(len(share), 2.0)
-    for _ in range(30):
-        place = (low + high) / 2
-        weight = expit((place[:, None, None] - along) / EDGE)
-        less = weight.mean(axis=(1, 2)) < share
-        low, high = np.where(less, place, low), np.where(less, high, place)
-    return share, weight[:, None]
+def cut_along_a_line(share, shape, rng):
+    """The shares, and weights (n, 1, H, W) with these means."""
+    return share, cut_weights(share, shape, rng)
 
 
 def cost(logits, share):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from scipy.special import expit
+from scipy.special import expit, logit
 from scipy.stats import spearmanr
 
 from secondguess.contracts.sealed import read_json, write_json_sealed
@@ -27,6 +27,7 @@ from secondguess.stress.ambiguous.flow.misses import TRIES, NearMisses
 from secondguess.stress.ambiguous.flow.mixtures import known_mixtures
 from secondguess.stress.ambiguous.flow.network import Architecture, FlowNetwork, architecture_for
 from secondguess.stress.ambiguous.flow.pixels import from_padded, to_padded
+from secondguess.stress.ambiguous.flow.pool import Pool
 from secondguess.stress.ambiguous.flow.rounds import Round, Rounds
 from secondguess.stress.ambiguous.flow.shares import ShareCalibration, log_odds_of
 from secondguess.stress.ambiguous.flow.training import Schedule, train_flow
@@ -636,10 +637,13 @@ def test_sheets_of_samples_show_how_the_training_goes(trained):
 
 def test_the_label_is_the_opinion_pool_of_both_judges(trained):
     flow, _ = trained
-    made = generator(delta_max=0.9, committee=True, disagreement=1.0).generate(blobs(), 6, seed=2, trained=flow).images
-    own, theirs = (np.log(p / (1 - p)) for p in (made.columns["share_generative"], made.columns["share_committee"]))
-    label = np.take_along_axis(made.soft_labels, made.columns["class_1"][:, None], axis=1)[:, 0]
-    assert label == pytest.approx(1 / (1 + np.exp(-(own + theirs) / 2)), abs=1e-3)
+    made = generator(delta_max=0.9, committee=True, disagreement=1.0).generate(blobs(), 6, seed=2, trained=flow)
+    images, pool = made.images, Pool(**made.card["pool"])
+    own, theirs = (logit(images.columns[name]) for name in ("share_generative", "share_committee"))
+    label = np.take_along_axis(images.soft_labels, images.columns["class_1"][:, None], axis=1)[:, 0]
+    assert label == pytest.approx(expit(pool.logits(own, theirs)), abs=1e-3)
+    assert pool != Pool(), "weights are fitted"
+    assert generator(delta_max=0.9).generate(blobs(), 2, trained=flow).card["pool"] is None
 
 
 def test_looks_in_a_mirror_do_not_tell_an_image_from_its_mirror_image(trained):
@@ -760,7 +764,8 @@ def test_near_misses_of_a_round_are_composed_anew_in_the_next(trained, tmp_path,
         return compose(self, pair, target, **settings)
 
     monkeypatch.setattr(Flow, "compose", noting)
-    made = generator(delta_max=0.1, folder=tmp_path).generate(blobs(), 60, seed=1, trained=flow)
+    mildest = 0.02
+    made = generator(delta_max=mildest, folder=tmp_path).generate(blobs(), 60, seed=1, trained=flow)
     rounds = [Round.from_bytes(path.read_bytes()) for path in sorted((tmp_path / "drawing").glob("round-*.npz"))]
     assert len(composed) == 2 * len(rounds) > 4
     fresh, again = Dial(), Dial(kept=drawing.KEPT)
@@ -769,7 +774,7 @@ def test_near_misses_of_a_round_are_composed_anew_in_the_next(trained, tmp_path,
         tried = before.among([(int(a), int(b)) for a, b in one.pairs], one.each.tolist())
         assert np.array_equal(settings["again"], tried.images)
         assert np.array_equal(pair, tried.pair)
-        wanted = 0.5 + 0.1 * np.random.default_rng([1, 2, turn]).uniform(-0.5, 0.5, one.each.sum())
+        wanted = 0.5 + mildest * np.random.default_rng([1, 2, turn]).uniform(-0.5, 0.5, one.each.sum())
         for number, (first, second) in enumerate(tried.pair.tolist()):
             place = len(wanted) - len(tried) + number
             known = (1 - again.kept) * fresh.offsets.get((first, second), 0.0)

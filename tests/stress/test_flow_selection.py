@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from secondguess.stress.ambiguous.flow.judge import Look, chosen_classes
+from secondguess.stress.ambiguous.flow.pool import Pool
 from secondguess.stress.ambiguous.flow.selection import CHECKS, Selection
 from secondguess.stress.ambiguous.flow.shares import ShareCalibration
 
@@ -139,13 +140,14 @@ def test_what_settles_far_from_the_committee_is_rejected_too():
     assert kept.passed["settled"].tolist() == [0, 1]
 
 
-def test_labels_are_the_mean_log_odds_of_both_judges():
-    found, _ = selected({0: (BETWEEN, BETWEEN, 0.6)}, committee={0: [0.3, 0.6, 0.05, 0.05]})
-    log_odds = (np.log(0.6 / 0.4) + np.log(0.3 / 0.6)) / 2
+@pytest.mark.parametrize("pool", [Pool(), Pool(0.8, 0.1)])
+def test_labels_are_the_log_odds_of_both_judges_with_their_weights(pool):
+    found, _ = selected({0: (BETWEEN, BETWEEN, 0.6)}, committee={0: [0.3, 0.6, 0.05, 0.05]}, pool=pool)
+    log_odds = pool.judge * np.log(0.6 / 0.4) + pool.committee * np.log(0.3 / 0.6)
     assert found.share == pytest.approx([1 / (1 + np.exp(-log_odds))], abs=1e-3)
     assert found.share_generative == pytest.approx([0.6])
     assert found.share_committee == pytest.approx([1 / 3], abs=1e-3)
-    alone, _ = selected({0: (BETWEEN, BETWEEN, 0.6)})
+    alone, _ = selected({0: (BETWEEN, BETWEEN, 0.6)}, pool=pool)
     assert alone.share == pytest.approx([0.6])
     assert alone.share_committee is None
 
@@ -211,17 +213,18 @@ def test_the_judge_is_not_asked_where_no_answer_could_help():
     assert judge.seen[1][1] == [0], "beyond the first look the third one is lost, too"
 
 
+@pytest.mark.parametrize("pool", [Pool(), Pool(0.7, 0.2), Pool(0.3, 0.9)])
 @pytest.mark.parametrize(("delta_max", "disagreement"), [(0.5, 0.35), (0.2, 0.1), (0.7, 0.2)])
-def test_the_committee_rules_out_exactly_what_no_judge_could_save(delta_max, disagreement):
+def test_the_committee_rules_out_exactly_what_no_judge_could_save(delta_max, disagreement, pool):
     """Against every answer that a judge could give."""
     shares, answers = np.linspace(0.002, 0.998, 250), np.linspace(0.0005, 0.9995, 4000)
     from secondguess.stress.ambiguous.flow.selection import _Left
 
     committee = np.stack([shares, 1 - shares, 0 * shares, 0 * shares], axis=1)
     pair, as_is = np.tile(PAIR, (len(shares), 1)), ShareCalibration()
-    left = _Left(images_of(np.zeros(len(shares))), pair, committee, as_is, as_is)
-    possible = Selection(None, None, None, delta_max, 0.9, disagreement)._possible(left)
-    odds = (np.log(answers / (1 - answers)) + np.log(shares / (1 - shares))[:, None]) / 2
+    left = _Left(images_of(np.zeros(len(shares))), pair, committee, as_is, as_is, pool)
+    possible = Selection(None, None, None, delta_max, 0.9, disagreement, pool)._possible(left)
+    odds = pool.judge * np.log(answers / (1 - answers)) + pool.committee * np.log(shares / (1 - shares))[:, None]
     saved = (np.abs(np.tanh(odds / 2)) <= delta_max) & (np.abs(answers - shares[:, None]) <= disagreement)
     assert (possible != saved.any(axis=1)).sum() <= 2  # the answers that are tried lie on a grid
     assert possible.any()
@@ -237,11 +240,11 @@ def test_rivals_of_few_and_many_classes(classes):
     if classes == 10:
         theirs[0, [4, 6, 7]] = [0.05, 0.03, 0.022]
     as_is = ShareCalibration()
-    left = _Left(images_of([0]), np.array([PAIR]), theirs, as_is, as_is)
+    left = _Left(images_of([0]), np.array([PAIR]), theirs, as_is, as_is, Pool())
     rivals = left.rivals()
     assert not rivals[0, :2].any()
     assert rivals.sum() == {2: 0, 3: 1, 10: 3}[classes]
-    assert _Left(images_of([0]), np.array([PAIR]), None, as_is, as_is).rivals() is None
+    assert _Left(images_of([0]), np.array([PAIR]), None, as_is, as_is, Pool()).rivals() is None
 
 
 def test_near_misses_are_of_their_two_classes_but_lean_or_divide_the_judges():

@@ -8,8 +8,16 @@ from scipy.special import expit
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
 from secondguess.errors import UserError
-from secondguess.stress.ambiguous.flow.mixtures import Mixtures, known_mixtures
-from secondguess.stress.ambiguous.flow.shares import SCATTER, ShareCalibration, log_odds_of, priors, separations
+from secondguess.stress.ambiguous.flow.mixtures import Mixtures, cut_weights, known_mixtures
+from secondguess.stress.ambiguous.flow.pool import Pool
+from secondguess.stress.ambiguous.flow.shares import (
+    SCATTER,
+    ShareCalibration,
+    cost_of,
+    log_odds_of,
+    priors,
+    separations,
+)
 
 
 class Gaussians:
@@ -200,17 +208,68 @@ def test_log_odds_of_what_is_next_to_impossible_are_far_but_finite():
 def test_known_mixtures_are_what_they_say():
     rng = np.random.default_rng(5)
     labels = np.repeat([0, 2, 3], 4)
-    images = np.broadcast_to((labels * 80)[:, None, None, None], (12, 1, 2, 2)).astype(np.uint8)
+    images = np.broadcast_to((labels * 80)[:, None, None, None], (12, 1, 16, 20)).astype(np.uint8)
     found = known_mixtures(images[order := rng.permutation(12)], labels[order], 60, seed=0)
     assert len(found.images) == 120
     assert (found.pair[:, 0] != found.pair[:, 1]).all()
     assert set(found.pair.ravel()) == {0, 2, 3}
     expected = 80 * (found.share * found.pair[:, 0] + (1 - found.share) * found.pair[:, 1])
-    assert found.images[:, 0, 0, 0] == pytest.approx(expected, abs=0.51)
+    assert found.images.mean(axis=(1, 2, 3)) == pytest.approx(expected, abs=0.51)
+    flat = np.ptp(found.images, axis=(1, 2, 3)) == 0
+    assert found.images[flat, 0, 0, 0] == pytest.approx(expected[flat], abs=0.51)
     real = np.isin(found.share, [0, 1])
     assert real.sum() == 60
     assert real[::2].sum() == 30, "in both halves"
+    assert flat[real].all()
+    blended, cut = flat & ~real, ~flat
+    assert blended.sum() == cut.sum() == 30
+    assert blended[::2].sum() == cut[::2].sum() == 15
+    extremes = [{int(one.min()), int(one.max())} for one in found.images[cut][np.abs(found.share[cut] - 0.5) < 0.3]]
+    both = [set((80 * one).tolist()) for one in found.pair[cut][np.abs(found.share[cut] - 0.5) < 0.3]]
+    assert extremes == both, "each side of a cut is one of the images"
     assert 0 < found.share[~real].min() < 0.1 < 0.9 < found.share[~real].max() < 1
     again = known_mixtures(images[order], labels[order], 60, seed=0)
     assert np.array_equal(again.images, found.images)
     assert not np.array_equal(known_mixtures(images[order], labels[order], 60, seed=1).pair, found.pair)
+
+
+@pytest.mark.parametrize("shape", [(28, 28), (9, 30)])
+def test_a_cut_has_its_share_of_an_image_and_one_edge(shape):
+    share = np.linspace(0.02, 0.98, 25)
+    weight = cut_weights(share, shape, np.random.default_rng(0))
+    assert weight.shape == (25, 1, *shape)
+    assert weight.mean(axis=(1, 2, 3)) == pytest.approx(share, abs=1e-6)
+    middle = weight[12, 0]
+    assert ((middle > 0.02) & (middle < 0.98)).mean() < 0.5, "most pixels are of one image"
+    rows = np.sign(np.diff(middle, axis=1))
+    assert np.isin(rows[np.abs(rows) > 0], [rows.flat[np.abs(rows).argmax()]]).all(), "it falls in one direction"
+
+
+def test_weights_of_a_pool_are_those_of_a_logistic_regression():
+    rng = np.random.default_rng(8)
+    share = np.where(rng.random(3_000) < 0.5, rng.integers(0, 2, 3_000), rng.uniform(size=3_000))
+    truth = np.log((share + 0.1) / (1.1 - share))
+    judged, theirs = (truth + rng.normal(0, spread, len(share)) for spread in (0.5, 1.5))
+    soft = LogisticRegression(C=1e9, fit_intercept=False, tol=1e-10).fit(
+        np.tile(np.stack([judged, theirs], axis=1), (2, 1)),
+        np.repeat([1, 0], len(share)),
+        sample_weight=np.concatenate([share, 1 - share]),
+    )
+    found = Pool.fit(judged, theirs, share)
+    assert [found.judge, found.committee] == pytest.approx(soft.coef_[0], rel=1e-3)
+    assert found.judge > 3 * found.committee, "the better one counts for more"
+    costs = [cost_of(one.logits(judged, theirs), share) for one in (found, Pool(), Pool(1.0, 0.0))]
+    assert costs[0] < min(costs[1:])
+    assert found.logits(found.opposite(theirs), theirs) == pytest.approx(np.zeros(len(share)))
+    turned = Pool.fit(-judged, -theirs, 1 - share)
+    assert [turned.judge, turned.committee] == pytest.approx([found.judge, found.committee], rel=1e-3)
+
+
+def test_nobody_in_a_pool_is_left_out_or_turned_around():
+    rng = np.random.default_rng(9)
+    share = rng.uniform(size=500)
+    judged = 3 * (share - 0.5)
+    for useless in (rng.normal(size=500), -judged):
+        found = Pool.fit(judged, useless, share)
+        assert found.committee == pytest.approx(0.05, abs=0.05)
+        assert found.committee > 0

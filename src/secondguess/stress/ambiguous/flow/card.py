@@ -49,6 +49,7 @@ def flow_card(
             "judge": flow.judge.shares.scale,
             "committee": None if committee is None else committee.shares.scale,
         },
+        "pool": None if committee is None else drawer.selection.pool.to_dict(),
         "dial": {"slope": drawer.dial.slope, "followed": drawer.dial.followed()},
         "dial_again": {"slope": drawer.dial_again.slope, "kept": drawer.dial_again.kept},
         "seconds": drawer.seconds,

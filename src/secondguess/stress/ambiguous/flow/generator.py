@@ -38,6 +38,7 @@ from secondguess.stress.ambiguous.flow.fields import VelocityField
 from secondguess.stress.ambiguous.flow.judge import DenoisingJudge
 from secondguess.stress.ambiguous.flow.model import Flow
 from secondguess.stress.ambiguous.flow.network import FlowNetwork, architecture_for
+from secondguess.stress.ambiguous.flow.pool import Pool, pool_of
 from secondguess.stress.ambiguous.flow.reality import Reality
 from secondguess.stress.ambiguous.flow.rounds import Rounds
 from secondguess.stress.ambiguous.flow.sampling import noise_of
@@ -172,10 +173,10 @@ class AmbiFlow(AmbiguousGenerator):
         device = pick_device(self.device)
         preset = self._preset(device, train)
         learnt, kept_back = _parts(train, held_out, seed)
+        architecture = architecture_for(train.shape, train.num_classes, preset)
         kept_back = _some(kept_back, CALIBRATED[preset] / len(kept_back), seed)
         if len(np.unique(kept_back.labels)) < 2:
             raise UserError("The held-out images have one class; the judge is calibrated on images of several.")
-        architecture = architecture_for(train.shape, train.num_classes, preset)
         schedule = Schedule(
             steps=self.train_steps or STEPS[preset],
             batch_size=BATCH[preset],
@@ -243,13 +244,15 @@ class AmbiFlow(AmbiguousGenerator):
         )
         flow.check(train)
         learnt, _ = _parts(train, None, seed)
+        committee = self.fit_committee(train, seed=seed, progress=progress) if self.committee else None
         selection = Selection(
             flow.judge,
-            self.fit_committee(train, seed=seed, progress=progress) if self.committee else None,
+            committee,
             self._reality(learnt, flow, seed, progress),
             self.delta_max,
             self.mass,
             self.disagreement,
+            Pool() if committee is None else self.fit_pool(train, flow, committee, seed=seed, progress=progress),
         )
         settings = {name: value for name, value in self.params().items() if name not in ("device", "folder")}
         settings = {**settings, "generator": None if self.generator is None else str(self.generator), "seed": seed}
@@ -259,7 +262,7 @@ class AmbiFlow(AmbiguousGenerator):
             told = {**settings, "pairs": pairs, "count": count, "data": learnt.fingerprint, "weights": flow.digest}
             judge = json.dumps(flow.judge.settings() | flow.judge.calibrations())
             told |= {"judge": digest_of(judge.encode()), "minutes": None}  # more go on
-            told |= {"each": each, "committee": None if selection.committee is None else selection.committee.digest}
+            told |= {"each": each, "committee": None if committee is None else committee.digest}
             drawer.rounds = Rounds(self.folder / "drawing", told)
         chosen = drawer.run(pairs, count, stratify=self.stratify, minutes=self.minutes, progress=progress)
         if chosen is None:
@@ -289,6 +292,13 @@ class AmbiFlow(AmbiguousGenerator):
         if self.folder is not None:
             committee.save(self.folder / COMMITTEE)
         return committee
+
+    def fit_pool(
+        self, train: ImageSet, flow: Flow, committee: Committee, *, seed: int = 0, progress: Progress | None = None
+    ) -> Pool:
+        """How the two judges make a label, by known mixtures of the images that were kept back to calibrate them."""
+        _, kept_back = _parts(train, None, seed)
+        return pool_of(flow.judge, committee, _bytes(kept_back), kept_back.labels, seed=seed, progress=progress)
 
     def _reality(self, learnt: ImageSet, flow: Flow, seed: int, progress: Progress) -> Reality | None:
         if not self.realism:

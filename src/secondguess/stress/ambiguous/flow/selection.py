@@ -17,12 +17,12 @@ What leans, or is not agreed on, is a near miss (`misses.py`).
 
 Shares within the pair are calibrated on images whose share is known (`shares.py`): the judge's with all draws. Where it
 has looked with few, its log-odds, which are shrunk for their scatter, are taken for those. The label is the logarithmic
-opinion pool of both judges: the mean of the logits of their shares.
+opinion pool of both judges (`pool.py`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,7 @@ from secondguess.images import ImageSet
 from secondguess.stress.ambiguous.flow.committee import Committee
 from secondguess.stress.ambiguous.flow.dial import logit
 from secondguess.stress.ambiguous.flow.judge import DenoisingJudge, Look, chosen_classes
+from secondguess.stress.ambiguous.flow.pool import Pool
 from secondguess.stress.ambiguous.flow.reality import Reality
 from secondguess.stress.ambiguous.flow.shares import ShareCalibration, log_odds_of
 
@@ -58,7 +59,7 @@ class Selected:
         share_committee: float64 (m,), the committee's, or None.
         opinions: float64 (n, K), what the committee said of all candidates, or None.
         sounded: the candidates from which the dial may learn: chosen by nobody but for the mass of their pair.
-        leans: float64, the mean logits of both judges' shares of their first class, as noisy as few draws are.
+        leans: float64, the logits of the label's share of their first class, as noisy as few draws are.
         near: the near misses.
         near_leans: float64, the same of these, as far as the judges have looked.
     """
@@ -85,6 +86,7 @@ class Selection:
         delta_max: the largest |p1 - p2|.
         mass: the least probability of the pair.
         disagreement: the largest difference between the judges' shares.
+        pool: how both judges make a label.
     """
 
     judge: DenoisingJudge
@@ -93,6 +95,7 @@ class Selection:
     delta_max: float
     mass: float
     disagreement: float
+    pool: Pool = field(default_factory=Pool)
 
     def select(self, images: Bytes, pair: Rows, sound: NDArray[np.bool_] | None = None) -> Selected:
         """Check candidates uint8 (n, C, H, W) between the classes (n, 2).
@@ -104,7 +107,7 @@ class Selection:
         """
         judge, opinions = self.judge, self._opinion(images)
         theirs = None if self.committee is None else self.committee.shares
-        left = _Left(images, pair, opinions, judge.shares, theirs)
+        left = _Left(images, pair, opinions, judge.shares, theirs, self.pool)
         sound = np.ones(len(images), dtype=bool) if sound is None else sound
         left.keep(left.mass_of_committee() >= self.mass * 2 / 3, "between")
         left.keep(self._possible(left) | sound[left.rows], "ambiguous")
@@ -143,7 +146,7 @@ class Selection:
         if left.committee is None:
             return np.ones(len(left.rows), dtype=bool)
         theirs, apart = left.share_of_committee(), self.disagreement
-        best = np.clip(1 - theirs, theirs - apart, theirs + apart)
+        best = np.clip(expit(left.balancing()), theirs - apart, theirs + apart)
         return np.asarray(np.abs(left.pooled(logit(best))) <= self._widest)
 
     def _mild(self, left: _Left) -> NDArray[np.bool_]:
@@ -163,10 +166,11 @@ class _Left:
         committee: Floats | None,
         own: ShareCalibration,
         theirs: ShareCalibration | None,
+        pool: Pool,
     ) -> None:
         self.rows = np.arange(len(images))
         self.images, self.pair, self.committee = images, pair, committee
-        self._own, self._theirs = own, theirs
+        self._own, self._theirs, self._pool = own, theirs, pool
         self._look: Look | None = None
         self._first: Look | None = None  # the look before the two classes alone were compared
         self._lost: dict[str, list[Rows]] = {check: [] for check in CHECKS}
@@ -243,12 +247,16 @@ class _Left:
         return np.asarray(expit(self._logits_of_committee()))
 
     def logits(self) -> Floats:
-        """The mean logits (n,) of both judges' shares."""
+        """The logits (n,) of the label's shares, as far as the judges have looked."""
         return self.pooled(self._logits())
 
     def pooled(self, judged: Floats) -> Floats:
-        """The mean (n,) of logits by the generative judge and of the committee's."""
-        return judged if self.committee is None else np.asarray((judged + self._logits_of_committee()) / 2)
+        """The same with these logits (n,) by the generative judge."""
+        return judged if self.committee is None else self._pool.logits(judged, self._logits_of_committee())
+
+    def balancing(self) -> Floats:
+        """The logits (n,) by the generative judge that would make an even label with the committee's."""
+        return self._pool.opposite(self._logits_of_committee())
 
     def _logits(self) -> Floats:
         return self._own.logits(log_odds_of(self.look.probabilities, self.pair), self.pair)

@@ -14,8 +14,9 @@ and at s = 1/2, where a logit grows by 4 for 1,
 
 The 2.5 is that of images of which half are blends with any share and half are real. That half is a convention: with
 blends alone, more images of which a judge is as sure as of real ones would pass for mixtures. The scale that is used is
-fitted to such images (`mixtures.py`); it does better with near and far classes than one factor for all log-odds would.
-A judge that has learnt blends, as the committee has, knows shares already and needs no D.
+fitted to known mixtures (`mixtures.py`), of which half are no blends but cuts, with a variance of 2 D; it does better
+with near and far classes than one factor for all log-odds would. A judge that has learnt blends, as the committee has,
+knows shares already and needs no D.
 
 How frequent a class is matters to log-odds, and not to shares: it is taken out before.
 """
@@ -33,7 +34,7 @@ from scipy.optimize import minimize_scalar
 from secondguess.errors import UserError
 from secondguess.stress.ambiguous.flow.mixtures import Mixtures
 
-__all__ = ["ShareCalibration", "log_odds_of", "priors", "separations"]
+__all__ = ["ShareCalibration", "cost_of", "log_odds_of", "priors", "separations"]
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
@@ -71,9 +72,7 @@ class ShareCalibration:
 
     def cost(self, log_odds: Floats, known: Mixtures) -> float:
         """What the shares of known mixtures cost more, in nats, than the known ones would."""
-        logits = self.logits(log_odds, known.pair)
-        least = -_times_log(known.share) - _times_log(1 - known.share)
-        return float((np.logaddexp(0, logits) - known.share * logits - least).mean())
+        return cost_of(self.logits(log_odds, known.pair), known.share)
 
     @classmethod
     def fit(
@@ -140,6 +139,12 @@ def log_odds_of(probabilities: Floats, pair: Rows) -> Floats:
     """Log-odds (n,) of the first of two classes (n, 2) from the probabilities (n, K) of all."""
     both = np.log(np.maximum(np.take_along_axis(probabilities, pair, axis=1), TINY))
     return np.asarray(both[:, 0] - both[:, 1])
+
+
+def cost_of(logits: Floats, share: Floats) -> float:
+    """What the shares with these logits (n,) cost more, in nats, than the known ones (n,) would."""
+    least = -_times_log(share) - _times_log(1 - share)
+    return float((np.logaddexp(0, logits) - share * logits - least).mean())
 
 
 def _times_log(share: Floats) -> Floats:
