@@ -3,8 +3,8 @@
     python ambiguous_judges.py kept/photos/asked.npz --out judges.json
 
 `asked.npz` is what `ambiguous_flow.py` keeps of its judges' shares of the same images. Everything is in logits of
-shares. (`clothes_judges.json` was made by an older version, which compared judges without the offsets of their
-classes; shares have lost these since.)
+shares. (`clothes_judges.json` was made by an older version, which compared judges without the offsets of their classes
+in log-odds as of real images.)
 """
 
 from __future__ import annotations

@@ -9,11 +9,12 @@ natural neighbour of theirs. A judge's share p of the first class costs
 
     -(share log p + (1 - share) log(1 - p))
 
-nats; the entropy of the known shares, which no judge can go below, is taken off. Each judge's shares are taken as its
-calibration on real images alone has them (`cost_as_of_real_images`), and as that on known shares has them (`cost`),
-which was fitted to other blends and cuts between any two classes and to real images. `scale` is what the logits of the
-latter would have to be multiplied by to cost least here: less than 1 says that it is too sure of these images. The
-label has the mean of both judges' log-odds as of real images, and the weights of their pool for their shares.
+nats, and no more than 13.8 for one image; the entropy of the known shares, which no judge can go below, is taken off.
+Each judge's shares are taken as its calibration on real images alone has them (`cost_as_of_real_images`), and as that
+on known shares has them (`cost`), which was fitted to other blends and cuts between any two classes and to real images.
+`scale` is what the logits of the latter would have to be multiplied by to cost least here: less than 1 says that it is
+too sure of these images. The label has the mean of both judges' log-odds as of real images, and the weights of their
+pool for their shares.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def main():
     record = provenance(vars(arguments), data) | {"judge": flow.history["judge"] | {"separation": quantiles}}
     pool = None
     if committee is not None:
-        pool = AmbiFlow().fit_pool(data.train, flow, committee)
+        pool = AmbiFlow(folder=arguments.folder).fit_pool(data.train, flow, committee)
         record["committee"] = {"scale_of_shares": committee.shares.scale}
         record["pool"] = pool.to_dict()
     record["kinds"] = {}

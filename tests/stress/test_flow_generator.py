@@ -635,15 +635,72 @@ def test_sheets_of_samples_show_how_the_training_goes(trained):
         assert sheet.size == (16 * (SIZE + 1), 8 * (SIZE + 1))
 
 
-def test_the_label_is_the_opinion_pool_of_both_judges(trained):
+def test_the_label_is_the_opinion_pool_of_both_judges(trained, tmp_path, monkeypatch):
     flow, _ = trained
-    made = generator(delta_max=0.9, committee=True, disagreement=1.0).generate(blobs(), 6, seed=2, trained=flow)
+    common = {"delta_max": 0.9, "committee": True, "disagreement": 1.0, "folder": tmp_path}
+    made = generator(**common).generate(blobs(), 6, trained=flow)
     images, pool = made.images, Pool(**made.card["pool"])
     own, theirs = (logit(images.columns[name]) for name in ("share_generative", "share_committee"))
     label = np.take_along_axis(images.soft_labels, images.columns["class_1"][:, None], axis=1)[:, 0]
     assert label == pytest.approx(expit(pool.logits(own, theirs)), abs=1e-3)
     assert pool != Pool(), "weights are fitted"
+    with monkeypatch.context() as patched:
+        patched.setattr(DenoisingJudge, "weigh", None)  # nobody is asked again
+        assert generator(**common).generate(blobs(), 6, trained=flow).card["pool"] == pool.to_dict()
     assert generator(delta_max=0.9).generate(blobs(), 2, trained=flow).card["pool"] is None
+
+
+def test_the_pool_is_fitted_to_images_that_nobody_has_learnt_and_kept(trained, tmp_path, monkeypatch):
+    flow, _ = trained
+    given = []
+
+    def noting(judge, committee, images, labels, **settings):
+        given.append((images, labels))
+        return Pool(0.7, 0.2)
+
+    monkeypatch.setattr(generator_module, "pool_of", noting)
+    ours = generator(committee=True, folder=tmp_path)
+    committee = ours.fit_committee(blobs())
+    assert ours.fit_pool(blobs(), flow, committee) == Pool(0.7, 0.2)
+    learnt, kept_back = generator_module._parts(blobs(), None, 0)
+    (found,) = given
+    assert np.array_equal(found[0], np.rint(kept_back.images[:] * 255).astype(np.uint8))
+    assert np.array_equal(found[1], kept_back.labels)
+    assert committee.learnt == learnt.fingerprint == flow.history["origin"]["data"]
+    for other in (ours, generator(committee=True, generator=tmp_path)):
+        assert other.fit_pool(blobs(), flow, committee, seed=9) == Pool(0.7, 0.2), "it belongs to the judges"
+    assert len(given) == 1, "and is kept beside them"
+    elsewhere = generator(committee=True, folder=tmp_path / "other")
+    assert elsewhere.fit_pool(blobs(), flow, committee, seed=9) == Pool(), "who has learnt what is not known"
+    assert elsewhere.fit_pool(blobs(300), flow, committee) == Pool()
+    assert len(given) == 1
+
+
+def test_a_class_that_the_last_calibration_has_not_seen_does_not_lean_by_its_frequency(trained):
+    """Two images with a wrong class: at the second look nobody thinks of it any more."""
+    field, images = trained[0].field, blobs(62)
+    labels = np.where(np.arange(62) < 60, images.labels % 2, 2)
+    pixels = np.rint(images.images[:] * 255).astype(np.uint8)
+    right = pixels[labels == images.labels], labels[labels == images.labels]
+    wrong = pixels[images.labels == 0][:2], np.array([2, 2])
+    judge = DenoisingJudge(field, few=4, draws=4, last=4)
+    judge.fit(*(np.concatenate(both) for both in zip(right, wrong, strict=True)))
+    apart = judge.final.offsets[[0, 1]] - judge.final.offsets[2] - (judge.shares.prior[[0, 1]] - judge.shares.prior[2])
+    assert np.abs(apart).max() < 2, "of nats that are left when the frequencies are taken out"
+
+
+def test_a_committee_that_has_learnt_a_frequent_class_is_as_sure_of_it():
+    rng, whole = np.random.default_rng(0), blobs(1200)
+    share = np.array([1.0, 0.08, 0.04])
+    images = whole.take(np.flatnonzero(rng.random(1200) < share[whole.labels]))
+    held_out = blobs(300, seed=5)
+    held_out = held_out.take(np.flatnonzero(rng.random(300) < share[held_out.labels]))
+    committee = Committee(epochs=6, device="cpu").fit(images, held_out)
+    fresh = blobs(90, seed=6)
+    common = fresh.take(np.flatnonzero(fresh.labels == 0))
+    seen, pair = committee.judge(common), np.tile([0, 1], (len(common), 1))
+    shares = expit(committee.shares.logits(log_odds_of(seen, pair), pair))
+    assert np.median(shares) > 0.9
 
 
 def test_looks_in_a_mirror_do_not_tell_an_image_from_its_mirror_image(trained):

@@ -276,6 +276,15 @@ def test_near_misses_are_of_their_two_classes_but_lean_or_divide_the_judges():
     assert examined == [[0, 4, 5, 7]], "other classes are examined last"
 
 
+def test_what_only_the_committee_has_seen_leans_as_if_the_judge_agreed():
+    far = [0.96, 0.02, 0.01, 0.01]
+    found, _ = selected(
+        {0: FINE, 1: FINE}, {0: BETWEEN, 1: far}, sound=np.array([False, False]), delta_max=0.5, pool=Pool(0.9, 0.6)
+    )
+    assert found.near.tolist() == [1]
+    assert found.near_leans == pytest.approx([1.5 * np.log(0.96 / 0.02)], abs=1e-2)
+
+
 def test_nothing_is_left_and_nothing_breaks():
     found, _ = selected({0: (LEANING, LEANING, 0.95)})
     assert len(found.share) == 0

@@ -9,7 +9,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 
 from secondguess.errors import UserError
 from secondguess.stress.ambiguous.flow.mixtures import Mixtures, cut_weights, known_mixtures
-from secondguess.stress.ambiguous.flow.pool import Pool
+from secondguess.stress.ambiguous.flow.pool import Pool, pool_of
 from secondguess.stress.ambiguous.flow.shares import (
     SCATTER,
     ShareCalibration,
@@ -273,3 +273,51 @@ def test_nobody_in_a_pool_is_left_out_or_turned_around():
         found = Pool.fit(judged, useless, share)
         assert found.committee == pytest.approx(0.05, abs=0.05)
         assert found.committee > 0
+
+
+class Scattering:
+    """A judge of flat images, whose log-odds are those of their shares but for a factor and some noise."""
+
+    def __init__(self, factor, noise):
+        self.shares, self.noise, self.factor = ShareCalibration(1 / factor), noise, factor
+
+    def odds(self, images, pair):
+        low, high = 40 + 80 * pair[:, 1], 40 + 80 * pair[:, 0]
+        share = (images.astype(float).mean(axis=(1, 2, 3)) - low) / (high - low)
+        truth = np.log((np.clip(share, 0, 1) + 0.1) / (1.1 - np.clip(share, 0, 1)))
+        return self.factor * (truth + np.random.default_rng(1).normal(0, self.noise, len(truth)))
+
+    def weigh(self, images, pair, progress=None):
+        return self.odds(images, pair)
+
+    def judge(self, images):
+        """Probabilities of three classes; the pair is that of the known mixtures."""
+        pixels = np.rint(images.images[:] * 255)
+        odds, found = self.odds(pixels, self.pair), np.full((len(pixels), 3), 1e-9)
+        np.put_along_axis(found, self.pair, expit(np.stack([odds, -odds], axis=1)), axis=1)
+        return found
+
+
+@pytest.mark.parametrize(("judge", "committee"), [(0.3, 2.0), (2.0, 0.3)])
+def test_the_better_judge_counts_for_more(judge, committee, monkeypatch):
+    labels = np.repeat([0, 1, 2], 20)
+    images = np.broadcast_to((40 + 80 * labels)[:, None, None, None], (60, 1, 16, 16)).astype(np.uint8)
+    first, second = Scattering(3.0, judge), Scattering(0.5, committee)
+    second.pair = known_mixtures(images, labels, 200, 5).pair
+    found = pool_of(first, second, images, labels, seed=4)
+    better, worse = (found.judge, found.committee)[:: 1 if judge < committee else -1]
+    assert better > 4 * worse
+    assert 0.8 < better < 1.9, "of logits as they are calibrated"
+    assert found.cost < 0.7 * found.cost_alike
+
+
+def test_a_pool_is_kept_with_what_it_is_of(tmp_path):
+    about, pool = {"judge": "a", "committee": "b"}, Pool(0.61, 0.42, 0.1, 0.2)
+    assert Pool.load(tmp_path, about) is None
+    pool.save(tmp_path, about)
+    assert Pool.load(tmp_path, about) == pool
+    assert Pool.load(tmp_path, about | {"judge": "c"}) is None
+    file = tmp_path / "pool.json"
+    file.write_text(file.read_text().replace("0.61", "0.99"))
+    with pytest.warns(UserWarning, match="fitted again"):
+        assert Pool.load(tmp_path, about) is None

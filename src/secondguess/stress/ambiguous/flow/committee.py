@@ -32,19 +32,19 @@ from secondguess.model.classifier import Classifier
 from secondguess.model.needs import Needs
 from secondguess.progress import Progress, Silent, Titled
 from secondguess.stress.ambiguous.flow.mixtures import known_mixtures
-from secondguess.stress.ambiguous.flow.shares import ShareCalibration, log_odds_of, priors
+from secondguess.stress.ambiguous.flow.shares import ShareCalibration, log_odds_of
 from secondguess.training._checkpoint import copy_state
 from secondguess.training.temperature import fit_temperature
 
 __all__ = ["Committee"]
 
 Floats = NDArray[np.float64]
-CARD, FORMAT = "committee.json", 2
+CARD, FORMAT = "committee.json", 3
 # A VGG, a pyramid with dense layers, a wider VGG: of photographs, networks without batch norm learn little.
 COLOUR = ("icos_m", "icos_d", "icos_n")
 GREY = ("lenet", "simple_cnn", "fully_connected")
 SMOOTHED = 0.05
-MIXED = 500  # blends, and as many real images, that shares are calibrated on
+MIXED = 500  # mixtures, and as many real images, that shares are calibrated on
 BLENDS = 0.4  # parameter of the Beta distribution of a blend's weight, as in mixup
 SMALLEST = 16  # pixels per side that convolutions without padding need
 PHOTOGRAPH = 32  # pixels per side that three times two convolutions need
@@ -92,8 +92,7 @@ class Committee:
         pixels = np.concatenate([np.rint(part * 255).astype(np.uint8) for part, _ in held_out.batches(1000)])
         known = known_mixtures(pixels, held_out.labels, MIXED, self.seed)
         seen = self.judge(ImageSet.from_arrays(known.images, layout="NCHW"))
-        prior = priors(train.labels, train.num_classes)
-        self.shares = ShareCalibration.fit(log_odds_of(seen, known.pair), known, prior=prior)
+        self.shares = ShareCalibration.fit(log_odds_of(seen, known.pair), known)
         return self
 
     def about(self, train: ImageSet) -> dict[str, Any]:
@@ -106,6 +105,11 @@ class Committee:
             "classes": train.num_classes,
             "data": train.fingerprint,
         }
+
+    @property
+    def learnt(self) -> str:
+        """The fingerprint of the images that it was trained on."""
+        return str(self._about.get("data", ""))
 
     @property
     def digest(self) -> str:

@@ -36,9 +36,10 @@ from secondguess.stress.ambiguous.flow.committee import Committee
 from secondguess.stress.ambiguous.flow.drawing import FlowDrawer
 from secondguess.stress.ambiguous.flow.fields import VelocityField
 from secondguess.stress.ambiguous.flow.judge import DenoisingJudge
+from secondguess.stress.ambiguous.flow.losses import TIMES
 from secondguess.stress.ambiguous.flow.model import Flow
 from secondguess.stress.ambiguous.flow.network import FlowNetwork, architecture_for
-from secondguess.stress.ambiguous.flow.pool import Pool, pool_of
+from secondguess.stress.ambiguous.flow.pool import POOLED, Pool, pool_of
 from secondguess.stress.ambiguous.flow.reality import Reality
 from secondguess.stress.ambiguous.flow.rounds import Rounds
 from secondguess.stress.ambiguous.flow.sampling import noise_of
@@ -61,9 +62,8 @@ RATE = {"full": 4e-4, "medium": 6e-4, "small": 1e-3, "tiny": 2e-3}
 # Of noise, for the judge's first two looks, the third and the fourth.
 DRAWS = {"full": (4, 12, 24), "medium": (4, 12, 24), "small": (4, 8, 12), "tiny": (4, 4, 4)}
 PLAIN = 500  # plain samples that realism is measured by
-# Passes in a step for each image; candidates for an image between any two classes of photographs, of which natural
-# neighbours need a third; and passes to judge one.
-LEARNING, DRAWN, JUDGED = 3, 12, 150
+# Passes in a step for each image; candidates for an image between any two classes of photographs; passes to judge one.
+LEARNING, DRAWN, JUDGED = 3, 3, 320
 EACH, EACH_ON_PROCESSOR = 256, 16  # candidates for each pair in a round
 TIMED = 32
 COMMITTEE = "committee"  # folder in that of a generator
@@ -147,6 +147,8 @@ class AmbiFlow(AmbiguousGenerator):
         one = timed(look, pace.clock) / TIMED
         trained = self.generator is not None or Flow.at_hand(self.folder or given.generator)
         fixed = 0.0 if trained else LEARNING * one * BATCH[preset] * (self.train_steps or STEPS[preset])
+        if self.committee and not trained:
+            fixed += one * 4 * POOLED * len(TIMES) * sum(DRAWS[preset])  # two classes of mixtures and of real images
         return Price(DRAWN * (3 * self.steps + JUDGED) * one, fixed, len(given.nominal), self.least, "images")
 
     def _preset(self, device: torch.device, images: ImageSet) -> str:
@@ -260,9 +262,9 @@ class AmbiFlow(AmbiguousGenerator):
         drawer = FlowDrawer(flow, selection, self.guidance, self.contrast, self.steps, each, seed)
         if self.folder is not None:
             told = {**settings, "pairs": pairs, "count": count, "data": learnt.fingerprint, "weights": flow.digest}
-            judge = json.dumps(flow.judge.settings() | flow.judge.calibrations())
-            told |= {"judge": digest_of(judge.encode()), "minutes": None}  # more go on
+            told |= {"judge": _digest(flow.judge), "minutes": None}  # more go on
             told |= {"each": each, "committee": None if committee is None else committee.digest}
+            told |= {"pool": selection.pool.to_dict()}
             drawer.rounds = Rounds(self.folder / "drawing", told)
         chosen = drawer.run(pairs, count, stratify=self.stratify, minutes=self.minutes, progress=progress)
         if chosen is None:
@@ -296,9 +298,22 @@ class AmbiFlow(AmbiguousGenerator):
     def fit_pool(
         self, train: ImageSet, flow: Flow, committee: Committee, *, seed: int = 0, progress: Progress | None = None
     ) -> Pool:
-        """How the two judges make a label, by known mixtures of the images that were kept back to calibrate them."""
-        _, kept_back = _parts(train, None, seed)
-        return pool_of(flow.judge, committee, _bytes(kept_back), kept_back.labels, seed=seed, progress=progress)
+        """How the two judges make a label, by known mixtures of the images that were kept back to calibrate them.
+
+        Read from the folder, or from that of the generator, if it is there. Both count alike where it cannot be known
+        which images neither has learnt: with another seed than theirs, or with held-out images of somebody else.
+        """
+        learnt, kept_back = _parts(train, None, seed)
+        about = {"weights": flow.digest, "judge": _digest(flow.judge), "committee": committee.digest}
+        for home in (self.folder, self.generator):
+            if home is not None and (known := Pool.load(home, about)) is not None:
+                return known
+        if not flow.history.get("origin", {}).get("data") == committee.learnt == learnt.fingerprint:
+            return Pool()
+        pool = pool_of(flow.judge, committee, _bytes(kept_back), kept_back.labels, seed=seed, progress=progress)
+        if self.folder is not None:
+            pool.save(self.folder, about)
+        return pool
 
     def _reality(self, learnt: ImageSet, flow: Flow, seed: int, progress: Progress) -> Reality | None:
         if not self.realism:
@@ -307,6 +322,11 @@ class AmbiFlow(AmbiguousGenerator):
         labels = present[np.arange(max(PLAIN, len(present))) % len(present)]
         plain = flow.sample(labels, guidance=self.guidance, seed=seed)
         return Reality(learnt, plain, seed=seed, device=self.device, progress=progress)
+
+
+def _digest(judge: DenoisingJudge) -> str:
+    """Of a judge's settings and calibrations."""
+    return digest_of(json.dumps(judge.settings() | judge.calibrations()).encode())
 
 
 def _parts(train: ImageSet, held_out: ImageSet | None, seed: int) -> tuple[ImageSet, ImageSet]:

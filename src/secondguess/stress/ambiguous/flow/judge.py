@@ -37,7 +37,7 @@ __all__ = ["CALIBRATIONS", "DenoisingJudge", "Look", "chosen_classes"]
 Floats = NDArray[np.float64]
 HOPELESS = 5e-3
 CALIBRATIONS = ("quick", "thorough", "final")
-MIXED = 200  # blends, and as many real images, that shares are calibrated on
+MIXED = 200  # mixtures, and as many real images, that shares are calibrated on
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,8 @@ class DenoisingJudge:
         self.final = LossCalibration.fit(all_draws, labels)
         known = known_mixtures(images, labels, MIXED, self.seed)
         odds = self.weigh(known.images, known.pair, progress=progress)
-        prior = priors(labels, self.field.classes)
+        counted = ~np.isnan(all_draws[np.arange(len(labels)), labels]).any(axis=1)  # by the last calibration
+        prior = priors(labels[counted], self.field.classes)
         self.shares = ShareCalibration.fit(odds, known, separations(self.final.logits(first) - prior, labels), prior)
         return _cross_validated(all_draws, labels) | self.shares.quality(odds, known)
 

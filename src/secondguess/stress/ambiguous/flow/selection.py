@@ -191,7 +191,7 @@ class _Left:
         """Go on with some of them; the others are lost to this check."""
         self._lost[check].append(self.rows[~chosen])
         if check in NEAR:
-            leans = self.logits() if self._look else self._logits_of_committee()
+            leans = self.logits() if self._look else self.pooled(self._logits_of_committee())
             self._near.append((self.rows[~chosen], leans[~chosen]))
         self.rows, self.images, self.pair = self.rows[chosen], self.images[chosen], self.pair[chosen]
         if self.committee is not None:

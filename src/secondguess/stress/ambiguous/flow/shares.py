@@ -14,11 +14,12 @@ and at s = 1/2, where a logit grows by 4 for 1,
 
 The 2.5 is that of images of which half are blends with any share and half are real. That half is a convention: with
 blends alone, more images of which a judge is as sure as of real ones would pass for mixtures. The scale that is used is
-fitted to known mixtures (`mixtures.py`), of which half are no blends but cuts, with a variance of 2 D; it does better
-with near and far classes than one factor for all log-odds would. A judge that has learnt blends, as the committee has,
-knows shares already and needs no D.
+fitted to known mixtures (`mixtures.py`), of which half are no blends but cuts (with a variance of 2 D, if pixels are
+independent and D is spread evenly over the image); it does better with near and far classes than one factor for all
+log-odds would.
 
-How frequent a class is matters to log-odds, and not to shares: it is taken out before.
+How frequent a class is matters to log-odds, and not to shares: it is taken out before. A judge that has learnt blends
+with the labels of blends, as the committee has, knows shares already, and needs neither.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ class ShareCalibration:
         return cls(float(np.exp(found.x)), separation, prior)
 
     def quality(self, log_odds: Floats, known: Mixtures) -> dict[str, float]:
-        """The scale, and what shares cost on mixtures that it was not fitted to, beside what one half for all would.
+        """The scale, and what shares cost on mixtures whose scale was not fitted to them, beside one half for all.
 
         Each half of the mixtures is judged with the scale of the other.
         """
@@ -115,7 +116,7 @@ class ShareCalibration:
 def separations(logits: Floats, labels: Rows) -> Floats:
     """D (K, K), from the logits (n, K), without priors, of real images with these labels.
 
-    The images of both classes of a pair count alike. A pair with few images is drawn to the mean of all others; one of
+    The images of both classes of a pair count alike. A pair with few images is drawn to the mean of all pairs; one of
     which a class has none has that mean.
     """
     classes = logits.shape[1]
