@@ -270,13 +270,17 @@ def apart(photographs: Any, clothes: Any) -> Iterator[Claim]:
         *(clothes["pool"][who] for who in ("judge", "committee")),
     )
     gains = [
-        one["label"]["cost_as_of_real_images"] / one["label"]["cost"]
+        [
+            one["label"]["cost_as_of_real_images"] / one["label"]["cost"]
+            for kind, one in kept["kinds"].items()
+            if kind[:4] != "real"
+        ]
         for kept in (photographs, clothes)
-        for kind, one in kept["kinds"].items()
-        if not kind.startswith("real")
     ]
     yield says(
-        "divides what mixtures cost by four to thirteen.", provided=(round(min(gains)), round(max(gains))) == (4, 13)
+        "divides what the label of mixtures costs by {:.0f} to {:.0f} (of photographs) and by {:.0f} to {:.0f} (of "
+        "clothes);",
+        *(function(one) for one in gains for function in (min, max)),
     )
 
 
@@ -425,7 +429,11 @@ def composed(card: Any, alone: Any) -> Iterator[Claim]:
         needed * alone["seconds"] / alone["drawn"] / 60,
     )
     yield says(
-        "with the GPU to itself (a short drawing, [below](#guidance)) | 60 seconds | {:.0f} seconds |",
+        "of the whole drawing, on a shared GPU | 60 seconds | {:.0f} seconds |\n",
+        1000 * card["seconds"] / card["images"],
+    )
+    yield says(
+        "that had the GPU to itself ([below](#guidance)) | 60 seconds | {:.0f} seconds |",
         1000 / alone["images_per_second"],
     )
 
@@ -455,7 +463,7 @@ def aims(kept: Any) -> Iterator[Claim]:
         "over 600 unselected compositions, whose dial the first judge taught alone | .8 to 1.2 | {:.2f} |": (
             unselected["followed"]
         ),
-        "half of the photographs, 2,200 steps | | {:.2f} |": unselected["followed_by_second"],
+        "half of the photographs, 2,200 steps | .8 to 1.2 | {:.2f} |": unselected["followed_by_second"],
         "entropy of the second judge's shares of photographs, in bits | .85 | {:.2f} |": second["entropy_bits"],
         "rank correlation of these shares with the labels | .7 | {:.2f} |": second["spearman"],
         "when it is asked again with other noise | | {:.2f} |": again["spearman"],
@@ -472,7 +480,9 @@ def aims(kept: Any) -> Iterator[Claim]:
     )
     yield says("* **Labels agree by {:.2f}**, where .7 were hoped for,", second["spearman"])
     yield says(
-        "follow what is asked of them by {:.2f} for one, fresh compositions by {:.2f}.",
+        "unselected compositions follow what is asked of them by {:.2f} for one before the dial has learnt it, and "
+        "near misses that are composed anew by {:.2f}, where fresh ones follow by {:.2f} in the range of labels.",
+        unselected["dial_slope"],
         card["dial_again"]["slope"],
         card["dial"]["slope"],
     )
@@ -518,7 +528,9 @@ def sure_of(photographs: Any, digits: Any) -> Iterator[Claim]:
             values += [row[kind]["sure"] for kind in ("ambiguous", "ambiguous_scaled", "blends", "clear")]
         yield says(f"| ordinary {label} |" + " {:.2f} |" * 8, *values)
     masses = [one["nominal"]["pair_mass"] for one in photographs["networks"].values()]
-    yield says("nominal images only give the pair {:.2f} of their probability.", sum(masses) / len(masses))
+    yield says("they give the pair of the photographs {:.2f} of their probability.", sum(masses) / len(masses))
+    (asked,) = {row["asked"] for row in digits["trainings"] if row["kind"] == "nominal"}
+    yield says("The digits are {:,} of 2,000 images of AmbiGuess", asked)
 
 
 def answered(kept: Any) -> Iterator[Claim]:

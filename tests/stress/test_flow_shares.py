@@ -303,7 +303,10 @@ def test_the_better_judge_counts_for_more(judge, committee, monkeypatch):
     labels = np.repeat([0, 1, 2], 20)
     images = np.broadcast_to((40 + 80 * labels)[:, None, None, None], (60, 1, 16, 16)).astype(np.uint8)
     first, second = Scattering(3.0, judge), Scattering(0.5, committee)
-    second.pair = known_mixtures(images, labels, 200, 5).pair
+    known = known_mixtures(images, labels, 200, 5, blends=False)
+    cut = np.ptp(known.images, axis=(1, 2, 3)) > 0
+    assert np.array_equal(cut, (known.share > 0) & (known.share < 1)), "no blends"
+    second.pair = known.pair
     found = pool_of(first, second, images, labels, seed=4)
     better, worse = (found.judge, found.committee)[:: 1 if judge < committee else -1]
     assert better > 4 * worse

@@ -41,7 +41,7 @@ class Mixtures:
         return Mixtures(self.images[rows], self.pair[rows], self.share[rows])
 
 
-def known_mixtures(images: Bytes, labels: NDArray[np.int64], count: int, seed: int) -> Mixtures:
+def known_mixtures(images: Bytes, labels: NDArray[np.int64], count: int, seed: int, *, blends: bool = True) -> Mixtures:
     """As many mixtures as real images, `count` of each, between any two classes that have images.
 
     Args:
@@ -49,6 +49,7 @@ def known_mixtures(images: Bytes, labels: NDArray[np.int64], count: int, seed: i
         labels: int64 (m,), their classes, at least two.
         count: how many of each kind.
         seed: of what is mixed with what.
+        blends: whether half of the mixtures are blends; all are cuts otherwise.
     """
     rng, present = np.random.default_rng(seed), np.unique(labels)
     pair = np.stack([rng.choice(present, 2, replace=False) for _ in range(2 * count)])
@@ -57,7 +58,7 @@ def known_mixtures(images: Bytes, labels: NDArray[np.int64], count: int, seed: i
     real, cut = number // 2 % 2 == 1, number // 4 % 2 == 1  # each kind in both halves, even and odd rows
     share = np.where(real, rng.integers(0, 2, 2 * count), rng.uniform(size=2 * count))
     weight = np.broadcast_to(blend_weights(share), (2 * count, 1, *images.shape[2:])).copy()
-    beside = cut & ~real
+    beside = (cut | (not blends)) & ~real
     weight[beside] = cut_weights(share[beside], images.shape[2:], rng)
     mixed = weight * images[rows[:, 0]] + (1 - weight) * images[rows[:, 1]]
     return Mixtures(np.rint(mixed).astype(np.uint8), pair, share)

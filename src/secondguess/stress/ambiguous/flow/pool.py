@@ -4,7 +4,9 @@
 
 This is a logarithmic opinion pool (Genest and Zidek, "Combining probability distributions", 1986). Each judge's shares
 are calibrated for one judge alone; what the one knows beside the other is not. So the weights are fitted, both at once,
-to images whose share is known (`mixtures.py`), made of images that neither judge has learnt, and need not sum to one.
+to images whose share is known (`mixtures.py`), and need not sum to one. These are made of images that neither judge has
+learnt, and of a kind that neither has: real images, and two of them side by side. Blends would flatter a committee that
+has learnt from blends.
 
 The generative judge takes its time for these, so that weights are kept beside the generator, in `pool.json`.
 """
@@ -114,7 +116,7 @@ def pool_of(
         seed: of what is mixed with what; other mixtures than those that a judge with this seed was calibrated on.
         progress: where to report.
     """
-    known = known_mixtures(images, labels, POOLED, seed + 1)
+    known = known_mixtures(images, labels, POOLED, seed + 1, blends=False)
     judged = judge.shares.logits(judge.weigh(known.images, known.pair, progress=progress), known.pair)
     opinions = committee.judge(ImageSet.from_arrays(known.images, layout="NCHW"))
     theirs = committee.shares.logits(log_odds_of(opinions, known.pair), known.pair)
