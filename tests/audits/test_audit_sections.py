@@ -16,8 +16,8 @@ from secondguess.audits.sections import registry
 from secondguess.metrics import Interval
 
 OURS = [
-    "overview", "accuracy", "calibration", "gallery", "ambiguity", "boundary", "overconfidence", "human_doubt",
-    "supervisors", "risk", "confident_errors", "priorities", "surprise_coverage", "label_free", "deploy",
+    "overview", "accuracy", "deploy", "calibration", "gallery", "ambiguity", "boundary", "overconfidence",
+    "human_doubt", "supervisors", "risk", "confident_errors", "priorities", "surprise_coverage", "label_free",
 ]  # fmt: skip
 PARAMS = {"surprise_coverage": {"buckets": 100, "upper": None}}
 
@@ -72,7 +72,7 @@ def test_a_registered_section_takes_part_where_it_says(
     known: dict[str, Any], classifier: Classifier, few: ImageSet
 ) -> None:
     sections.register(Brightness)
-    place = OURS.index("accuracy") + 1
+    place = OURS.index("deploy") + 1  # the first that follows "accuracy"
     assert sections.names() == [*OURS[:place], "brightness", *OURS[place:]]
     result = quick(classifier, few, sections=["accuracy", "brightness:levels=5"])
     assert [section.status for section in result.sections] == ["done", "done"]
@@ -138,3 +138,23 @@ def test_order_with_followers_of_followers_and_of_nobody() -> None:
     assert [section.name for section in registry.in_order(placed)] == ["a", "y", "x", "z", "b", "lost"]
     circle = [one("p", "q"), one("q", "p"), one("a")]
     assert [section.name for section in registry.in_order(circle)] == ["a", "p", "q"]
+
+
+def test_a_last_section_runs_after_all_others_and_keeps_its_place(classifier: Classifier, few: ImageSet) -> None:
+    ran: list[str] = []
+
+    def one(name: str, last: bool = False) -> Section:
+        def run(self: Section, context: Context) -> Findings:
+            ran.append(self.name)
+            if self.name == "b":
+                raise KeyboardInterrupt
+            return Findings()
+
+        return type("One", (Section,), {"name": name, "title": name, "last": last, "run": run})()
+
+    result = quick(classifier, few, sections=[one("late", last=True), one("a"), one("c")])
+    assert ran == ["a", "c", "late"] and [section.name for section in result.sections] == ["late", "a", "c"]
+    ran.clear()
+    result = quick(classifier, few, sections=[one("late", last=True), one("a"), one("b"), one("c")])
+    assert ran == ["a", "b"] and result.interrupted
+    assert [section.status for section in result.sections] == ["skipped", "done", "skipped", "skipped"]

@@ -105,6 +105,12 @@ def test_the_edges_are_on_the_good_side(changes: dict[str, Any]) -> None:
     assert set(weights(audited(changes)).values()) == {"good"}
 
 
+def test_how_many_mistakes_are_noticed_stands_beside_how_well_they_are_ranked() -> None:
+    knowing = audited({"supervisor.entropy.mistakes.detection": 0.57, "supervisor.dsa.mistakes.detection": 0.9})
+    text = knowing.verdict.reasons[1].text
+    assert text.endswith("a right answer in 90% of cases and notices 57% of them at the audit's rate of false alarms.")
+
+
 def test_attacks_alone_are_no_blocker() -> None:
     result = audited({"deploy.adversarial.unnoticed": 0.9})
     assert result.verdict.ready and weights(result)["guard"] == "caution"

@@ -215,6 +215,18 @@ def test_gates_hold_or_not_and_reach_every_file(tmp_path):
     assert "| gate | measured | outcome |" in found.markdown()
 
 
+def test_models_of_one_name_are_told_apart_by_where_their_audits_are(tmp_path):
+    before, after = flipped(12, 2)
+    name = after.about["model"]["name"] = before.about["model"]["name"]
+    before.save(tmp_path / "last"), after.save(tmp_path / "now")
+    found = sg.compare(tmp_path / "last", tmp_path / "now" / "audit.json")
+    assert found.before.name == f"{name} in {tmp_path / 'last'}"
+    assert found.after.name == f"{name} in {tmp_path / 'now' / 'audit.json'}" and found.after.name in found.summary()
+    assert found.to_dict()["after"]["model"]["name"] == name
+    for given in ((before, after), (before, tmp_path / "now"), (tmp_path / "now", tmp_path / "now")):
+        assert {side.name for side in (sg.compare(*given).before, sg.compare(*given).after)} == {name}
+
+
 def test_hostile_names_stay_text_on_every_page(tmp_path):
     names = ("<script>alert(1)</script>", "a|b*c_d", "@everybody", "`x`\n# big")
     before, after = flipped(12, 2)

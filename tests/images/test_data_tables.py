@@ -249,11 +249,13 @@ def test_a_data_set_of_the_hub_is_loaded_and_offline_is_reported(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=r"The Hugging Face data set 'no/such' could not be loaded \("):
         load("hub:no/such")
-    with pytest.raises(UserError, match="no file or folder 'no/such'; if a Hugging Face data set is meant"):
+    with pytest.raises(UserError, match="no file or folder 'no/such'; for a Hugging Face data set write hub:no/such"):
         load("no/such")
-    (tmp_path / "photos").mkdir()
-    with pytest.raises(UserError, match="There is no data set 'photos/tset'"):
+    (tmp_path / "photos" / "test").mkdir(parents=True)
+    with pytest.raises(UserError, match=r"There is no data set 'photos/tset' \(did you mean 'photos/test'\?\)"):
         load("photos/tset")
+    with pytest.raises(UserError, match=r"no file or folder 'fotos/test' \(did you mean 'photos'\?\); for a Hugging"):
+        load("fotos/test")
     image = Image.fromarray(rng.integers(0, 256, (4, 4), dtype=np.uint8))
     fake = library.DatasetDict({"test": library.Dataset.from_dict({"image": [image], "label": [0]})})
     monkeypatch.setattr(library, "load_dataset", lambda identifier: fake if identifier == "own/set" else None)

@@ -212,15 +212,15 @@ def _audited(
         result.about["model"]["repeatable"] = context.classifier.is_repeatable
     except KeyboardInterrupt:
         result.interrupted = True
-    for section in sections:
-        if result.interrupted:
-            result.sections.append(SectionResult(section.name, section.title, "skipped", reason="Interrupted."))
-            continue
+    found: dict[str, SectionResult] = {}
+    for section in sorted(sections, key=lambda one: one.last):
         try:
-            result.sections.append(_run_section(section, context))
+            if not result.interrupted:
+                found[section.name] = _run_section(section, context)
         except KeyboardInterrupt:
             result.interrupted = True
-            result.sections.append(SectionResult(section.name, section.title, "skipped", reason="Interrupted."))
+    interrupted = [SectionResult(one.name, one.title, "skipped", reason="Interrupted.") for one in sections]
+    result.sections = [found.get(one.name, one) for one in interrupted]
     result.about["seconds"] = round(time.perf_counter() - began, 3)
     result.about["data"]["test"] = context.test.describe()
     result.about["stress"] = [one.name for one in context.stress]  # a cheaper generator may have stepped in

@@ -191,6 +191,8 @@ def _knowing(audit: AuditResult) -> Reason:
     if found is not None:
         name, value = found
         what = f"the best score of suspicion ({name}) ranks a mistake above a right answer in {value:.0%} of cases"
+        if noticed := audit.numbers.get(f"supervisor.{name}.mistakes.detection"):
+            what += f" and notices {noticed.value:.0%} of them at the audit's rate of false alarms"
     else:
         kinds = [one for kind in audit.about.get("stress", ()) if (one := _best(audit.numbers, kind)) is not None]
         if not kinds:

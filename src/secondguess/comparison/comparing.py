@@ -17,7 +17,7 @@ from secondguess.comparison.flips import find_flips
 from secondguess.comparison.measures import measure
 from secondguess.comparison.pairing import match
 from secondguess.comparison.result import DATA, Comparison
-from secondguess.comparison.sides import Side, is_audit, open_audit, run_audit
+from secondguess.comparison.sides import Side, is_audit, open_audit, run_audit, told_apart
 from secondguess.environment import versions
 from secondguess.errors import UserError
 from secondguess.images import ImageSet, check_loading
@@ -104,7 +104,8 @@ def compare(
             given if isinstance(given, Classifier) else Classifier.open(given, **{"device": device, **(opening or {})})
         )
         sides.append(run_audit(model, data, test, train, loading=loading, **options))
-    names, pairs = match(sides[0].predictions, sides[1].predictions)
+    old, new = told_apart(sides[0], sides[1], (before, after))
+    names, pairs = match(old.predictions, new.predictions)
     images = _images(sides, data, test, loading)
     negative, positive = find_flips(pairs[NOMINAL], names, images, PICTURES)
     about: dict[str, Any] = {
@@ -113,7 +114,7 @@ def compare(
         "seed": seed,
         "versions": versions(),
     }
-    result = Comparison(about, sides[0], sides[1], pairs, measure(names, pairs, seed), negative, positive)
+    result = Comparison(about, old, new, pairs, measure(names, pairs, seed), negative, positive)
     result.gates = [judge(gate, result.numbers, "comparison", DATA) for gate in parsed]
     about["seconds"] = round(time.perf_counter() - began, 3)
     if folder is not None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from secondguess.errors import UserError
 from secondguess.images import ImageSet
 from secondguess.model.classifier import Classifier
 
-__all__ = ["Side", "is_audit", "open_audit", "run_audit"]
+__all__ = ["Side", "is_audit", "open_audit", "run_audit", "told_apart"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,16 +29,19 @@ class Side:
         about: what `audit.json` holds.
         predictions: image by image.
         images: the test images, where they are known.
+        place: where it comes from, if the name of its model alone says too little.
     """
 
     about: Mapping[str, Any]
     predictions: Predictions
     images: ImageSet | None = None
+    place: str = ""
 
     @property
     def name(self) -> str:
-        """Of the model."""
-        return str(self.about["model"]["name"])
+        """Of the model, with its place if it has one."""
+        name = str(self.about["model"]["name"])
+        return f"{name} in {self.place}" if self.place else name
 
     def describe(self) -> dict[str, Any]:
         """Where it comes from, as JSON can hold it."""
@@ -77,6 +80,14 @@ def open_audit(given: AuditResult | str | os.PathLike[str]) -> Side:
             f"{path} is no audit.json with the answers to each image; audit the model again with this version."
         ) from error
     return Side(content, Predictions.read(file, digest))
+
+
+def told_apart(before: Side, after: Side, places: Sequence[Any]) -> tuple[Side, Side]:
+    """Both sides; with their places, where these are known and differ and the models have one name."""
+    first, second = (os.fspath(one) if isinstance(one, str | os.PathLike) else "" for one in places)
+    if before.name != after.name or not first or not second or first == second:
+        return before, after
+    return replace(before, place=first), replace(after, place=second)
 
 
 def _check(content: Mapping[str, Any]) -> None:

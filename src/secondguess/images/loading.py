@@ -159,7 +159,8 @@ def _read(name_or_path: str | os.PathLike[str], options: Options) -> tuple[str, 
         return path.resolve().name, _read_path(path.resolve(), options)
     if HUB_ID.fullmatch(text) and not path.suffix and not path.parent.exists():
         # A mistyped path must not cause a network request.
-        raise UserError(f"There is no file or folder {text!r}; if a Hugging Face data set is meant, write hub:{text}.")
+        hint = _meant(_alike(path))
+        raise UserError(f"There is no file or folder {text!r}{hint}; for a Hugging Face data set write hub:{text}.")
     raise UserError(_unknown(text))
 
 
@@ -207,6 +208,20 @@ def _read_url(url: str, options: Options) -> dict[str, ImageSet]:
 
 
 def _unknown(text: str) -> str:
-    close = difflib.get_close_matches(text, EMBEDDED, n=1)
-    hint = f" (did you mean {close[0]!r}?)" if close else ""
+    beside, embedded = _alike(Path(text)), difflib.get_close_matches(text, EMBEDDED, n=1)
+    hint = _meant(embedded or beside if Path(text).name == text else beside or embedded)
     return f"There is no data set {text!r}{hint}: give one of {', '.join(EMBEDDED)}, or {KINDS}."
+
+
+def _meant(close: list[str]) -> str:
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def _alike(path: Path) -> list[str]:
+    """What lies where a path leads, as far as it exists, under a name like that of its first part that does not."""
+    missing = next((part for part in (*reversed(path.parents), path) if not part.exists()), path)
+    try:
+        beside = [one.name for one in missing.parent.iterdir()]
+    except OSError:  # a file, or not ours to read
+        return []
+    return [str(missing.parent / name) for name in difflib.get_close_matches(missing.name, beside, n=1)]

@@ -26,6 +26,8 @@ class Deploy(Section):
 
     name = "deploy"
     title = "If you deploy this"
+    after = "accuracy"
+    last = True
     template = "deploy.html"
 
     def price(self, context: Context, pace: Pace) -> Price:

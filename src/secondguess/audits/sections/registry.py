@@ -25,6 +25,7 @@ class Section(Parametrised, ABC):
         name: by which it is known; also the anchor of its place in the report.
         title: its heading in the report.
         after: the name of the section that it follows in the report; without one it stands at the end.
+        last: whether it runs after all others, wherever it stands in the report: it builds on what they have measured.
         template: the file beside its module that shows `findings.view`; without one, `findings.parts` are shown.
         reads_scores: whether it asks for scores of supervisors, which workers of an engine then give in the pass that
             observes the images.
@@ -33,6 +34,7 @@ class Section(Parametrised, ABC):
     name: ClassVar[str]
     title: ClassVar[str]
     after: ClassVar[str] = ""
+    last: ClassVar[bool] = False
     template: ClassVar[str] = ""
     reads_scores: ClassVar[bool] = True
 
