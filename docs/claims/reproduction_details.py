@@ -385,8 +385,8 @@ def boundaries_of_clothes() -> Iterator[Claim]:
     right = [kept[f"fashion_mnist, {sort}", "accuracy"] for sort in sorts]
     yield says(
         "With {} clothes it is right on {:.2f}, with {} more that it answers wrongly at the frontier on {:.2f}, with "
-        "any on {:.2f}, with ambiguous ones on {:.2f} (five runs, standard deviations up to {:.2f}): "
-        "ambiguous images are worth least again, and those at the frontier less than any.",
+        "any on {:.2f}, with ambiguous ones on {:.2f} (five runs, standard deviations up to {:.2f}): any images are "
+        "worth more than those at the frontier, and ambiguous ones least again, though",
         about["start"],
         right[0]["value"],
         about["added"],
@@ -531,7 +531,7 @@ def side_by_side() -> Iterator[Claim]:
     yield says(
         "Side by side, on the {:,} traces of {} numbers of a network that had learnt for {} epochs, in processor "
         "seconds of one run on a busy machine (load average {:.1f}; `lab/experiments/surprise_times.py`): DSA of "
-        "{:,} images takes {:.2f} s on one thread, dnn-tip {:.1f} s on its five, and a rendering of the original, "
+        "{:,} images takes {:.2f} s on one thread, dnn-tip {:.1f} s on its own threads, and a rendering of the original, "
         "image by image, {:.1f} s; LSA {:.2f}, {:.2f} and {:.1f} s. So ours is {:.0f} and {:.0f} times as fast as "
         "dnn-tip and {:.0f} and {:.0f} times as fast as the original. Of dnn-tip's DSA and of the original {} "
         "images were timed.",

@@ -44,7 +44,7 @@ def fitted() -> Iterator[Claim]:
     )
     attacks = find(whole["parts"], name="stress.adversarial")["seconds"]
     yield says(
-        "most of them attack the model ({:.0f} of {:.0f} seconds for a ResNet-20 on CIFAR-10, "
+        "most of the time goes into attacking the model ({:.0f} of {:.0f} seconds for a ResNet-20 on CIFAR-10, "
         "`results/photos/times.json`).",
         attacks,
         whole["seconds"],
