@@ -531,9 +531,9 @@ def side_by_side() -> Iterator[Claim]:
     yield says(
         "Side by side, on the {:,} traces of {} numbers of a network that had learnt for {} epochs, in processor "
         "seconds of one run on a busy machine (load average {:.1f}; `lab/experiments/surprise_times.py`): DSA of "
-        "{:,} images takes {:.2f} s on one thread, dnn-tip {:.1f} s on its own threads, and a rendering of the original, "
-        "image by image, {:.1f} s; LSA {:.2f}, {:.2f} and {:.1f} s. So ours is {:.0f} and {:.0f} times as fast as "
-        "dnn-tip and {:.0f} and {:.0f} times as fast as the original. Of dnn-tip's DSA and of the original {} "
+        "{:,} images takes {:.2f} s on one thread, dnn-tip {:.1f} s on its own threads, and a rendering of the "
+        "original, image by image, {:.1f} s; LSA {:.2f}, {:.2f} and {:.1f} s. So ours is {:.0f} and {:.0f} times as "
+        "fast as dnn-tip and {:.0f} and {:.0f} times as fast as the original. Of dnn-tip's DSA and of the original {} "
         "images were timed.",
         *(settings[key] for key in ("traces", "dimension", "epochs")),
         settings["load_average"][1],

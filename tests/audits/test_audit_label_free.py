@@ -122,17 +122,21 @@ def test_what_the_oracle_finds_is_counted(
 
 
 def test_the_table_shows_the_numbers(result: AuditResult, page: str) -> None:
-    page = page.replace("<wbr>", "")
+    page, misses = page.replace("<wbr>", ""), []
     for method in METHODS:
         row = re.search(rf'<tr><th scope="row">{method}[<\n].*?</tr>', page, re.DOTALL)
         assert row is not None, method
-        cells = re.findall(r">([+−]?[\d.]+)<span class=.range.>([\d.]+)%: ", row[0])
+        cells = re.findall(r">([+−]?[\d.]+)<span class=.range.>([\d.]+)%: [\d.]+% to [\d.]+%(.*?)</span>", row[0])
         assert len(cells) == 3
-        for name, (off, estimate) in zip(("nominal", "corrupted", "ambiguous_blend"), cells, strict=True):
+        for name, (off, estimate, missed) in zip(("nominal", "corrupted", "ambiguous_blend"), cells, strict=True):
             truth = result.numbers[f"label_free.{name}.truth"].value
-            value = result.numbers[f"label_free.{name}.{method}.estimate"].value
-            assert float(estimate) == pytest.approx(100 * value, abs=0.051)
-            assert float(off.replace("−", "-")) == pytest.approx(100 * (value - truth), abs=0.051)
+            found = result.numbers[f"label_free.{name}.{method}.estimate"]
+            assert float(estimate) == pytest.approx(100 * found.value, abs=0.051)
+            assert float(off.replace("−", "-")) == pytest.approx(100 * (found.value - truth), abs=0.051)
+            assert found.interval is not None
+            assert ("misses" in missed) == (not found.interval.low <= truth <= found.interval.high)
+            misses.append("misses" in missed)
+    assert any(misses) and not all(misses)
     assert page.count(">baseline</span>") == 2
 
 
