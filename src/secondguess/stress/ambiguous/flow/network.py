@@ -24,7 +24,7 @@ TIME_SCALE = 1000.0  # the sinusoids of the time embedding are made for steps 0 
 
 Preset = str
 PRESETS: dict[str, dict[str, Any]] = {
-    # 29 million parameters at 32 pixels: what the measurements in docs/ambiguity.md are about.
+    # 29 million parameters at 32 pixels: what the measurements in docs/evidence/ambiguity.md are about.
     "full": {"width": 128, "multipliers": (1, 2, 2), "blocks": 2, "head": 64},
     # For grey images on a GPU: a quarter of the computing.
     "medium": {"width": 64, "multipliers": (1, 2, 2), "blocks": 2, "head": 64},

@@ -1,0 +1,26 @@
+"""docs/ambiguity.md: what to expect of a generator of photographs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from claims import Claim, record, says
+
+PAGE = "docs/ambiguity.md"
+
+
+def claims() -> Iterator[Claim]:
+    """All of them."""
+    made = record("ambiguity/photos.json")["generation"]
+    card = made["card"]
+    counts = [row["images"] for row in card["pairs"]]
+    yield says(
+        "on one H200: {:.0f} seconds of training, then {:.0f} seconds for a thousand images, of which one candidate in "
+        "{:.1f} is accepted. All {} pairs have images, {} to {} of them before the drawing was ended.",
+        made["training"]["seconds"]["training"],
+        1000 * card["seconds"] / card["images"],
+        card["drawn"] / card["passed"]["settled"],
+        len(counts),
+        min(counts),
+        max(counts),
+    )
