@@ -8,6 +8,7 @@ that unpacks to gigabytes goes unnoticed. A few examples belong to the suite; `m
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import shutil
 import sys
@@ -166,6 +167,7 @@ def test_whatever_a_parser_does_is_heard(tmp_path: Path) -> None:
     def read(path: Path) -> None:
         match path.name:
             case "abort":
+                faulthandler.disable()  # pytest's would print a page about this one
                 os.abort()
             case "leave":
                 os._exit(3)
