@@ -99,6 +99,7 @@ def test_supervisors_see_kept_images(tiny, kept, tmp_path):
         "epochs": {"simple_cnn": 1},
         "supervisors": ["entropy", "ensemble_ms"],
         "attacked": 8,
+        "attacks_see": "softmax",
         "limit": 40,
     }
     study = get("ambiguity-table2")
@@ -123,6 +124,7 @@ def test_a_folder_without_images_is_said(name):
         ("ambiguity-table1", {"kept": {"minst": "kept"}}, "There is no data set 'minst' in this study"),
         ("ambiguity-table1", {"architectures": []}, "No network was named in this study"),
         ("ambiguity-table2", {"members": {"resnet_50": 20}}, "There is no network 'resnet_50' in this study"),
+        ("ambiguity-table2", {"attacks_see": "pixels"}, "There is no way to attack 'pixels' in this study"),
     ],
 )
 def test_names_that_mean_nothing_are_refused(name, settings, message):

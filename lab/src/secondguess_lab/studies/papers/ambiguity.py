@@ -117,6 +117,7 @@ def _grid_table2(sources: Sources, settings: Settings) -> list[Task]:
 
     _check(settings)
     check_known(settings["members"], zoo.names(), "network", some=False)
+    check_known([settings["attacks_see"]], ("logits", "softmax"), "way to attack")
     kept = {name: kept_sets(settings["kept"].get(name), "ambiguess") for name in settings["data"]}
     return [
         Task(
@@ -131,7 +132,7 @@ def _grid_table2(sources: Sources, settings: Settings) -> list[Task]:
                 "supervisors": supervisors,
                 "parameters": parameters,
                 "epochs": settings["epochs"].get(architecture, 0),
-                **{key: settings[key] for key in ("attacked", "limit", "generation")},
+                **{key: settings[key] for key in ("attacked", "attacks_see", "limit", "generation")},
             },
             run,
         )
@@ -229,6 +230,7 @@ STUDIES = (
             "supervisors": list(SUPERVISORS),
             "parameters": {"dsa": {"subsampling": 1 / 3}},
             "attacked": 10_000,
+            "attacks_see": "logits",
             "limit": 0,
             "generation": GENERATION,
             "kept": {},

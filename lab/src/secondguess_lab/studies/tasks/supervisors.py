@@ -49,6 +49,7 @@ def score_supervisors(
     limit: int,
     generation: Mapping[str, Any],
     seed: int,
+    attacks_see: str = "logits",
 ) -> dict[str, Any]:
     """One row for every supervisor: AUROC of nominal test images against each other set.
 
@@ -66,6 +67,7 @@ def score_supervisors(
         limit: how many test images of each set are looked at; 0 for all.
         generation: of the ambiguous images, see `secondguess_lab.studies.tasks.ambiguity`.
         seed: of the run.
+        attacks_see: "logits", or "softmax" in their place, as in the paper's code.
     """
     extra, ambiguous = ambiguous_sets(data, "ambiguess", generation, 0, kept)
     training = joined(training_images(opened(data)), extra)
@@ -75,7 +77,8 @@ def score_supervisors(
         sets = {key: images.head(limit) for key, images in sets.items()}
     panel = [configured(one, parameters, architecture, seed) for one in make_all(list(supervisors))]
     about = {"data": name, "architecture": architecture, "run": seed}
-    found = score_run(model, panel, training, sets, attacked=attacked, seed=seed)
+    attack = Adversarial(limit=attacked, chunk_size=1000, legacy=attacks_see == "softmax")
+    found = score_run(model, panel, training, sets, attack, seed=seed)
     return {"rows": [about | {"supervisor": one.supervisor.name} | one.aurocs for one in found]}
 
 
@@ -100,8 +103,8 @@ def score_run(
     panel: Sequence[Supervisor],
     training: ImageSet,
     sets: Mapping[str, ImageSet],
+    attack: Adversarial,
     *,
-    attacked: int,
     seed: int,
 ) -> Iterator[Scored]:
     """Every supervisor of a panel on one classifier, one after the other.
@@ -111,11 +114,10 @@ def score_run(
         panel: who is already fitted stays so, the others are fitted.
         training: images that the classifier was trained on, for fitting.
         sets: images by name, `nominal` among them; adversarial ones are made of these and added.
-        attacked: how many of the nominal images are attacked.
-        seed: of the attacks.
+        attack: of the nominal images.
+        seed: of the attack.
     """
     classifier = Classifier(model, class_names=training.class_names, batch_size=1000, memory_limit=MEMORY)
-    attack = Adversarial(limit=attacked, chunk_size=1000)
     sets = dict(sets) | {"adversarial": attack.make(sets["nominal"], classifier=classifier, seed=seed)}
     learnt = classifier.observe(training, _needs(one for one in panel if one.requires_fit))
     seen = {key: classifier.observe(images, _needs(panel)) for key, images in sets.items()}
