@@ -19,6 +19,7 @@ from torch import nn
 import secondguess as sg
 from secondguess import AuditResult, Dataset, ImageSet
 from secondguess.audits import sections
+from secondguess.contracts.sealed import digest_of
 from secondguess.stress import make_all
 
 Floats = NDArray[np.float64]
@@ -173,7 +174,8 @@ def test_every_number_in_the_file_says_where_it_comes_from(
 ) -> None:  # fmt: skip
     content = read_json(audited.folder / "audit.json")
     assert content["numbers"].keys() == audited.numbers.keys()
-    known = {digits.test.fingerprint, *(images.fingerprint for images, _ in stressed.values())}
+    test, others = digits.test.fingerprint, [images.fingerprint for images, _ in stressed.values()]
+    known = {test, *others, *(digest_of((test + other).encode()) for other in others)}
     for name, number in content["numbers"].items():
         assert number.keys() == {"value", "low", "high", "level", "n", "seed", "data"}, name
         assert isinstance(number["value"], float)
@@ -192,6 +194,8 @@ def test_numbers_on_a_stress_set_carry_its_fingerprint(
     assert audited.numbers["supervisor.entropy.invalid.auroc"].data == stressed["invalid"][0].fingerprint
     assert audited.numbers["accuracy.stress.corrupted"].data == stressed["corrupted"][0].fingerprint
     assert audited.numbers["supervisor.entropy.mistakes.auroc"].data == digits.test.fingerprint
+    assert audited.numbers["risk.entropy.aurc"].data == digits.test.fingerprint
+    assert audited.numbers["risk.entropy.corrupted.aurc"].data == stressed["corrupted"][0].fingerprint
 
 
 def test_the_file_says_how_the_audit_was_made(

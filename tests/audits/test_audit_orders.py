@@ -84,6 +84,9 @@ def test_surprise_coverage_is_that_of_the_scores(ordered: AuditResult, net, digi
     assert ordered.numbers["surprise_coverage.dsa.nominal"].value == pytest.approx(by_hand.coverage, abs=0.011)
     assert ordered.numbers["surprise_coverage.dsa.nominal.above"].value == 0
     assert ordered.numbers["surprise_coverage.dsa.invalid.above"].value > 0
+    assert ordered.numbers["surprise_coverage.dsa.nominal"].data == digits.test.fingerprint
+    invalid = {ordered.numbers[f"surprise_coverage.dsa.invalid{part}"].data for part in ("", ".above")}
+    assert len(invalid) == 1 and digits.test.fingerprint not in invalid
     text = html_of(ordered, "surprise_coverage")
     assert "A varied set is no proof of a good model" in text and "Buckets of mdsa" in text
 

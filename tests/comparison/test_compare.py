@@ -13,7 +13,8 @@ from statsmodels.stats.multitest import multipletests
 import secondguess as sg
 from compare_house import answers, audited, flipped
 from secondguess import ImageSet, UserError
-from secondguess.audits.predictions import NOMINAL
+from secondguess.audits.predictions import NOMINAL, Predictions
+from secondguess.contracts.sealed import file_digest
 
 RNG = np.random.default_rng(0)
 FILES = {"compare.html", "compare.json", "compare.md", "junit.xml"}
@@ -271,6 +272,18 @@ def test_answers_that_do_not_belong_to_the_audit_are_refused(tmp_path):
     (tmp_path / "after/predictions.npz").unlink()
     with pytest.raises(UserError, match="keep it beside"):
         sg.compare(tmp_path / "before", tmp_path / "after")
+
+
+def test_sets_may_be_named_after_a_path(tmp_path):
+    """As two sets of invalid images are, which are told apart by the folders that they came from."""
+    before = flipped(3, 2)[0]
+    nominal = before.predictions.sets[NOMINAL]
+    sets = {NOMINAL: nominal, "invalid:source=/tmp/x/plain": nominal.take(np.arange(5)), "invalid": nominal}
+    replace(before.predictions, sets=sets).save(tmp_path / "p.npz")
+    read = Predictions.read(tmp_path / "p.npz", file_digest(tmp_path / "p.npz"))
+    assert read.sets.keys() == sets.keys()
+    assert [len(one) for one in read.sets.values()] == [len(one) for one in sets.values()]
+    assert read.sets[NOMINAL].scores.keys() == nominal.scores.keys() != set()
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from secondguess.guard.fitting import split_images
 from secondguess.guard.stress_split import held_out_corruptions, learnt_corruptions
 from secondguess.images import ImageSet
 from secondguess.stress import CORRUPTIONS
-from secondguess.supervisors import SupervisorSet, make
+from secondguess.supervisors import SupervisorSet, make, make_all
 
 CHEAP = ["entropy", "pcs"]
 
@@ -211,6 +211,22 @@ def test_without_calibration_images_training_images_must_do_and_it_says_so(
         guard = Guard(CHEAP, false_alarms=0.1).fit(classifier, digits.train, stress=stress_split)
     assert "split off from the training images" in guard.report.notes[0]
     assert guard.record["fitted_on"]["images"] == 958
+
+
+def test_what_is_no_stress_is_refused_before_anything_is_fitted(classifier: Classifier, digits: Dataset) -> None:
+    for wrong in ("Generated", "generate", {"invalid": digits.test}):
+        with pytest.raises(UserError, match="give 'generated', a StressSplit, or None with a plain rule"):
+            Guard().fit(classifier, digits.train, digits.test, wrong)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="has no kind 'blurred'; its kinds are ambiguous, corrupted, adversarial, inv"):
+        StressSplit({"blurred": digits.test})
+
+
+def test_supervisors_of_a_group_are_not_taken_for_given_ones() -> None:
+    guard = Guard(["standard", "knn:k=3", make("dsa", subsampling=100)])
+    labels = SupervisorSet(make_all(guard.supervisors)).labels
+    given = guard._given(len(labels))
+    assert [label for label, one in zip(labels, given, strict=True) if one] == list(labels[-2:])
+    assert Guard()._given(5) == [False] * 5
 
 
 def test_what_cannot_be_guarded_is_said(classifier: Classifier, digits: Dataset, stress_split: StressSplit) -> None:

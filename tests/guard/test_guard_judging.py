@@ -14,6 +14,7 @@ from secondguess.guard import judging
 from secondguess.guard.inputs import judge_places
 from secondguess.guard.judging import ShardedJudging
 
+pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
 
 
@@ -82,6 +83,26 @@ def test_files_are_made_once_and_anew_where_an_image_changed(guard, folder, pict
     os.utime(pictures / "29.png", (1, 1))
     written()
     assert calls == [7, 28]
+
+
+def test_tables_of_somebody_else_stay(guard, folder, pictures, calls, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    for name in ("part-00000.parquet", "part-00007-c000.snappy.parquet"):
+        parquet.write_table(pyarrow.table({"mine": [1]}), out / name)
+    with pytest.raises(UserError, match=r"holds tables of somebody else \(part-00000.parquet\); name a folder"):
+        ShardedJudging.of(guard, folder, [str(pictures)]).write(out)
+    assert not calls
+    assert all(parquet.read_table(path).column_names == ["mine"] for path in out.iterdir())
+
+
+def test_parts_of_more_images_go_and_a_copy_onto_itself_is_no_error(guard, folder, pictures, calls, tmp_path):
+    ShardedJudging.of(guard, folder, [str(pictures)]).write(tmp_path / "out")
+    some = [str(pictures / f"{number:02}.png") for number in range(7)]
+    fewer = ShardedJudging.of(guard, folder, some).write(tmp_path / "out")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["part-00000.parquet"]
+    assert fewer.save(tmp_path / "out") == tmp_path / "out"
+    assert fewer.save(tmp_path / "copy").joinpath("part-00000.parquet").is_file()
 
 
 def test_a_folder_at_a_url_is_judged_as_here_and_known_by_what_was_listed(guard, folder, pictures, calls, tmp_path):

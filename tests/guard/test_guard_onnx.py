@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from secondguess import Classifier, Dataset, Needs, Observation, Supervisor, Trace, UserError, check_supervisor
 from secondguess.guard import Guard, StressSplit
@@ -130,6 +131,23 @@ def test_a_softmax_restricted_to_some_classes_stays_so(classifier: Classifier, d
     shares = torch.tensor([[0.5, 0.3, 0.2], [1.0, 0.0, 0.0]])
     found = read_output(shares, logits=False, kept=[1, 2])[0].numpy()
     assert found == pytest.approx(restricted(shares.double().numpy(), None, [1, 2])[0])
+
+
+@pytest.mark.parametrize("resize", ["crop", "pad", "stretch"])
+def test_pictures_of_another_shape_are_resized_as_the_guard_does(
+    classifier: Classifier, digits: Dataset, tmp_path: Path, resize: str
+) -> None:
+    model = Classifier(
+        classifier.backend.module, class_names=classifier.class_names, input_shape=(1, 8, 8), resize=resize
+    )
+    guard = Guard(["entropy", "max_logit"], false_alarms=0.1, rule="cauchy")
+    guard.fit(model, digits.train, digits.test, None)
+    wide = [
+        Image.fromarray(np.pad(np.rint(255 * image[0]).astype(np.uint8), ((0, 0), (4, 4)), constant_values=90))
+        for image in digits.test.head(20).materialise()
+    ]
+    expected, told = guard.judge(wide), Runtime(export_onnx(guard, tmp_path / "exported")).judge(wide)
+    assert told.probabilities == pytest.approx(expected.probabilities, abs=1e-5)
 
 
 class CentreDistance(Supervisor):

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from secondguess.accuracy.oracles.icos import InputRules
 from secondguess.audits.cost import Cost
 from secondguess.audits.findings import NotApplicable, Number
+from secondguess.contracts.sealed import digest_of
 from secondguess.engine.shared import travels
 from secondguess.errors import UserError
 from secondguess.guard.protect import Protect
@@ -291,9 +292,10 @@ class Context:
             return self.nominal.take(slice(0, FEW))
         return self.observe(self.test.take(np.arange(min(FEW, len(self.test)))), "the first test images")
 
-    def number(self, measured: Interval | float, images: ImageSet | None = None) -> Number:
-        """A number measured on `images` (the test images if left out)."""
-        return Number.of(measured, (images or self.test).fingerprint, self.seed)
+    def number(self, measured: Interval | float, *images: ImageSet) -> Number:
+        """A number measured on one set of images or on several together (the test images if left out)."""
+        prints = [one.fingerprint for one in images or (self.test,)]
+        return Number.of(measured, prints[0] if len(prints) == 1 else digest_of("".join(prints).encode()), self.seed)
 
     def _fitted(self, supervisor: Supervisor) -> Supervisor:
         labels = None if self.train is None else self._learnt_from.labels

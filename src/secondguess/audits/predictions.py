@@ -42,6 +42,7 @@ __all__ = ["FILE", "NOMINAL", "Predictions", "SetPredictions"]
 
 FILE = "predictions.npz"
 NAMES, SCORES = "class_names", "scores"
+FIRST = "/digests"  # every set has these
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -165,8 +166,10 @@ class Predictions:
             arrays = load_npz(path)
             names = tuple(str(name) for name in arrays.pop(NAMES))
             sets: dict[str, dict[str, Any]] = {}
+            known = sorted((key.removesuffix(FIRST) for key in arrays if key.endswith(FIRST)), key=len, reverse=True)
             for key, values in arrays.items():
-                name, _, what = key.partition("/")
+                name = next(one for one in known if key.startswith(f"{one}/"))  # a set may be named after a path
+                what = key.removeprefix(f"{name}/")
                 which = sets.setdefault(name, {SCORES: {}})
                 scored = what.removeprefix(f"{SCORES}/")
                 (which if scored == what else which[SCORES])[scored] = values
@@ -176,6 +179,8 @@ class Predictions:
             return found
         except OSError as error:
             raise UserError(f"{path} cannot be read ({error.strerror or error}); keep it beside audit.json.") from error
+        except StopIteration:
+            raise UserError(f"{path} cannot be used: it has arrays of no set; run the audit again.") from None
         except (Damaged, KeyError, TypeError) as error:
             raise UserError(f"{path} cannot be used: {error}; run the audit again.") from error
 

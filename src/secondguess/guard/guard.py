@@ -167,6 +167,8 @@ class Guard(Result):
             progress: where to report; by default bars in a notebook, and nothing elsewhere.
             loading: options of `load`, where they differ from what the model wants.
         """
+        if not (stress is None or stress == "generated" or isinstance(stress, StressSplit)):
+            raise UserError(f"stress is {stress!r}; give 'generated', a StressSplit, or None with a plain rule.")
         progress = shown(progress)
         loading = check_loading(loading, self.fit)
         classifier, train, validation = fitting_images(Classifier.open(model), train, validation, loading)
@@ -188,7 +190,7 @@ class Guard(Result):
         if stress == "generated" and self.rule == "learnt":
             where: Any = {"device": classifier.device, "folder": unfinished.folder, "ambiguous": ambiguous}
             maker = StressMaker(classifier, train, parts.learn, parts.calibrate, seed=seed, **where)
-        ready = [label for label, one in zip(supervisors.labels, self._given(), strict=False) if one]
+        ready = [label for label, given in zip(supervisors.labels, self._given(len(named)), strict=True) if given]
         work: Any = {"unfinished": unfinished, "progress": progress}
         names = stress is not None and self.rule == "learnt"
         how: Any = {"names": names, "given": ready, "sizes": sizes}
@@ -217,11 +219,12 @@ class Guard(Result):
         }
         return self._ready(classifier, pipeline, train.shape)
 
-    def _given(self) -> list[bool]:
-        """Which of the supervisors were given ready-made or with parameters."""
-        if isinstance(self.supervisors, str):
-            return [":" in self.supervisors]
-        return [not isinstance(one, str) or ":" in one for one in self.supervisors]
+    def _given(self, count: int) -> list[bool]:
+        """Which of so many supervisors were given ready-made or with parameters; a name may stand for several."""
+        if self.supervisors == RECOMMENDED:
+            return [False] * count
+        specs = [self.supervisors] if isinstance(self.supervisors, str) else self.supervisors
+        return [not isinstance(one, str) or ":" in one for one in specs for _ in make_all([one])]
 
     def _unfinished(self, classifier: Classifier, parts: Parts, settings: Any, folder: Any) -> Unfinished:
         """Where finished pieces are kept: they depend on the model, the images, the supervisors and the settings."""

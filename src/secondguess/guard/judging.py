@@ -4,8 +4,8 @@
 
 A part appears by one rename when all its rows are known, with the digest of what they depend on in its metadata: the
 guard, the model, how images are resized, and the images. A second run makes the parts that are missing, or that depend
-on something else by now. Files of images, archives and tables count by name, size and time of change, so that nothing
-is read to find that out; arrays by their pixels.
+on something else by now. A folder with tables of somebody else under such names is refused. Files of images, archives
+and tables count by name, size and time of change, so that nothing is read to find that out; arrays by their pixels.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ __all__ = ["JudgedFiles", "ShardedJudging", "judge_shard"]
 
 SHARD = 2048  # images
 KEY = b"secondguess"  # of the metadata
+NOT_OURS = b""
 LABEL = "Judging"
 MOST_VERDICTS = 8  # in a summary
 
@@ -125,14 +126,19 @@ class ShardedJudging:
     def write(self, folder: str | Path) -> JudgedFiles:
         """Write the rows of each shard into a file of the folder, those apart that are there already."""
         out = make_folder(folder)
+        there = {path: _key_of(path) for path in out.glob("part-*.parquet")}
+        if foreign := sorted(path.name for path, key in there.items() if key == NOT_OURS):
+            raise UserError(f"{out} holds tables of somebody else ({foreign[0]}); name a folder of its own.")
         parts = [out / f"part-{number:05}.parquet" for number in range(len(self.tasks))]
-        waiting = [number for number, task in enumerate(self.tasks) if not _is_made(parts[number], task)]
+        made = [there.get(part) == task.key.encode() for part, task in zip(parts, self.tasks, strict=True)]
+        waiting = [number for number, ready in enumerate(made) if not ready]
         tasks = [self.tasks[number] for number in waiting]
         for turn, entry in run_each(tasks, None, self.engine, progress=self.progress, label=LABEL):
             number = waiting[turn]
             _write(parts[number], entry.result["rows"], self.tasks[number].key)
-        for other in set(out.glob("part-*.parquet")) - set(parts):  # of more images than there are now
-            other.unlink()
+        for other, key in there.items():
+            if key is not None and other not in parts:  # of more images than there are now
+                other.unlink()
         return JudgedFiles(out, parts)
 
 
@@ -168,9 +174,11 @@ class JudgedFiles(Result):
 
     def save(self, folder: str | Path) -> Path:
         """Copy the files into a folder."""
+        there = make_folder(folder)
         for part in self.parts:
-            shutil.copy(part, make_folder(folder) / part.name)
-        return Path(folder)
+            if part.parent.resolve() != there.resolve():
+                shutil.copy(part, there / part.name)
+        return there
 
 
 def judge_shard(*, order: Sent, images: Sent, seed: int) -> dict[str, Any]:
@@ -204,14 +212,13 @@ def _identity(view: ViewSource) -> Any:
     return view.fingerprint
 
 
-def _is_made(part: Path, task: Task) -> bool:
-    if not part.exists():
-        return False
+def _key_of(part: Path) -> bytes | None:
+    """What a table depends on, `NOT_OURS` of one that this module has not written, None of what is no table."""
     parquet, arrow = require("pyarrow.parquet", "hub"), require("pyarrow", "hub")
     try:
-        return bool((parquet.read_schema(part).metadata or {}).get(KEY) == task.key.encode())
+        return bytes((parquet.read_schema(part).metadata or {}).get(KEY, NOT_OURS))
     except (arrow.ArrowException, OSError):
-        return False
+        return None
 
 
 def _write(part: Path, rows: list[dict[str, Any]], key: str) -> None:

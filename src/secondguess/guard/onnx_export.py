@@ -78,6 +78,7 @@ def export_onnx(guard: Guard, folder: str | Path) -> Path:
     card = {
         "format": FORMAT,
         "shape": list(guard.shape),
+        "resize": classifier.description.resize,
         "class_names": list(pipeline.class_names),
         "false_alarms": pipeline.false_alarms,
         "min_probability": pipeline.min_probability,

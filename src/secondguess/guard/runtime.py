@@ -22,11 +22,12 @@ from secondguess.guard.artefact import decision_fields, load_arrays, with_anomal
 from secondguess.guard.judgements import Judgements
 from secondguess.guard.pipeline import Decisions
 from secondguess.images.batches import as_batch
+from secondguess.images.fitting import check_resize
 from secondguess.images.sources import Floats
 
 __all__ = ["FORMAT", "Runtime"]
 
-FORMAT = 3
+FORMAT = 4  # 3 did not say how images are resized: stretched
 
 
 class Runtime:
@@ -50,11 +51,12 @@ class Runtime:
                     raise Damaged(f"{name} does not hold what was written")
         except (OSError, ValueError) as error:
             raise UserError(f"There is no exported guard in {folder} ({error}); write one with export_onnx.") from error
-        if card.get("format") not in (1, 2, FORMAT):
+        if card.get("format") not in (1, 2, 3, FORMAT):
             raise UserError(f"{folder} is written in format {card.get('format')!r}; install a newer secondguess.")
         if card["format"] == 1:
             card = _from_1(card)
         self.shape = tuple(card["shape"])
+        self._resize = check_resize(card.get("resize", "stretch"))
         self.decisions = Decisions(
             labels=tuple(card["labels"]),
             false_alarms=float(card["false_alarms"]),
@@ -72,7 +74,7 @@ class Runtime:
 
     def judge(self, images: Any) -> Judgements:
         """Judge one image or several, in any form that `secondguess.images.as_batch` takes."""
-        batch = as_batch(images, self.shape)
+        batch = as_batch(images, self.shape, self._resize)
         return self.decisions.judge_scores(*self.scores(batch), batch, self.probabilities)
 
     def probabilities(self, images: Floats) -> NDArray[np.float64]:

@@ -29,6 +29,7 @@ from secondguess.devices import pick_device
 from secondguess.errors import MissingExtra, UserError
 from secondguess.guard.foreign_objects import foreign_objects
 from secondguess.guard.unfinished import Unfinished
+from secondguess.guard.verdicts import OF_STRESS
 from secondguess.planning import OutOfTime, Pace, Plan, Price
 from secondguess.progress import Progress, Silent
 from secondguess.stress import CORRUPTIONS, Adversarial, Corrupted, Given, Invalid, StressSet
@@ -68,6 +69,10 @@ class StressSplit:
     learn: Mapping[str, ImageSet]
     test: Mapping[str, ImageSet] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if unknown := sorted({*self.learn, *self.test} - OF_STRESS.keys()):
+            raise UserError(f"A StressSplit has no kind {unknown[0]!r}; its kinds are {', '.join(OF_STRESS)}.")
 
 
 def learnt_corruptions() -> tuple[str, ...]:

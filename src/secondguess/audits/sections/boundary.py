@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from secondguess.audits.context import Context
 from secondguess.audits.findings import Findings, NotApplicable
 from secondguess.audits.sections.registry import Section, register
+from secondguess.images import ImageSet
 from secondguess.metrics import Frontier, PairBoundary, frontier, pair_boundaries
 
 SHOWN = 12  # images
@@ -44,14 +45,14 @@ class Boundary(Section):
         soft = np.concatenate([np.eye(seen.num_classes)[context.labels[known]], images.soft_labels])
         pairs, found = pair_boundaries(probabilities, soft), frontier(probabilities, soft)
         if pairs:
-            _add_pairs(context, findings, pairs)
-        _add_frontier(context, findings, found, known)
+            _add_pairs(context, findings, pairs, images)
+        _add_frontier(context, findings, found, known, images)
         return findings
 
 
-def _add_pairs(context: Context, findings: Findings, pairs: list[PairBoundary]) -> None:
+def _add_pairs(context: Context, findings: Findings, pairs: list[PairBoundary], images: ImageSet) -> None:
     names, through = context.nominal.class_names, sum(one.through for one in pairs)
-    findings.numbers["boundary.through"] = context.number(through / len(pairs))
+    findings.numbers["boundary.through"] = context.number(through / len(pairs), images)
     words = (
         f"Between two classes lie images to which both are right. There the model should change its mind: it does for "
         f"{through} of {len(pairs)} pairs, where it gives at least a tenth of the ambiguous images to either class. "
@@ -64,12 +65,12 @@ def _add_pairs(context: Context, findings: Findings, pairs: list[PairBoundary]) 
             "more often than the reverse; where the test images show either, it does so for "
             f"{as_said} of {len(beside)} pairs."
         )
-        findings.numbers["boundary.as_said"] = context.number(as_said / len(beside))
+        findings.numbers["boundary.as_said"] = context.number(as_said / len(beside), context.test, images)
     findings.add_text(words)
     rows = []
     for one in sorted(pairs, key=lambda one: -abs(one.lean)):
         a, b = (names[place] for place in one.pair)
-        findings.numbers[f"boundary.{a}.{b}.lean"] = context.number(one.lean)
+        findings.numbers[f"boundary.{a}.{b}.lean"] = context.number(one.lean, images)
         crossed = [f"{share.value:.1%}" if share else "" for share in (one.b_for_a, one.a_for_b)]
         rows.append([f"{a} or {b}", one.on_a, f"{one.lean:+.2f}", "through" if one.through else "beside", *crossed])
     header = ["first or second class", "ambiguous images taken for the first", "more than their labels say",
@@ -80,9 +81,11 @@ def _add_pairs(context: Context, findings: Findings, pairs: list[PairBoundary]) 
         findings.add_table(header, rows[PAIRS:], "The other pairs", folded=True)
 
 
-def _add_frontier(context: Context, findings: Findings, found: Frontier, known: NDArray[np.int64]) -> None:
+def _add_frontier(
+    context: Context, findings: Findings, found: Frontier, known: NDArray[np.int64], images: ImageSet
+) -> None:
     ambiguous, clear = found.share_near(ambiguous=True), found.share_near(ambiguous=False)
-    findings.numbers["boundary.frontier.ambiguous"] = context.number(ambiguous)
+    findings.numbers["boundary.frontier.ambiguous"] = context.number(ambiguous, images)
     findings.numbers["boundary.frontier.clear"] = context.number(clear)
     words = (
         f"An image lies at the frontier if its two likeliest classes differ by {found.width} or less. All ambiguous "

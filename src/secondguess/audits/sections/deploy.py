@@ -6,13 +6,12 @@ is that of `secondguess.guard.thresholds`, the one about errors that of `secondg
 
 from __future__ import annotations
 
-from typing import Any
-
 from secondguess.audits.context import Context
 from secondguess.audits.findings import Findings
 from secondguess.audits.rehearsal import Rehearsal, rehearse
 from secondguess.audits.sections.registry import Section, register
 from secondguess.guard import Actions, Verdict
+from secondguess.images import ImageSet
 from secondguess.metrics import MISTAKES, Interval
 from secondguess.planning import Pace, Price
 
@@ -82,8 +81,8 @@ def _record(context: Context, findings: Findings, tried: Rehearsal) -> None:
     """The numbers, under names that gates can use."""
     report = tried.report
 
-    def note(name: str, value: Any, images: Any = None) -> None:
-        findings.numbers[f"deploy.{name}"] = context.number(value, images)
+    def note(name: str, value: Interval | float, *images: ImageSet) -> None:
+        findings.numbers[f"deploy.{name}"] = context.number(value, *images)
 
     note("false_alarms", report.false_alarms)
     if tried.orders is not None:

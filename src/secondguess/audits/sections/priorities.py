@@ -116,10 +116,10 @@ def _add_mixed(context: Context, findings: Findings, mixed: _Mixed, nominal: dic
         scores = np.r_[values, context.scored(name, mixed.name).scores]
         testing, learning = apfd_interval(scores, mixed.chances), apfd_interval(scores, mixed.avoidable)
         rows.append(_Row(name, testing, learning, share_of_first(scores, mixed.ambiguous, first)))
-        start = f"priorities.{name}.{mixed.name}"
-        findings.numbers[f"{start}.apfd"] = context.number(testing)
-        findings.numbers[f"{start}.avoidable.apfd"] = context.number(learning)
-        findings.numbers[f"{start}.first"] = context.number(rows[-1].first)
+        start, images = f"priorities.{name}.{mixed.name}", (context.test, context.stressed[mixed.name][0])
+        findings.numbers[f"{start}.apfd"] = context.number(testing, *images)
+        findings.numbers[f"{start}.avoidable.apfd"] = context.number(learning, *images)
+        findings.numbers[f"{start}.first"] = context.number(rows[-1].first, *images)
     rows.sort(key=lambda row: -row.testing.value)
     tests, learns = rows[0], max(rows, key=lambda row: row.learning.value)
     findings.add_text(

@@ -16,6 +16,7 @@ from secondguess.audits.context import Context
 from secondguess.audits.findings import Findings, NotApplicable
 from secondguess.audits.sections.registry import Section, register
 from secondguess.guard.protect import Answers
+from secondguess.images import ImageSet
 from secondguess.metrics import Interval, aurc_interval, excess_aurc, risk_coverage
 from secondguess.planning import Pace, Price
 from secondguess.report import figures
@@ -52,7 +53,10 @@ class Risk(Section):
             )
         findings = Findings()
         scores = {one.name: context.scored(one.name).scores[known] for one in context.fitted}
-        areas = {name: self._area(context, findings, f"risk.{name}", values, wrong) for name, values in scores.items()}
+        areas = {
+            name: self._area(context, findings, f"risk.{name}", values, wrong, context.test)
+            for name, values in scores.items()
+        }
         ranked = sorted(scores, key=lambda name: areas[name].value)
         findings.add_text(
             f"The model errs on {wrong.mean():.1%} of the test images. Accept its answers from the least suspicious "
@@ -97,7 +101,7 @@ class Risk(Section):
             wrong = answers.wrong[answers.known]
             for supervisor in context.fitted:
                 name, values = supervisor.name, context.scored(supervisor.name, one.name).scores[answers.known]
-                area = self._area(context, findings, f"risk.{name}.{one.name}", values, wrong)
+                area = self._area(context, findings, f"risk.{name}.{one.name}", values, wrong, images)
                 rows.append((f"{name}, {one.name}", area, f"{excess_aurc(values, wrong):.4f}", f"{wrong.mean():.1%}"))
         if rows:
             rows.sort(key=lambda row: row[1].value)
@@ -105,10 +109,12 @@ class Risk(Section):
             findings.add_table(header, rows, "The same within corrupted images", folded=True)
 
     @staticmethod
-    def _area(context: Context, findings: Findings, start: str, scores: Floats, wrong: NDArray[np.bool_]) -> Interval:
+    def _area(
+        context: Context, findings: Findings, start: str, scores: Floats, wrong: NDArray[np.bool_], images: ImageSet
+    ) -> Interval:
         area = aurc_interval(scores, wrong, resamples=RESAMPLES, seed=context.seed)
-        findings.numbers[f"{start}.aurc"] = context.number(area)
-        findings.numbers[f"{start}.excess_aurc"] = context.number(excess_aurc(scores, wrong))
+        findings.numbers[f"{start}.aurc"] = context.number(area, images)
+        findings.numbers[f"{start}.excess_aurc"] = context.number(excess_aurc(scores, wrong), images)
         return area
 
 

@@ -65,8 +65,9 @@ class Coverage(Section):
         rows = []
         for one, counted in found.items():
             start = f"surprise_coverage.{name}.{one}"
-            findings.numbers[start] = context.number(counted.coverage)
-            findings.numbers[f"{start}.above"] = context.number(counted.overflow / counted.total)
+            images = context.test if one == "nominal" else context.stressed[one][0]
+            findings.numbers[start] = context.number(counted.coverage, images)
+            findings.numbers[f"{start}.above"] = context.number(counted.overflow / counted.total, images)
             together = (found["nominal"] | counted).coverage
             rows.append(
                 [
