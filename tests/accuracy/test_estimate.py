@@ -6,6 +6,7 @@ import json
 import re
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,40 @@ def test_a_saved_monitor_estimates_the_same(
     card = tmp_path / "kept/monitor.json"
     card.write_text(card.read_text().replace("digits", "numbers"))
     with pytest.raises(UserError, match="is damaged"):
+        AccuracyMonitor.load(tmp_path / "kept", model)
+
+
+def test_an_interrupted_save_leaves_the_old_monitor(
+    monitor: AccuracyMonitor, model: Model, found: EstimateResult, digits: Dataset, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    kept = tmp_path / "kept"
+    monitor.save(kept)
+    files = {path.relative_to(kept) for path in kept.rglob("*") if path.is_file()}
+    other = replace(monitor, estimators=list(reversed(monitor.estimators)), seed=monitor.seed + 1)
+
+    def killed(*_: object) -> set[str]:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("secondguess.accuracy.stored_monitor.store_model", killed)
+        other.save(kept)
+    again = AccuracyMonitor.load(kept, model)
+    assert again.seed == monitor.seed
+    assert again.estimate(digits.test).to_dict() == found.to_dict()
+    other.save(kept)
+    assert AccuracyMonitor.load(kept, model).seed == monitor.seed + 1
+    assert len({path for path in kept.rglob("*") if path.is_file()}) == len(files), "what the old one named is gone"
+
+
+def test_a_changed_part_of_a_monitor_is_refused(monitor: AccuracyMonitor, model: Model, tmp_path: Path) -> None:
+    monitor.save(tmp_path / "kept")
+    oracle = next((tmp_path / "kept").glob("oracle-*.safetensors"))
+    oracle.write_bytes(next((tmp_path / "kept").glob("leading-*.safetensors")).read_bytes())
+    with pytest.raises(UserError, match="is damaged: its content is not what its name says; fit the monitor again"):
+        AccuracyMonitor.load(tmp_path / "kept", model)
+    oracle.unlink()
+    with pytest.raises(UserError, match="is missing; copy the whole folder, or fit the monitor again"):
         AccuracyMonitor.load(tmp_path / "kept", model)
 
 

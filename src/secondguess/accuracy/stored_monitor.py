@@ -1,10 +1,14 @@
 """An accuracy monitor as a folder.
 
-monitor.json            what was learnt from which images, the trials of each estimator, and which file holds what
-oracle.safetensors      the oracle
-leading.safetensors     the estimator that leads
-estimators/*            one file each
-model.toml, model-*     the model, as in the folder of a guard
+    monitor.json                       what was learnt from which images, the trials of each estimator, and which file
+                                       holds what
+    oracle-DIGEST.safetensors          the oracle
+    leading-DIGEST.safetensors         the estimator that leads
+    estimators/PLACE-NAME-DIGEST.safetensors   the others
+    model.toml, model-*, weights-*     the model, as in the folder of a guard
+
+As in that folder, files are named after their content and `monitor.json` is replaced last: an interruption leaves the
+old monitor or the new one. Format 2 had no digests in names.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from secondguess.accuracy.base import Estimator, Trial
 from secondguess.accuracy.labelled_data import LearntFrom
 from secondguess.accuracy.oracles.icos import Icos
 from secondguess.accuracy.synthetic_shifts import SyntheticShifts
+from secondguess.contracts.content_named import checked_part, store_part, sweep_parts
 from secondguess.contracts.sealed import Damaged, read_json, write_json_sealed
 from secondguess.errors import UserError
 from secondguess.files import make_folder
@@ -28,7 +33,8 @@ if TYPE_CHECKING:
 
 __all__ = ["read_monitor", "write_monitor"]
 
-CARD, ORACLE, LEADS, FORMAT = "monitor.json", "oracle.safetensors", "leading.safetensors", 2
+CARD, FORMAT = "monitor.json", 3
+PARTS = ("oracle*.safetensors", "leading*.safetensors", "estimators/*.safetensors", "model-*", "weights-*.safetensors")
 
 
 def write_monitor(monitor: AccuracyMonitor, folder: str | Path) -> Path:
@@ -36,19 +42,18 @@ def write_monitor(monitor: AccuracyMonitor, folder: str | Path) -> Path:
     folder = make_folder(folder)
     if any(folder.iterdir()) and not (folder / CARD).is_file():
         raise UserError(f"{folder} holds something else than an accuracy monitor; name a folder of its own.")
-    make_folder(folder / "estimators")
-    files = [f"estimators/{place}-{one.name}.safetensors" for place, one in enumerate(monitor.estimators)]
-    for file, estimator in zip(files, monitor.estimators, strict=True):
-        estimator.save(folder / file)
-    monitor.oracle.save(folder / ORACLE)
-    monitor.leading.save(folder / LEADS)
-    store_model(monitor.classifier, monitor.training.shape, folder)
+    estimators = [
+        store_part(folder, f"estimators/{place}-{one.name}", one) for place, one in enumerate(monitor.estimators)
+    ]
+    oracle, leading = store_part(folder, "oracle", monitor.oracle), store_part(folder, "leading", monitor.leading)
     card = {
         "format": FORMAT,
         "model": {"name": monitor.classifier.name, "fingerprint": monitor.classifier.fingerprint},
         "training": asdict(monitor.training),
         "validation": asdict(monitor.validation),
-        "estimators": files,
+        "oracle": oracle,
+        "leading": leading,
+        "estimators": estimators,
         "trust": {name: [asdict(trial) for trial in trials] for name, trials in monitor.trust.items()},
         "notes": list(monitor.notes),
         "held_out": monitor.held_out,
@@ -57,7 +62,9 @@ def write_monitor(monitor: AccuracyMonitor, folder: str | Path) -> Path:
         "loading": dict(monitor.loading),
         "softmax": monitor.softmax,
     }
+    model_files = store_model(monitor.classifier, monitor.training.shape, folder)
     write_json_sealed(folder / CARD, card)
+    sweep_parts(folder, PARTS, {oracle, leading, *estimators, *model_files})
     return folder
 
 
@@ -72,8 +79,9 @@ def read_monitor(folder: str | Path, model: Any = None, **changes: Any) -> Accur
         raise UserError(f"There is no accuracy monitor in {folder}: it has no {CARD}.") from error
     except (Damaged, OSError, ValueError) as error:
         raise UserError(f"{folder / CARD} is damaged ({error}); fit the monitor again.") from error
-    if card.get("format") != FORMAT:
+    if card.get("format") not in (2, FORMAT):
         raise UserError(f"{folder / CARD} is written in format {card.get('format')!r}, but {FORMAT} is read here.")
+    card = {"oracle": "oracle.safetensors", "leading": "leading.safetensors"} | card  # their names in format 2
     if model is None and not (folder / MODEL).is_file():
         raise UserError(
             f"The monitor in {folder} was fitted on a model that cannot be opened from a file; give it: "
@@ -90,9 +98,9 @@ def read_monitor(folder: str | Path, model: Any = None, **changes: Any) -> Accur
         classifier if classifier.class_names else classifier.with_classes(training.class_names),
         training,
         validation,
-        Icos.load(folder / ORACLE),
-        SyntheticShifts.load(folder / LEADS),
-        [Estimator.load(folder / file) for file in card["estimators"]],
+        Icos.load(_part(folder, card["oracle"])),
+        SyntheticShifts.load(_part(folder, card["leading"])),
+        [Estimator.load(_part(folder, file)) for file in card["estimators"]],
         {name: tuple(Trial(**trial) for trial in trials) for name, trials in card["trust"].items()},
         tuple(card["notes"]),
         bool(card["held_out"]),
@@ -101,6 +109,10 @@ def read_monitor(folder: str | Path, model: Any = None, **changes: Any) -> Accur
         card["loading"] | {"size": tuple(training.shape[1:])},
         card.get("softmax", ""),
     )
+
+
+def _part(folder: Path, name: str) -> Path:
+    return checked_part(folder, name, card=CARD, what="monitor")
 
 
 def _learnt_from(card: dict[str, Any]) -> LearntFrom:

@@ -22,9 +22,6 @@ supervisors in `supervisors/LABEL.safetensors` without digests, and knew no nois
 
 from __future__ import annotations
 
-import hashlib
-import re
-import shutil
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -35,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess import __version__
+from secondguess.contracts.content_named import as_file, checked_part, content_digest, store_part, sweep_parts
 from secondguess.contracts.sealed import read_json, write_json_sealed
 from secondguess.errors import UserError
 from secondguess.files import make_folder, write_bytes
@@ -70,6 +68,7 @@ __all__ = [
 
 FORMAT = 5
 CARD = "guard.json"
+PARTS = ("panel*.safetensors", "supervisors/*.safetensors", "model-*", "weights-*.safetensors")
 LIMIT, LIMITS = "risk/limit", "risk/limits"
 CANARIES = 8
 TOLERANCE = 1e-3  # of what a model answers in another version of its library
@@ -104,9 +103,8 @@ def write_guard(guard: StoredGuard, folder: str | Path) -> Path:
     if any(folder.iterdir()) and not (folder / CARD).is_file():
         raise UserError(f"{folder} holds something else than a guard; name a folder of its own.")
     pipeline, classifier = guard.pipeline, guard.classifier
-    make_folder(folder / "supervisors")
     files = [
-        _store_supervisor(folder, label, one)
+        store_part(folder, f"supervisors/{as_file(label)}", one)
         for label, one in zip(pipeline.labels, pipeline.supervisors.supervisors, strict=True)
     ]
     arrays = (
@@ -132,7 +130,7 @@ def write_guard(guard: StoredGuard, folder: str | Path) -> Path:
     }
     model_files = store_model(classifier, guard.shape, folder)
     write_json_sealed(folder / CARD, card)
-    _sweep(folder, {card["arrays"], *files, *model_files})  # type: ignore[arg-type]
+    sweep_parts(folder, PARTS, {str(card["arrays"]), *files, *model_files})
     return folder
 
 
@@ -278,55 +276,18 @@ def _canary(classifier: Classifier, supervisors: SupervisorSet, shape: tuple[int
     return {"probabilities": observation.probabilities, "scores": np.clip(scores, -1e3, 1e3)}
 
 
-def _store_supervisor(folder: Path, label: str, supervisor: Supervisor) -> str:
-    """Write a supervisor under the name of its content."""
-    draft = folder / "supervisors" / f".{_plain(label)}.safetensors"
-    try:
-        supervisor.save(draft)
-        name = f"supervisors/{_plain(label)}-{_digest(draft.read_bytes())}.safetensors"
-        draft.replace(folder / name)
-    finally:
-        draft.unlink(missing_ok=True)
-    return name
-
-
 def store_arrays(folder: Path, arrays: Mapping[str, NDArray[Any]]) -> str:
     """Write arrays under the name of their content, which is returned."""
     from safetensors.numpy import save
 
     content = save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
-    name = f"panel-{_digest(content)}.safetensors"
+    name = f"panel-{content_digest(content)}.safetensors"
     write_bytes(folder / name, content)
     return name
 
 
 def _checked(folder: Path, name: str) -> Path:
-    """The path of a file, if it is inside the folder and holds what its name says."""
-    path = folder / name
-    match = re.fullmatch(r"(?:supervisors/)?[\w.@%+-]+?(?:-([0-9a-f]{16}))?\.safetensors", name)
-    if match is None:
-        raise UserError(f"{folder / CARD} names the file {name!r}, which is no file of a guard; fit the guard again.")
-    if not path.is_file():
-        raise UserError(f"{path} is missing; copy the whole folder, or fit the guard again.")
-    if match[1] is not None and _digest(path.read_bytes()) != match[1]:
-        raise UserError(f"{path} is damaged: its content is not what its name says; fit the guard again.")
-    return path
-
-
-def _sweep(folder: Path, named: set[str]) -> None:
-    """Remove the files of an older guard."""
-    patterns = ("panel*.safetensors", "supervisors/*.safetensors", "model-*", "weights-*.safetensors")
-    for path in (path for pattern in patterns for path in folder.glob(pattern)):
-        if path.relative_to(folder).as_posix() not in named:
-            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.blake2b(content, digest_size=8).hexdigest()
-
-
-def _plain(label: str) -> str:
-    return re.sub(r"[^\w.@%+]", "_", label)
+    return checked_part(folder, name, card=CARD, what="guard")
 
 
 def prefixed(name: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
@@ -342,7 +303,7 @@ def within(name: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[A
 def _from_1(card: dict[str, Any]) -> dict[str, Any]:
     """Format 1 as format 2."""
     moved = {name: card.pop(name) for name in OLD_SETTINGS if name in card}
-    files = [f"supervisors/{_plain(label)}.safetensors" for label in card["supervisors"]]
+    files = [f"supervisors/{as_file(label)}.safetensors" for label in card["supervisors"]]
     return card | {"format": 2, "settings": moved, "supervisors": files, "arrays": "panel.safetensors"}
 
 
