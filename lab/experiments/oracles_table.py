@@ -1,4 +1,4 @@
-"""Print the table of errors in docs/accuracy.md from the measured numbers: python oracles_table.py."""
+"""Print the table of errors in docs/evidence/accuracy.md from the measured numbers: python oracles_table.py."""
 
 from __future__ import annotations
 

@@ -69,8 +69,13 @@ def mistaken(*, log, seed):
 
 
 def numberless(*, seed):
-    """Returns what JSON cannot hold."""
-    return {"row": {"auroc": [0.5, float("nan")]}}
+    """Returns what JSON cannot hold, but for seed 1."""
+    return {"row": {"auroc": [0.5, 0.6 if seed == 1 else float("nan")]}}
+
+
+def oddly_named(*, seed):
+    """Arrays that are called like arguments of `np.savez`."""
+    return {"file": np.arange(3) + seed, "allow_pickle": np.zeros((2, 2)), "note": "and no array"}
 
 
 def whereabouts(*, seed):

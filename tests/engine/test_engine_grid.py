@@ -218,6 +218,22 @@ def test_a_task_that_returns_nan_is_told_so(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_result_that_cannot_be_kept_does_not_stop_the_others(tmp_path):
+    tasks = [Task(grid_tasks.numberless, seed=seed) for seed in range(3)]
+    with pytest.raises(TypeError, match="returned nan") as info:
+        run(tasks, Ledger(tmp_path))
+    assert info.value.__notes__ == [f"2 of 3 tasks failed; the others are in {tmp_path}."]
+    assert [Ledger(tmp_path).get(task) is not None for task in tasks] == [False, True, False]
+
+
+def test_arrays_may_have_any_name(tmp_path):
+    (entry,) = run([Task(grid_tasks.oddly_named, seed=4)], Ledger(tmp_path))
+    kept = Ledger(tmp_path).get(Task(grid_tasks.oddly_named, seed=4))
+    assert kept is not None
+    for one in (entry, kept):
+        assert one.result["file"].tolist() == [4, 5, 6] and one.result["allow_pickle"].shape == (2, 2)
+
+
 def test_only_functions_that_a_worker_can_import_are_tasks():
     def local(*, seed):
         return {}

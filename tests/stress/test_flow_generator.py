@@ -13,7 +13,7 @@ from scipy.stats import spearmanr
 from secondguess.contracts.sealed import read_json, write_json_sealed
 from secondguess.errors import UserError
 from secondguess.images import ImageSet
-from secondguess.progress import Callback
+from secondguess.progress import Callback, Silent
 from secondguess.stress.ambiguous.base import Candidates
 from secondguess.stress.ambiguous.choosing import cheaper_generator, choose_generator, suited_generator
 from secondguess.stress.ambiguous.flow import AmbiFlow, Committee, DenoisingJudge, Flow, drawing
@@ -29,6 +29,7 @@ from secondguess.stress.ambiguous.flow.network import Architecture, FlowNetwork,
 from secondguess.stress.ambiguous.flow.pixels import from_padded, to_padded
 from secondguess.stress.ambiguous.flow.pool import Pool
 from secondguess.stress.ambiguous.flow.rounds import Round, Rounds
+from secondguess.stress.ambiguous.flow.selection import CHECKS
 from secondguess.stress.ambiguous.flow.shares import ShareCalibration, log_odds_of
 from secondguess.stress.ambiguous.flow.training import Schedule, train_flow
 from secondguess.stress.base import Given
@@ -492,12 +493,81 @@ def test_what_a_pair_does_not_need_is_left_to_the_others(trained):
     flow, _ = trained
     easy, hard, harder = (0, 1), (0, 2), (1, 2)
     one = drawer_of(flow, {easy: 90, hard: 5, harder: 0}, dict.fromkeys([easy, hard, harder], 100))
-    shares = one._shared([easy, hard, harder], 100, 300, turn=1)
+    shares = one._shared(one._lacking([easy, hard, harder], 300, 1, stratify=True), 300, turn=1)
     assert shares[easy] == 14, "ten images are missing, of which 91 in 101 are accepted, and a fifth to spare"
     assert shares[hard] == shares[harder] == 143
     nearly = drawer_of(flow, {easy: 90, hard: 99}, {easy: 100, hard: 300})
-    assert sum(nearly._shared([easy, hard], 100, 300, turn=1).values()) == 14 + 4, "no more than seems to be needed"
-    assert one._shared([easy, hard], 100, 300, turn=0) == {easy: 25, hard: 25}, "the first round is small"
+    lacking = nearly._lacking([easy, hard], 200, 1, stratify=True)
+    assert lacking == {easy: 10, hard: 1}
+    assert sum(nearly._shared(lacking, 300, turn=1).values()) == 14 + 4, "no more than seems to be needed"
+    assert one._shared({easy: 10, hard: 95}, 300, turn=0) == {easy: 25, hard: 25}, "the first round is small"
+
+
+def test_images_do_not_depend_on_the_block_they_are_computed_in(trained, monkeypatch):
+    flow, _ = trained
+    pair = np.tile([[0, 1]], (70, 1))
+    made = []
+    for size in (256, 32, 16):
+        monkeypatch.setattr(flow.field, "batch_size", size)
+        made.append(flow.compose(pair, np.zeros((70, 2)), guidance=2.0, steps=4, seed=3))
+        made.append(flow.sample(np.arange(70) % 3, steps=4, seed=3))
+    for other in (made[2:4], made[4:]):
+        for one, same in zip(made[:2], other, strict=True):
+            assert np.abs(one.astype(int) - same).max() <= 1, "but for rounding"
+
+
+def test_a_committee_is_trained_once_beside_a_generator_of_another_folder(trained, tmp_path, monkeypatch):
+    flow, _ = trained
+    flow.save(tmp_path / "generator")
+    trainings, fit = [], Committee.fit
+
+    def fitted(self, learnt, kept_back, *, progress=None):
+        trainings.append(learnt)
+        return fit(self, learnt, kept_back, progress=progress)
+
+    monkeypatch.setattr(Committee, "fit", fitted)
+    made = generator(generator=tmp_path / "generator", folder=tmp_path / "out", committee=True)
+    first, again = (made.fit_committee(blobs(), seed=0) for _ in range(2))
+    assert len(trainings) == 1 and first.digest == again.digest
+
+
+def test_barren_pairs_leave_their_images_to_the_others(trained):
+    flow, _ = trained
+    one, other, barren = (0, 1), (0, 2), (1, 2)
+    drawer = drawer_of(flow, {one: 60, other: 20, barren: 1}, {one: 100, other: 100, barren: 1000})
+    for pair, number in {one: 60, other: 20, barren: 1}.items():
+        drawer.passed[CHECKS[-1]][pair] = number
+    pairs = [one, other, barren]
+    assert drawer._lacking(pairs, 150, drawing.PATIENCE - 1, stratify=True) == {other: 30, barren: 49}
+    shared = drawer._lacking(pairs, 150, drawing.PATIENCE, stratify=True)
+    assert shared == {one: 15, other: 55}, "75 of each where the third gives one"
+    assert drawer._lacking(pairs, 150, drawing.PATIENCE, stratify=False) == {one: 35, other: 35}
+    assert drawer._lacking([barren], 150, drawing.PATIENCE, stratify=True) == {}
+
+
+def test_without_strata_a_pair_gives_more_than_its_share(trained, monkeypatch):
+    """A pair of which half of the candidates are accepted, and one that gives none, are asked for 200 images."""
+    flow, _ = trained
+    good, bad = (0, 1), (0, 2)
+
+    def made(self, shares, turn):
+        pairs = list(shares)
+        number = shares.get(good, 0) // 2
+        found = Candidates(
+            np.zeros((number, 1, SIZE, SIZE), np.uint8), np.tile(good, (number, 1)), np.full(number, 0.5)
+        )
+        passed = np.array([[number if pair == good else 0] * len(CHECKS) for pair in pairs])
+        nothing = np.zeros((len(pairs), flow.field.classes))
+        learnt = Lessons(np.zeros((0, 2), np.int64), *(np.zeros(0) for _ in range(3)), np.zeros(0, bool), np.zeros(0))
+        near = NearMisses.none((1, SIZE, SIZE))
+        each = np.array(list(shares.values()))
+        return Round(np.array(pairs), each, 0 * each, passed, nothing, learnt, found, near, 0.0)
+
+    monkeypatch.setattr(drawing.FlowDrawer, "_round", made)
+    for stratify in (True, False):
+        drawer = drawing.FlowDrawer(flow, None, 1.0, 0.0, 8, 60, 0)
+        chosen = drawer.run([good, bad], 200, stratify=stratify, progress=Silent())
+        assert len(chosen) == 200 and drawer.drawn[bad] < 500
 
 
 def test_the_card_says_how_long_the_drawing_took(trained):

@@ -9,7 +9,7 @@ from secondguess.stress.ambiguous.flow.balancing import balance
 from secondguess.stress.ambiguous.flow.calibration import LossCalibration
 from secondguess.stress.ambiguous.flow.losses import NoiseBank, denoising_losses
 from secondguess.stress.ambiguous.flow.network import FlowNetwork, architecture_for, group_norm
-from secondguess.stress.ambiguous.flow.sampling import integrate, noise_of
+from secondguess.stress.ambiguous.flow.sampling import Streams, integrate, noise_of
 
 SIZE, SPREAD, NOTHING = 16, 0.5, 3
 CPU = torch.device("cpu")
@@ -54,6 +54,22 @@ def test_guidance_moves_away_from_no_class():
     assert torch.allclose(images.mean(0), 2 * MEANS[0] - MEANS.mean(0), atol=0.06)
 
 
+def drawn(count, seed=1):
+    """What draws the noise of each step, for so many images."""
+    return Streams(seed, range(count))
+
+
+def test_noise_depends_on_the_place_of_an_image_alone():
+    whole = Streams(3, range(100))
+    first, second = whole((1, 4)), whole((1, 4))
+    assert first.shape == (100, 1, 4) and not torch.equal(first, second)
+    for rows in (range(33), range(32, 70), range(96, 97)):
+        part = Streams(3, rows)
+        for noise in (first, second):
+            assert torch.equal(part((1, 4)), noise[rows.start : rows.stop])
+    assert abs(float(first.std()) - 1) < 0.15 and not torch.equal(first[:32], first[32:64])
+
+
 def test_guidance_ends_when_it_should_and_then_spares_a_velocity():
     asked = []
 
@@ -66,8 +82,7 @@ def test_guidance_ends_when_it_should_and_then_spares_a_velocity():
     whole = {"guidance": 2.0, "steps": 10}
 
     def balanced(field=gaussian_field, **settings):
-        generator = torch.Generator().manual_seed(1)
-        return balance(field, NOTHING, noise, parts, torch.zeros(count, 2), generator, **settings)[0]
+        return balance(field, NOTHING, noise, parts, torch.zeros(count, 2), drawn(count), **settings)[0]
 
     def integrated(field=gaussian_field, **settings):
         return integrate(field, NOTHING, noise, parts, torch.full((count, 2), 0.5), **settings)
@@ -117,7 +132,7 @@ def test_balanced_images_end_with_the_log_odds_that_were_asked_for(target):
     noise, parts = noise_of(count, (1, 1, SIZE), 0, CPU), torch.tensor([[0, 1]]).expand(count, -1)
     asked = torch.tensor([[target, 0.0]]).expand(count, -1)
     settings = {"guidance": 1.0, "steps": 40}
-    images, _ = balance(gaussian_field, NOTHING, noise, parts, asked, torch.Generator().manual_seed(1), **settings)
+    images, _ = balance(gaussian_field, NOTHING, noise, parts, asked, drawn(len(noise)), **settings)
     found = log_densities(images)
     odds = found[:, 0] - found[:, 1]
     assert odds.mean() == pytest.approx(target, abs=0.1)
@@ -129,8 +144,8 @@ def test_balanced_images_end_with_the_log_odds_that_were_asked_for(target):
 def test_three_classes_are_balanced_with_guidance_too():
     count = 200
     noise, parts = noise_of(count, (1, 1, SIZE), 0, CPU), torch.arange(3).expand(count, -1)
-    generator = torch.Generator().manual_seed(1)
-    images, _ = balance(gaussian_field, NOTHING, noise, parts, torch.zeros(count, 3), generator, guidance=1.5, steps=40)
+    target, settings = torch.zeros(count, 3), {"guidance": 1.5, "steps": 40}
+    images, _ = balance(gaussian_field, NOTHING, noise, parts, target, drawn(count), **settings)
     assert log_densities(images).std(dim=1).max() < 0.5
 
 
@@ -216,10 +231,8 @@ def test_guidance_away_from_rivals_leaves_them_less_of_the_probability():
 
     def made(rivals):
         parts, noise = torch.tensor([[0, 1]]).expand(300, -1), noise_of(300, (1, 1, SIZE), 0, CPU)
-        generator = torch.Generator().manual_seed(1)
-        return balance(
-            field, NOTHING, noise, parts, torch.zeros(300, 2), generator, guidance=2.0, steps=20, rivals=rivals
-        )[0]
+        settings = {"guidance": 2.0, "steps": 20, "rivals": rivals}
+        return balance(field, NOTHING, noise, parts, torch.zeros(300, 2), drawn(300), **settings)[0]
 
     none, third = torch.eye(NOTHING + 1)[[NOTHING]].expand(300, -1), torch.eye(NOTHING + 1)[[2]].expand(300, -1)
     torch.testing.assert_close(made(none), made(None))
@@ -232,13 +245,13 @@ def test_guidance_away_from_rivals_leaves_them_less_of_the_probability():
 @pytest.mark.parametrize("steps", [5, 8, 9, 16])
 def test_composing_begins_where_its_images_are_as_noisy_as_they_should_be(steps):
     """Gaussian classes stay Gaussian classes: their mean when composed anew is that of fresh compositions."""
-    parts, generator = torch.tensor([[0, 1]]).expand(1500, -1), torch.Generator().manual_seed(1)
+    parts, draw = torch.tensor([[0, 1]]).expand(1500, -1), drawn(1500)
     noises = [noise_of(1500, (1, 1, SIZE), seed, CPU) for seed in (0, 1)]
     settings = {"guidance": 1.0, "steps": steps}
-    fresh = balance(gaussian_field, NOTHING, noises[0], parts, torch.zeros(1500, 2), generator, **settings)[0]
+    fresh = balance(gaussian_field, NOTHING, noises[0], parts, torch.zeros(1500, 2), draw, **settings)[0]
     begin = round(0.5 * steps) / steps
     noisy = (1 - begin) * noises[1] + begin * fresh
-    again = balance(gaussian_field, NOTHING, noisy, parts, torch.zeros(1500, 2), generator, **settings, begin=begin)[0]
+    again = balance(gaussian_field, NOTHING, noisy, parts, torch.zeros(1500, 2), draw, **settings, begin=begin)[0]
     torch.testing.assert_close(again.mean(0), fresh.mean(0), atol=0.08, rtol=0)
     apart = log_densities(again)[:, 0] - log_densities(again)[:, 1]
     assert apart.std() < (log_densities(noises[0])[:, 0] - log_densities(noises[0])[:, 1]).std()

@@ -12,7 +12,7 @@ from secondguess.engine.task import Failure, Outcome, Task, WorkerLost
 from secondguess.errors import UserError
 from secondguess.progress import Progress, Silent
 
-__all__ = ["run"]
+__all__ = ["run", "run_each"]
 
 
 def run(
@@ -88,10 +88,11 @@ def run_each(
     with closing(ending), (progress or Silent()).task(named, len(waiting)) as advance:
         for done, (number, outcome) in enumerate(ending, start=1):
             task = tasks[waiting[number]]
-            if isinstance(outcome, Outcome):
-                yield waiting[number], _kept(task, outcome, ledger)
+            ended = _kept(task, outcome, ledger) if isinstance(outcome, Outcome) else _raised(task, outcome)
+            if isinstance(ended, Entry):
+                yield waiting[number], ended
             else:
-                failures.append(_raised(task, outcome))
+                failures.append(ended)
             advance(done, len(waiting))
     if failures:
         where = "" if ledger is None else f"; the others are in {ledger.path}"
@@ -99,13 +100,16 @@ def run_each(
         raise failures[0]
 
 
-def _kept(task: Task, outcome: Outcome, ledger: Ledger | None) -> Entry:
+def _kept(task: Task, outcome: Outcome, ledger: Ledger | None) -> Entry | Exception:
+    """What the ledger holds now, or why it cannot hold this result."""
     if ledger is None:
         return Entry.of(outcome, outcome.result)
     try:
         return ledger.put(task, outcome)
     except UserError as error:
         raise UserError(f"{error} What ended before is kept in {ledger.path}; run it again to go on.") from error
+    except (TypeError, ValueError) as error:  # JSON cannot hold it, which says nothing about other tasks
+        return error
 
 
 def _raised(task: Task, outcome: Failure | WorkerLost) -> Exception:

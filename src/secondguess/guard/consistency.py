@@ -11,7 +11,7 @@ features,
 An attack is made for exactly these pixels: on photographs nine answers in ten to attacked images change in a mirror,
 and three in ten at most to other anomalies. `lab/experiments/photo_consistency.py` tried a slight blur as well: it adds
 nothing to the mirror image and gains nothing alone, so that the model is not asked about it. The numbers are in
-docs/guard.md.
+docs/evidence/guard.md.
 
 A change is only of use where it means nothing to the task: the mirror image of a digit or of a text is another thing.
 So the data decide. A change is used if the model gives the same answer to at least `KEPT` of the nominal images that a

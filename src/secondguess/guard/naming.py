@@ -10,7 +10,7 @@ The absolute values are there because an image may be too blurred or too noisy, 
 minimise the cross-entropy of stress images with a penalty on W, all kinds weighing the same. The features are those of
 how a picture was made: its noise, and how much of it is flat or clipped. Others (sharpness, colour, the spectrum) tell
 sorts that were met from other kinds, and mislead about corruptions that were not: measured in
-`lab/experiments/photo_features.py`, with the numbers in docs/guard.md. How far the answer moves when the image
+`lab/experiments/photo_features.py`, with the numbers in docs/evidence/guard.md. How far the answer moves when the image
 is mirrored is used where nominal images keep their answer; `consistency` says why.
 
 Bias and temperature make the probabilities honest about what has not been met: each sort of stress image (a corruption,

@@ -27,6 +27,8 @@ which these classes have more weight, for the same number of passes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -44,7 +46,7 @@ def balance(
     noise: Tensor,
     parts: Tensor,
     target: Tensor,
-    generator: torch.Generator,
+    draw: Callable[[tuple[int, ...]], Tensor],
     *,
     guidance: float = 1.5,
     until: float = 1.0,
@@ -61,7 +63,7 @@ def balance(
         parts: (n, m) classes of each image.
         target: (n, m) log-densities that are asked for; only their differences matter. What grows before the beginning
             does not count.
-        generator: of the noise of the steps, on the processor.
+        draw: gives the noise of a step, (n, C, H, W) for (C, H, W), such as `sampling.Streams`.
         guidance: w; 1 spares the velocity of no class.
         until: the time after which there is no guidance any more.
         steps: of the sampling.
@@ -79,7 +81,7 @@ def balance(
         velocities, free = _look(field, nothing, x, t, parts, w != 1.0, rivals)
         mean = velocities.mean(dim=0)
         aside = forward * (1 - t) * (w - 1) * (mean - free)  # of guidance, from the mean of the classes
-        shake = variance**0.5 * torch.randn(x.shape, generator=generator).to(x.device)
+        shake = variance**0.5 * draw(tuple(x.shape[1:])).to(x.device)
         apart = (forward * (1 - t) * (velocities - mean)).flatten(2).transpose(0, 1)  # D, (n, m, d)
         gram = apart @ apart.transpose(1, 2)
         middle = forward * (x + (1 - t) * mean) + t / u * ((1 - u) / (1 - t)) ** 2 * x

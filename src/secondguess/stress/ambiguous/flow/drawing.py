@@ -88,26 +88,30 @@ class FlowDrawer:
     def run(
         self, pairs: list[Pair], count: int, *, stratify: bool, progress: Progress, minutes: float | None = None
     ) -> Candidates | None:
-        """`count` images, or as many as there are, also after so many minutes; None if there is not one."""
-        began, wanted = time.monotonic(), -(-count // len(pairs))
+        """`count` images, or as many as there are, also after so many minutes; None if there is not one.
+
+        Stratified, every pair has the same share of them, and what barren pairs do not give is shared by the others;
+        otherwise all pairs that are not barren go on until there are enough together.
+        """
+        began, most = time.monotonic(), -(-count // len(pairs)) if stratify else count
         kept = self.rounds.load() if self.rounds is not None else []
         with progress.task("Composing ambiguous images", count) as advance:
             for turn in range(ROUNDS):
-                hungry = [pair for pair in pairs if self._hungry(pair, wanted, turn)]
+                lacking = self._lacking(pairs, count, turn, stratify=stratify)
                 late = minutes is not None and time.monotonic() - began > 60 * minutes
                 if turn < len(kept):
                     one = kept[turn]
-                elif not hungry:
+                elif not lacking:
                     break
                 elif turn and late:
                     self.out_of_time = True
                     break
                 else:
-                    one = self._round(self._shared(hungry, wanted, self.each * len(pairs), turn), turn)
+                    one = self._round(self._shared(lacking, self.each * len(pairs), turn), turn)
                     if self.rounds is not None:
                         self.rounds.keep(one)
                 self._take(one)
-                advance(min(count, sum(min(wanted, self._found(pair)) for pair in pairs)), count)
+                advance(min(count, sum(min(most, self._found(pair)) for pair in pairs)), count)
         return self._chosen(count, stratify)
 
     def spelt(self) -> str:
@@ -117,19 +121,33 @@ class FlowDrawer:
     def _found(self, pair: Pair) -> int:
         return sum(map(len, self._pools[pair]))
 
-    def _hungry(self, pair: Pair, wanted: int, turn: int) -> bool:
-        """Whether a pair lacks images and is not barren."""
-        barren = turn >= PATIENCE and self.passed[CHECKS[-1]][pair] < LEAST_YIELD * self.drawn[pair]
-        return self._found(pair) < wanted and not barren
+    def _lacking(self, pairs: list[Pair], count: int, turn: int, *, stratify: bool) -> dict[Pair, int]:
+        """How many images each pair lacks that is to give more; pairs that lack none, and barren ones, are left out."""
+        barren = {
+            pair
+            for pair in pairs
+            if turn >= PATIENCE and self.passed[CHECKS[-1]][pair] < LEAST_YIELD * self.drawn[pair]
+        }
+        fertile = [pair for pair in pairs if pair not in barren]
+        if not fertile:
+            return {}
+        if stratify:
+            missing = count - sum(min(self._found(pair), -(-count // len(pairs))) for pair in barren)
+            share = -(-missing // len(fertile))
+            lacking = {pair: share - self._found(pair) for pair in fertile}
+        else:
+            missing = count - sum(map(self._found, pairs))
+            lacking = dict.fromkeys(fertile, -(-missing // len(fertile)))
+        return {pair: number for pair, number in lacking.items() if number > 0}
 
-    def _shared(self, pairs: list[Pair], wanted: int, count: int, turn: int) -> dict[Pair, int]:
+    def _shared(self, lacking: dict[Pair, int], count: int, turn: int) -> dict[Pair, int]:
         """How many candidates of each pair to ask for, `count` in all at the most."""
         if not turn:
-            return dict.fromkeys(pairs, max(1, self.each // FIRST))
+            return dict.fromkeys(lacking, max(1, self.each // FIRST))
         needed = {}
-        for pair in pairs:
+        for pair, number in lacking.items():
             per_image = (self.drawn[pair] + 1) / (self._found(pair) + 1)
-            needed[pair] = math.ceil(SPARE * (wanted - self._found(pair)) * per_image)
+            needed[pair] = math.ceil(SPARE * number * per_image)
         return water_fill(needed, count)
 
     def _round(self, shares: dict[Pair, int], turn: int) -> Round:

@@ -285,9 +285,9 @@ class AmbiFlow(AmbiguousGenerator):
         """
         learnt, kept_back = _parts(train, None, seed)
         committee = Committee(flips=self._flips(learnt), seed=seed, device=self.device)
-        about = committee.about(learnt) if self.generator is None else None  # a generator's own, whatever it has learnt
-        if (home := self.generator or self.folder) is not None:
-            known = Committee.load(Path(home) / COMMITTEE, about=about, device=self.device)
+        own = committee.about(learnt)
+        for home, about in ((self.generator, None), (self.folder, own)):  # a generator's, whatever it has learnt
+            known = None if home is None else Committee.load(Path(home) / COMMITTEE, about=about, device=self.device)
             if known is not None:
                 return known
         committee.fit(learnt, kept_back, progress=progress)

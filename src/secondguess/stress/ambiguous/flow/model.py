@@ -29,10 +29,9 @@ from secondguess.stress.ambiguous.flow.fields import VelocityField
 from secondguess.stress.ambiguous.flow.judge import CALIBRATIONS, DenoisingJudge
 from secondguess.stress.ambiguous.flow.network import Architecture, FlowNetwork
 from secondguess.stress.ambiguous.flow.pixels import from_padded, scaled
-from secondguess.stress.ambiguous.flow.sampling import integrate, noise_of
+from secondguess.stress.ambiguous.flow.sampling import Streams, integrate
 from secondguess.stress.ambiguous.flow.shares import ShareCalibration
 from secondguess.training._checkpoint import copy_state
-from secondguess.training._examples import derive_seed
 
 __all__ = ["Flow"]
 
@@ -75,7 +74,7 @@ class Flow:
         """Plain images uint8 (n, C, H, W) of these classes (n,)."""
         parts = torch.from_numpy(labels).to(self.field.device)[:, None]
 
-        def made(rows: slice, noise: Tensor, _: torch.Generator) -> Tensor:
+        def made(rows: slice, noise: Tensor, _: Streams) -> Tensor:
             shares = torch.ones_like(parts[rows], dtype=torch.float32)
             settings: dict[str, Any] = {"guidance": guidance, "until": GUIDED, "steps": steps}
             return integrate(self.field, len(self.class_names), noise, parts[rows], shares, **settings)
@@ -100,7 +99,7 @@ class Flow:
             log_odds: (n, m), how likely each class should be to the network, up to a constant; zeros for equality.
             guidance: away from images of no class; 1 is none.
             steps: of the sampling.
-            seed: of the noise; the same images whatever the block they are computed in.
+            seed: of the noise; that of an image does not depend on the block that it is computed in.
             rivals: (n, K + 1), weights of the classes, and of none, that guidance leads away from; None for no class.
             again: (n, C, H, W), images to be composed anew from the middle of the way; `log_odds` are what is added
                 from there on.
@@ -109,26 +108,26 @@ class Flow:
         target = torch.from_numpy(log_odds)
         away = None if rivals is None else torch.from_numpy(rivals).to(self.field.device, torch.float32)
 
-        def made(rows: slice, noise: Tensor, generator: torch.Generator) -> Tensor:
+        def made(rows: slice, noise: Tensor, streams: Streams) -> Tensor:
             nothing, asked = len(self.class_names), (where[rows], target[rows])
             settings: dict[str, Any] = {"guidance": guidance, "until": GUIDED, "steps": steps}
             settings["rivals"] = None if away is None else away[rows]
             if again is not None:
                 begin = settings["begin"] = round(AGAIN * steps) / steps
                 noise = (1 - begin) * noise + begin * scaled(again[rows], self.network.architecture, noise.device)
-            return balance(self.field, nothing, noise, *asked, generator, **settings)[0]
+            return balance(self.field, nothing, noise, *asked, streams, **settings)[0]
 
         return self._in_blocks(len(parts), seed, made)
 
     def _in_blocks(self, count: int, seed: int, made: Any) -> Bytes:
-        shape, device, block = self.network.architecture.padded, self.field.device, self.field.batch_size
-        images = [np.zeros((0, *self.network.architecture.shape), np.uint8)]
+        shape, images = self.network.architecture.padded, [np.zeros((0, *self.network.architecture.shape), np.uint8)]
+        block = max(1, self.field.batch_size // Streams.CHUNK) * Streams.CHUNK
         with torch.no_grad():
-            for number, start in enumerate(range(0, count, block)):
+            for start in range(0, count, block):
                 rows = slice(start, min(start + block, count))
-                noise = noise_of(rows.stop - start, shape, derive_seed(seed, number), device)
-                generator = torch.Generator().manual_seed(derive_seed(seed, number, 1))
-                images.append(from_padded(made(rows, noise, generator), self.network.architecture))
+                streams = Streams(seed, range(rows.start, rows.stop))
+                noise = streams(shape).to(self.field.device)
+                images.append(from_padded(made(rows, noise, streams), self.network.architecture))
         return np.concatenate(images)
 
     def check(self, train: ImageSet) -> None:

@@ -18,7 +18,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-__all__ = ["Field", "Method", "composed", "integrate", "noise_of"]
+from secondguess.training._examples import derive_seed
+
+__all__ = ["Field", "Method", "Streams", "composed", "integrate", "noise_of"]
 
 Field = Callable[[Tensor, Tensor, Tensor], Tensor]  # (x, t, classes) -> velocity
 Method = Literal["adams", "heun", "euler"]
@@ -78,6 +80,28 @@ def integrate(
             guess = x + (end - begin) * (now + then) / 2
         x, before = guess, now
     return x
+
+
+class Streams:
+    """Standard normal noise for some of many images: that of an image depends on the seed and its place alone.
+
+    `CHUNK` images share a generator, which draws for all of them whether they are asked for or not.
+
+    Args:
+        seed: of all images.
+        rows: places of the images, beginning with a multiple of `CHUNK`.
+    """
+
+    CHUNK = 32
+
+    def __init__(self, seed: int, rows: range) -> None:
+        self._count = len(rows)
+        numbers = range(rows.start // self.CHUNK, -(-rows.stop // self.CHUNK))
+        self._generators = [torch.Generator().manual_seed(derive_seed(seed, number)) for number in numbers]
+
+    def __call__(self, shape: tuple[int, ...]) -> Tensor:
+        """The next noise (n, *shape) of the images, on the processor."""
+        return torch.cat([torch.randn((self.CHUNK, *shape), generator=one) for one in self._generators])[: self._count]
 
 
 def noise_of(count: int, shape: tuple[int, ...], seed: int, device: torch.device) -> Tensor:
