@@ -180,6 +180,40 @@ def test_threads_do_not_see_each_other(images: np.ndarray) -> None:
                 assert seen.trace(trace)[0] == pytest.approx(expected.trace(trace)[row], abs=1e-5)
 
 
+def test_threads_with_many_images_or_dropout_do_not_see_each_other(images: np.ndarray) -> None:
+    """Such passes run the module itself, or several of its copy."""
+    classifier = Classifier(tiny_models.seeded(tiny_models.TinyCNN), device="cpu", batch_size=4)
+    layers = Needs(traces=frozenset({Trace(), Trace("conv", "mean")}))
+    sampled = Needs(samples=3, traces=layers.traces)
+    expected, turned = classifier.observe(images, layers), classifier.observe(images[::-1].copy(), layers)
+    with classifier.session(layers) as plain, classifier.session(sampled) as drawing, ThreadPoolExecutor(4) as pool:
+        asked = [(session, flipped) for session in (plain, drawing) for flipped in (False, True)] * 10
+
+        def look(one):
+            session, flipped = one
+            return session.observe(images[::-1].copy() if flipped else images)
+
+        for (session, flipped), seen in zip(asked, pool.map(look, asked), strict=True):
+            wanted = turned if flipped else expected
+            for trace in layers.traces:
+                assert seen.trace(trace) == pytest.approx(wanted.trace(trace), abs=1e-5)
+            assert seen.probabilities == pytest.approx(wanted.probabilities, abs=1e-6)
+            assert (session is drawing) == (seen.samples is not None)
+
+
+@pytest.mark.parametrize("count", [1, 9])
+def test_a_session_keeps_the_model_that_it_was_opened_with(images: np.ndarray, count: int) -> None:
+    model = tiny_models.seeded(tiny_models.TinyCNN)
+    classifier = Classifier(model, device="cpu", batch_size=4)
+    with classifier.session(Needs(), SHAPE) as session:
+        before = session.observe(images[:count]).probabilities
+        with torch.no_grad():
+            for value in [*model.parameters(), *model.buffers()]:
+                value.add_(1)
+        assert session.observe(images[:count]).probabilities == pytest.approx(before, abs=1e-7)
+    assert classifier.observe(images[:count]).probabilities != pytest.approx(before, abs=1e-3)
+
+
 def test_the_shape_is_that_of_the_first_images(images: np.ndarray) -> None:
     session = Classifier(tiny_models.seeded(tiny_models.TinyCNN)).session(Needs(traces=frozenset({Trace()})))
     assert len(session.observe(images[:3])) == 3

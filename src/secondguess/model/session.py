@@ -37,7 +37,8 @@ class Session:
     """Observes images of one shape with a classifier; made by `Classifier.session`.
 
     Several threads may use it at the same time. A torch module is observed as it was when the session was opened:
-    weights that change later, and its training mode, do not matter.
+    weights that change later, and its training mode, do not matter, but for dropout samples, which are of the module as
+    it is.
 
     Args:
         classifier: the system under test.
@@ -66,7 +67,7 @@ class Session:
         """Observe images in any form that `secondguess.images.as_batch` takes."""
         batch = self._batch(images)
         classifier, needs = self.classifier, self.needs
-        if needs.samples or len(batch) > classifier.batch_size:
+        if needs.samples:
             return classifier.observe(ArraySource(batch, "NCHW"), needs)
         raw, activations = self._run(batch)
         probabilities, logits = classifier.read(raw, len(batch))
@@ -87,8 +88,6 @@ class Session:
     def predict(self, images: Any) -> NDArray[np.float64]:
         """The probabilities (n, K) of images alone, whatever else the session observes."""
         batch = self._batch(images)
-        if len(batch) > self.classifier.batch_size:
-            return self.classifier.observe(ArraySource(batch, "NCHW")).probabilities
         return self.classifier.read(self._run(batch)[0], len(batch))[0]
 
     def close(self) -> None:
@@ -115,9 +114,15 @@ class Session:
         return self.batch(images)
 
     def _run(self, batch: NDArray[np.float32]) -> tuple[NDArray[Any], Mapping[str, NDArray[np.float32]]]:
-        """The raw output of the model, and what its layers gave."""
+        """The raw output of the model, and what its layers gave, in passes of as many images as the classifier's."""
         recorder = self._recorder or self._open((batch.shape[1], batch.shape[2], batch.shape[3]))
-        return recorder(batch if self._plain else self.classifier.normalised(batch))
+        fed = batch if self._plain else self.classifier.normalised(batch)
+        size = self.classifier.pass_rows(fed.shape[1:])
+        if len(fed) <= size:
+            return recorder(fed)
+        parts = [recorder(fed[start : start + size]) for start in range(0, len(fed), size)]
+        layers = {name: np.concatenate([recorded[name] for _, recorded in parts]) for name in parts[0][1]}
+        return np.concatenate([raw for raw, _ in parts]), layers
 
     def _open(self, shape: Shape) -> Recorder:
         """Find the layers and prepare the model."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import CodeType
@@ -50,6 +51,7 @@ class TorchBackend(Backend):
         self.values = TORCH_VALUES if self.device.type == "cpu" else None
         self.module = module.to(self.device)
         self._passes = DropoutPasses(self.module, self.run, self.device)
+        self._one_at_a_time = threading.RLock()
 
     @property
     def gives(self) -> frozenset[str]:
@@ -181,14 +183,18 @@ class TorchBackend(Backend):
 
     @contextmanager
     def _mode(self) -> Iterator[None]:
-        """Eval mode; afterwards every module has its own flag back."""
-        before = [(module, module.training) for module in self.module.modules()]
-        self.module.eval()
-        try:
-            yield
-        finally:
-            for module, training in before:
-                module.training = training
+        """Eval mode, for one thread at a time; afterwards every module has its own flag back.
+
+        Flags and hooks belong to the module: another thread would record into this one's pass, or end its mode.
+        """
+        with self._one_at_a_time:
+            before = [(module, module.training) for module in self.module.modules()]
+            self.module.eval()
+            try:
+                yield
+            finally:
+                for module, training in before:
+                    module.training = training
 
     @contextmanager
     def _hooks(self, note: Any, only: frozenset[str] | None = None) -> Iterator[None]:

@@ -1,8 +1,8 @@
 """A torch module that is run many times on few images, with the same layers recorded each time.
 
-The recorder runs a copy of the module, so that neither its hooks nor its eval mode are seen from outside, and on the
-processor the copy keeps its convolutions in channels-last order, in which torch runs a few images faster. The copy
-shares every parameter that does not change its order. A module that cannot be copied is run itself.
+The recorder runs a copy of the module with weights of its own, so that neither its hooks nor its eval mode are seen
+from outside and later steps of a training do not change half of it; on the processor the copy keeps its convolutions in
+channels-last order, in which torch runs a few images faster. A module that cannot be copied is run itself.
 
 Where torch can trace it, what runs is the frozen trace, which does without the Python code of the module and of the
 hooks and joins batch norms with convolutions. A trace follows one path through the code; where the path may depend on
@@ -131,9 +131,8 @@ class _Recording(nn.Module):
 def _copy(module: nn.Module, device: torch.device) -> nn.Module:
     """A copy for the recorder alone, or the module itself where that cannot be."""
     convolves = device.type == "cpu" and any(one.ndim == 4 for one in module.parameters())
-    shared = {id(one): one for one in (*module.parameters(), *module.buffers()) if not (convolves and one.ndim == 4)}
     try:
-        copied = copy.deepcopy(module, shared)
+        copied = copy.deepcopy(module)
         return copied.to(memory_format=torch.channels_last) if convolves else copied  # type: ignore[call-overload]
     except Exception:  # a module may hold anything, locks and generators included
         return module
