@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 import secondguess as sg
 from secondguess import UserError
+from secondguess.images.sources import ArraySource
 
 NAMES = ("zero", "one", "two")
 ALPHABETICAL = ("one", "two", "zero")
@@ -48,3 +50,14 @@ def test_models_of_other_classes_are_refused():
     models = [sg.Classifier(model, class_names=names, name=names[0]) for names in (NAMES, ALPHABETICAL)]
     with pytest.raises(UserError, match="compare models of the same classes in the same order"):
         sg.overconfidence(models, data, on="blend", count=30, resamples=5)
+
+
+def test_photographs_are_blended_where_nothing_better_can_be_made(monkeypatch):
+    """Without a GPU; AmbiGuess, which small grey images get, would take its time for them."""
+    monkeypatch.setattr("secondguess.devices.pick_device", lambda _: torch.device("cpu"))
+    grey = images(NAMES)
+    colour = replace(grey, images=ArraySource(np.repeat(grey.images[:], 3, axis=1), "NCHW"))
+    data = sg.images.Dataset("levels in colour", colour, replace(colour))
+    with pytest.warns(UserWarning, match="plain blends of two images"):
+        found = sg.overconfidence(sg.Classifier(model, class_names=NAMES), data, count=20, resamples=5)
+    assert found.made is not None and found.made.card["generator"] == "PixelBlend"

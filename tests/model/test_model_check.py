@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from secondguess import Classifier, UserError, load
+from secondguess.images import ImageSet
 from secondguess.model.check import ModelCheck, check_model
 from secondguess.model.normalisations import USUAL, assigned
 
@@ -87,6 +88,32 @@ def test_the_normalisation_that_explains_it(trained: Callable[..., nn.Module], t
 def test_the_right_normalisation_is_left_alone(trained: Callable[..., nn.Module]) -> None:
     for (mean,), (std,) in USUAL[1].values():
         assert "normalisation" not in severities(found(trained(mean, std), mean=mean, std=std))
+
+
+def test_what_always_gives_one_answer_is_no_better_normalisation() -> None:
+    """A model of two classes that answers 0 to everything, unless its pixels are normalised as they should be."""
+
+    class Doubtful(nn.Module):
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            marked, right = (images[:, 0, 0, 0] - 0.25) / 0.5, images[:, 0, 1, 1] > 0
+            is_one = (marked > 0) & right
+            return torch.stack([~is_one, is_one], dim=1).float() * 4
+
+    rng = np.random.default_rng(0)
+    pixels = rng.random((220, 1, 8, 8), dtype=np.float32)
+    labels = np.r_[np.zeros(200, int), np.ones(20, int)]
+    pixels[:, 0, 0, 0] = np.where(labels == 1, 0.9, rng.choice([0.1, 0.9], 220, p=[0.8, 0.2]))
+    pixels[:, 0, 1, 1] = 0.4
+    images = ImageSet.from_arrays(pixels, labels, class_names=("cat", "dog"), layout="NCHW")
+    model = Classifier(Doubtful(), class_names=("cat", "dog"), device="cpu")
+    both = check_model(model, images)
+    tried = {one.name: one for one in both.normalisations}
+    always = tried["pixels from -1 to 1"]
+    assert always.fitting > both.accuracy.value + 0.05 and set(always.predictions) == {0}
+    assert "normalisation" not in severities(both)
+    alone = check_model(model, images.take(np.arange(200)))
+    assert "normalisation" not in severities(alone)
+    assert finding(alone, "classes").text.startswith("All of these images are of the class cat; normalisation and")
 
 
 def test_confidences_that_another_normalisation_explains(trained: Callable[..., nn.Module]) -> None:

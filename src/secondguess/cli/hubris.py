@@ -69,8 +69,13 @@ def hubris(
     models: SeveralModels,
     data: Annotated[str | None, DATA] = None,
     on: Annotated[
-        str, typer.Option("--on", help="A folder of ambiguous images, or what makes some.", rich_help_panel=MODELS)
-    ] = "ambiguess",
+        str,
+        typer.Option(
+            "--on",
+            help="A folder of ambiguous images, or what makes some: auto (what suits them), ambiguess, flow or blend.",
+            rich_help_panel=MODELS,
+        ),
+    ] = "auto",
     between: Annotated[str | None, BETWEEN] = None,
     count: Annotated[int, COUNT] = 1000,
     loading: LoadingOptions,
@@ -98,7 +103,7 @@ def hubris(
     """
     from secondguess.hubris import open_models, overconfidence
 
-    if predictions is not None and on != "ambiguess":
+    if predictions is not None and on != "auto":
         raise UserError("--on is for models, not for a file of predictions.")
     names = models.model
     result = overconfidence(

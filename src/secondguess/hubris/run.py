@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -36,7 +37,7 @@ def overconfidence(
     models: Any = None,
     data: str | os.PathLike[str] | Dataset | ImageSet | None = None,
     *,
-    on: str | os.PathLike[str] | ImageSet | CompanionSet = "ambiguess",
+    on: str | os.PathLike[str] | ImageSet | CompanionSet = AUTO,
     between: str | Sequence[str | int] | None = None,
     predictions: ArrayLike | str | os.PathLike[str] | None = None,
     reference: Any = None,
@@ -61,7 +62,8 @@ def overconfidence(
         data: labelled real images of the task that no model was trained on; their training split is what ambiguous
             images are made of.
         on: ambiguous images: a folder of them, such as `secondguess generate` makes, an image set, or the name of a
-            generator that makes some: `"ambiguess"` or `"blend"`.
+            generator that makes some: `"ambiguess"`, `"flow"` or `"blend"`, or `"auto"` for the one that suits the
+            images.
         between: the two classes that the images lie between, by name or number; by default every image has its own
             pair.
         predictions: instead of models: (n,) probabilities of one of two classes, (n, K) of K classes, or a `.csv` or
@@ -224,7 +226,7 @@ def _is_generator(on: Any) -> bool:
     from secondguess.contracts.registry import snake_case
     from secondguess.stress.registry import generators
 
-    return isinstance(on, str) and snake_case(on) in generators()
+    return isinstance(on, str) and snake_case(on) in (AUTO, *generators())
 
 
 def _made(
@@ -239,6 +241,8 @@ def _made(
     progress: Progress | None,
 ) -> AmbiguousImages:
     """Ambiguous images between classes of the training images."""
+    from secondguess.contracts.registry import snake_case
+    from secondguess.stress.ambiguous.choosing import suited_generator
     from secondguess.stress.registry import make_generator
 
     if real.train is None or not real.train.is_labelled:
@@ -246,7 +250,12 @@ def _made(
             f"{real.name} has no labelled training images to make ambiguous ones of; name a folder of ambiguous "
             "images with on."
         )
-    kept = None if folder is None else Path(folder) / "autoencoders"
+    flows = None if folder is None else Path(folder) / "generator"
+    if snake_case(generator) == AUTO:
+        generator, note = suited_generator(real.train, device=device, folder=flows)
+        if note:
+            warnings.warn(note, stacklevel=2)
+    kept = None if folder is None else flows if snake_case(generator) == "flow" else Path(folder) / "autoencoders"
     pairs = "confused" if pair is None else [pair]
     maker = make_generator(generator, pairs=pairs, device=device, folder=kept)
     made: AmbiguousImages = maker.generate(real.train, count, seed=seed, progress=progress)

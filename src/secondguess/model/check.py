@@ -23,6 +23,7 @@ from secondguess.model.check_findings import (
     about_confidence,
     about_names,
     about_normalisation,
+    about_one_class,
     about_output_kind,
     about_outputs,
     about_softmax,
@@ -145,8 +146,11 @@ def check_model(
     classifier = classifier.keeping(()).with_classes(())  # names that do not fit would stop an observation
     found = try_normalisations(classifier, images, labels, progress or Silent())
     own = found[0]
-    findings += [*named, *about_outputs(classifier, images, labels, own), *about_normalisation(found)]
-    findings += about_classes(found, labels, names)
+    findings += [*named, *about_outputs(classifier, images, labels, own)]
+    if len(np.unique(labels)) > 1:
+        findings += [*about_normalisation(found), *about_classes(found, labels, names)]
+    else:
+        findings.append(about_one_class(names[labels[0]] if labels[0] < len(names) else str(labels[0])))
     explained = any(one.severity == "wrong" for one in findings)
     findings += about_confidence(found, labels, looks, explained=explained)
     rank = list(MARKS)

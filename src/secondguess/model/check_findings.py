@@ -27,6 +27,7 @@ __all__ = [
     "about_confidence",
     "about_names",
     "about_normalisation",
+    "about_one_class",
     "about_output_kind",
     "about_outputs",
     "about_softmax",
@@ -165,6 +166,12 @@ def about_normalisation(found: list[Candidate]) -> list[Finding]:
         f"instead of {own.nll:.3g}; {best.fitting:.1%} instead of {own.fitting:.1%} right)."
     )
     return [Finding("doubtful", "normalisation", text, numbers, change)]
+
+
+def about_one_class(name: str) -> Finding:
+    """That normalisations and orders of classes cannot be told apart: whatever answers this class more often wins."""
+    text = f"All of these images are of the class {name}; normalisation and order of classes are checked on several."
+    return Finding("note", "classes", text)
 
 
 def about_classes(found: list[Candidate], labels: NDArray[np.int64], names: tuple[str, ...]) -> list[Finding]:

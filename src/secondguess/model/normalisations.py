@@ -60,6 +60,7 @@ class Candidate:
         fitting: the share of right answers with the order that fits best; the same in most cases.
         confidence: the mean confidence.
         nll: the mean negative log-likelihood, with the order that fits best.
+        balanced: as `fitting`, every label counting alike: what always gives the same answer does badly here.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Candidate:
     fitting: float
     confidence: float
     nll: float
+    balanced: float
     probabilities: NDArray[np.float64] = field(repr=False)
     hits: NDArray[np.bool_] = field(repr=False)
     losses: NDArray[np.float64] = field(repr=False)
@@ -116,7 +118,12 @@ def best_of(found: list[Candidate]) -> Candidate:
 
 
 def fits_better(one: Candidate, other: Candidate) -> str:
-    """What is better about `one` than about `other` beyond doubt: `accuracy`, `confidence`, or nothing."""
+    """What is better about `one` than about `other` beyond doubt: `accuracy`, `confidence`, or nothing.
+
+    What is right more often because it gives the most frequent label more often is not better.
+    """
+    if one.balanced < other.balanced:
+        return ""
     gained, lost = int((one.hits & ~other.hits).sum()), int((other.hits & ~one.hits).sum())
     surely = gained - lost > 4 * np.sqrt(gained + lost)  # McNemar's test at about p = 1e-4
     if surely and one.fitting - other.fitting >= 0.02:
@@ -185,6 +192,7 @@ def _candidate(
         fitting=float((predictions == expected).mean()),
         confidence=float(probabilities.max(axis=1).mean()),
         nll=float(losses.mean()),
+        balanced=float(np.mean([(predictions == expected)[labels == label].mean() for label in np.unique(labels)])),
         probabilities=probabilities,
         hits=predictions == expected,
         losses=losses,
