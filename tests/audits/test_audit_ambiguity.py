@@ -192,6 +192,7 @@ def test_the_reason_is_told_when_they_cannot_be_made(classifier: Classifier, dig
     )
 
 
+@pytest.mark.filterwarnings("ignore:The test images have no labels")
 def test_unlabelled_images_have_no_nominal_column(classifier: Classifier, digits: Dataset, tmp_path: Path) -> None:
     test = ImageSet.from_source(digits.test.head(20).images, name="nobody knows")
     stress = [PixelBlend(pairs=[(3, 8)])]

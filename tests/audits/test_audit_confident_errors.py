@@ -169,6 +169,7 @@ def outcome(classifier: Classifier, test: ImageSet, out: Path) -> tuple[AuditRes
     return result, result.sections[0].reason
 
 
+@pytest.mark.filterwarnings("ignore:The test images have no labels")
 def test_where_nothing_can_be_searched_it_says_so(classifier: Classifier, digits: Dataset, tmp_path: Path) -> None:
     unlabelled = ImageSet.from_source(digits.test.images, name="nobody knows")
     assert "have no labels" in outcome(classifier, unlabelled, tmp_path / "a")[1]

@@ -80,6 +80,7 @@ def test_a_failed_gate_says_what_was_measured() -> None:
     ("name", "hint"),
     [
         ("accuracy.tets", "did you mean accuracy.test?"),
+        ("accuracy.tets.low", "did you mean accuracy.test.low?"),
         ("supervisor.entropie.invalid.auroc", "did you mean supervisor.entropy.invalid.auroc?"),
         ("zzz", "audit.json lists the numbers under 'numbers'."),
         ("calibration.mce.low", "did you mean calibration.mce?"),

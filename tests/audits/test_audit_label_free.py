@@ -179,6 +179,7 @@ def reason(classifier: Classifier, test: ImageSet, train: ImageSet | None, out: 
     return section.reason
 
 
+@pytest.mark.filterwarnings("ignore:The test images have no labels")
 def test_what_it_needs_is_said(classifier: Classifier, digits: Dataset, tmp_path: Path) -> None:
     assert "give them with train" in reason(classifier, digits.test, None, tmp_path)
     nobody_knows = replace(digits.train, labels=np.full(len(digits.train), -1))

@@ -142,6 +142,7 @@ def test_without_ambiguous_images_it_says_so(classifier: Classifier, digits: Dat
     )
 
 
+@pytest.mark.filterwarnings("ignore:The test images have no labels")
 def test_it_is_skipped_where_its_controls_are_missing(classifier: Classifier, digits: Dataset, tmp_path: Path) -> None:
     options = {"train": digits.train, "stress": [PixelBlend(pairs=[(3, 8)])], **ALONE}
     unlabelled = ImageSet.from_source(digits.test.head(20).images, name="nobody knows")

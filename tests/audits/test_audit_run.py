@@ -132,6 +132,16 @@ def test_a_gate_that_is_none_is_refused_before_any_work(classifier: Classifier, 
     assert not (tmp_path / "out").exists()
 
 
+def test_a_gate_that_seems_misspelt_is_said_before_any_work(classifier: Classifier, few: ImageSet) -> None:
+    told = r"No number may come to be called acuracy\.test\.low; did you mean accuracy\.test\.low\?"
+    for gates in ("acuracy.test.low>=0.9", ["accuracy.test>=0.5", "acuracy.test.low>=0.9"]):
+        with pytest.warns(UserWarning, match=told) as heard:
+            audit(classifier, few, sections=["accuracy"], gates=gates, stress=(), supervisors=["entropy"])
+        assert len(heard) == 1
+    with pytest.raises(UserError, match="max_test is 0; an audit takes at least one test image"):
+        audit(classifier, few, max_test=0)
+
+
 def test_same_seed_same_numbers_whatever_the_batch(net: nn.Module, few: ImageSet, tmp_path: Path) -> None:
     first, second = (
         audit(Classifier(net, batch_size=size), few, folder=tmp_path / str(size), seed=3) for size in (7, 256)
@@ -251,7 +261,8 @@ def test_an_interrupt_leaves_a_usable_partial_result(
 
 
 def test_without_labels_what_needs_none_still_works(classifier: Classifier, few: ImageSet, tmp_path: Path) -> None:
-    result = audit(classifier, unlabelled(few), folder=tmp_path)
+    with pytest.warns(UserWarning, match="The test images have no labels, so that accuracy"):
+        result = audit(classifier, unlabelled(few), folder=tmp_path)
     assert statuses(result) == {
         "overview": "done", "accuracy": "skipped", "calibration": "skipped", "ambiguity": "done",
         "supervisors": "done", "gallery": "done",
@@ -265,7 +276,8 @@ def test_without_labels_what_needs_none_still_works(classifier: Classifier, few:
 
 def test_unlabelled_images_get_the_models_own_class_names(net: nn.Module, few: ImageSet, tmp_path: Path) -> None:
     names = [f"digit {k}" for k in range(10)]
-    result = audit(Classifier(net, class_names=names), unlabelled(few), folder=tmp_path, sections=["gallery"])
+    with pytest.warns(UserWarning, match="have no labels"):
+        result = audit(Classifier(net, class_names=names), unlabelled(few), folder=tmp_path, sections=["gallery"])
     assert "digit 3" in result.report.read_text("utf-8")
 
 

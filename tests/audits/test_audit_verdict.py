@@ -10,7 +10,7 @@ import pytest
 from secondguess import AuditResult
 from secondguess.audits import Gate, GateOutcome
 from secondguess.audits.findings import Findings, Number, SectionResult
-from secondguess.audits.verdict import READY, RENORMALISED, RULES
+from secondguess.audits.verdict import READY, RENORMALISED, RULES, _told_apart
 from secondguess.metrics import Interval
 from secondguess.model.degenerate import Degenerate
 
@@ -109,6 +109,14 @@ def test_how_many_mistakes_are_noticed_stands_beside_how_well_they_are_ranked() 
     knowing = audited({"supervisor.entropy.mistakes.detection": 0.57, "supervisor.dsa.mistakes.detection": 0.9})
     text = knowing.verdict.reasons[1].text
     assert text.endswith("a right answer in 90% of cases and notices 57% of them at the audit's rate of false alarms.")
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [(0.699, "69.9%"), (0.6999, "69.99%"), (0.7, "70%"), (0.701, "70%"), (0.694, "69%"), (0.7996, "79.96%")],
+)
+def test_a_share_is_said_to_lie_where_it_lies(value: float, said: str) -> None:
+    assert _told_apart(value) == said
 
 
 def test_attacks_alone_are_no_blocker() -> None:

@@ -24,6 +24,7 @@ from secondguess.metrics import (
     false_alarm_rate,
     false_alarm_rate_interval,
     threshold_at,
+    wilson,
 )
 
 # Few distinct values, so that ties within and between the sets are the rule.
@@ -150,6 +151,15 @@ def test_intervals_equal_the_plain_bootstrap(interval, metric, decimals):
     assert fast.n == 105
 
 
+def test_none_of_few_images_is_not_none_of_all():
+    nominal = np.random.default_rng(0).normal(size=500)
+    none, every = (detection_rate_interval(nominal, np.full(13, score)) for score in (-9.0, 9.0))
+    assert (none.value, none.low) == (0, 0) and none.high == pytest.approx(wilson(0, 13).high)
+    assert (every.value, every.high) == (1, 1) and every.low == pytest.approx(wilson(13, 13).low)
+    some = detection_rate_interval(nominal, np.r_[np.full(12, -9.0), 9.0])
+    assert some.value == pytest.approx(1 / 13) and some.low < some.value < some.high
+
+
 @pytest.mark.parametrize("interval", [detection_rate_interval, false_alarm_rate_interval])
 def test_rate_intervals_pass_their_rate_on(interval):
     metric = detection_rate if interval is detection_rate_interval else false_alarm_rate
@@ -273,4 +283,5 @@ def test_resamples_from_cells_of_sets_apart_know_no_exception():
     many = np.linspace(0, 1, 40_000)
     found = auroc_interval(many, many + 2, resamples=20)
     assert (found.value, found.low, found.high) == (1, 1, 1)
-    assert detection_rate_interval(many, np.full(5, np.inf), resamples=20).low == 1
+    five = detection_rate_interval(many, np.full(5, np.inf), resamples=20)
+    assert (five.value, five.low) == (1, wilson(5, 5).low)

@@ -9,14 +9,14 @@ from __future__ import annotations
 import difflib
 import operator
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from secondguess.audits.findings import Number
 from secondguess.errors import UserError
 
-__all__ = ["Gate", "GateOutcome", "judge"]
+__all__ = ["Gate", "GateOutcome", "doubtful", "judge"]
 
 COMPARISONS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt, "==": operator.eq}
 NAME = r"(?P<name>(?:[^<>=]|(?<![<>=])=(?![<>=]))+?)"  # may hold parameters: dsa:subsampling=0.3
@@ -73,7 +73,9 @@ def judge(gate: Gate, numbers: Mapping[str, Number], what: str = "audit", file: 
     """Hold a gate against the numbers of an audit, or of something else that has its own file."""
     found = _value(gate.name, numbers)
     if found is None:
-        close = difflib.get_close_matches(gate.name, numbers, n=3)
+        name, ending = _parted(gate.name)
+        near = difflib.get_close_matches(name, numbers, n=3)
+        close = [f"{one}{'' if numbers[one].interval is None else ending}" for one in near]
         hint = f"did you mean {' or '.join(close)}?" if close else f"{file} lists the numbers under 'numbers'."
         return GateOutcome(gate, "error", reason=f"The {what} has no number {gate.name!r}; {hint}")
     if COMPARISONS[gate.comparison](found, gate.bound):
@@ -81,11 +83,32 @@ def judge(gate: Gate, numbers: Mapping[str, Number], what: str = "audit", file: 
     return GateOutcome(gate, "failed", found, f"{gate.name} is {found:.4g}, not {gate.comparison} {gate.bound:g}.")
 
 
+def doubtful(gates: Iterable[Gate], known: Iterable[str]) -> list[str]:
+    """A sentence for every gate that seems to be misspelt, before anything is measured.
+
+    Args:
+        gates: conditions.
+        known: how the names of numbers begin, as far as it is known: sections of other packages may add to it.
+    """
+    said = []
+    for gate in gates:
+        first, _, rest = gate.name.partition(".")
+        close = [] if first in known else difflib.get_close_matches(first, known, n=1)
+        said += [f"No number may come to be called {gate.name}; did you mean {one}.{rest}?" for one in close]
+    return said
+
+
+def _parted(name: str) -> tuple[str, str]:
+    """The name of a number, and the end of its interval that is meant: ".low", ".high" or ""."""
+    base, _, end = name.rpartition(".")
+    return (base, f".{end}") if end in ("low", "high") else (name, "")
+
+
 def _value(name: str, numbers: Mapping[str, Number]) -> float | None:
     if name in numbers:
         return numbers[name].value
-    base, _, end = name.rpartition(".")
-    interval = numbers[base].interval if base in numbers else None
-    if interval is None or end not in ("low", "high"):
+    base, end = _parted(name)
+    interval = numbers[base].interval if end and base in numbers else None
+    if interval is None:
         return None
-    return interval.low if end == "low" else interval.high
+    return interval.low if end == ".low" else interval.high

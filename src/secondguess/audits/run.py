@@ -6,6 +6,7 @@ import copy
 import os
 import sys
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -22,7 +23,7 @@ from secondguess import supervisors as supervisors_room
 from secondguess.accuracy.oracles.icos import InputRules
 from secondguess.audits.context import STRESS, Context, explain
 from secondguess.audits.findings import NotApplicable, SectionResult
-from secondguess.audits.gates import Gate, judge
+from secondguess.audits.gates import Gate, doubtful, judge
 from secondguess.audits.planned import plan_audit
 from secondguess.audits.predictions import Predictions
 from secondguess.audits.result import TEMPLATES, AuditResult
@@ -49,6 +50,11 @@ __all__ = ["audit"]
 
 OF_VOTES = "human_doubt"  # the section that compares the model with votes of people
 AMBIGUOUS = "ambiguous"
+SUPERVISOR = "supervisor"  # how the numbers of the section on supervisors begin
+UNLABELLED = (
+    "The test images have no labels, so that accuracy, calibration, mistakes and risk cannot be measured; put the "
+    "images of each class into a folder of its own, or give a file with labels."
+)
 DEFAULT = "section.html"  # shows the parts of a section that has no template of its own
 Named = TypeVar("Named", Supervisor, StressSet, Section)
 
@@ -63,7 +69,7 @@ def audit(
     supervisors: str | Iterable[str | Supervisor] = "standard",
     stress: str | Iterable[str | StressSet] = ("ambiguous", "corrupted", "adversarial", "invalid"),
     ambiguous: str = "auto",
-    gates: Iterable[str | Gate] = (),
+    gates: str | Iterable[str | Gate] = (),
     sections: str | Iterable[str | Section] = "all",
     minutes: float | None = 10.0,
     plan: str | os.PathLike[str] | Mapping[str, Any] | None = None,
@@ -128,9 +134,14 @@ def audit(
         UserError: the model cannot take the test images, or something given is unknown or contradicts itself.
     """
     loading = check_loading(loading, audit)
-    parsed = [gate if isinstance(gate, Gate) else Gate.parse(gate) for gate in gates]
+    conditions = [gates] if isinstance(gates, str) else gates
+    parsed = [gate if isinstance(gate, Gate) else Gate.parse(gate) for gate in conditions]
     check_protect(protect)
+    if max_test is not None and max_test < 1:
+        raise UserError(f"max_test is {max_test}; an audit takes at least one test image.")
     chosen = _distinct("section", make_all(sections))
+    for sentence in doubtful(parsed, [SUPERVISOR, *(one.name for one in chosen)]):
+        warnings.warn(sentence, stacklevel=3)
     supervisors = supervisors if isinstance(supervisors, str) else list(supervisors)
     stress = stress if isinstance(stress, str) else list(stress)
     compared = _distinct("supervisor", supervisors_room.make_all(supervisors))
@@ -154,6 +165,8 @@ def audit(
         few = tested.head(max_test, seed=seed) if max_test and max_test < len(tested) else tested
         # A copy: the audit gives its classifier a cache, and the user's own stays as it is.
         classifier, images, training_images = agree(copy.copy(subject.classifier), few, data.train)
+        if not images.is_labelled:
+            warnings.warn(UNLABELLED, stacklevel=3)
         kept = work / STRESS / GENERATOR
         generator, note = choose_generator(ambiguous, training_images, device=classifier.device, folder=kept)
         by_name = [one for one, bare in zip(stressing, bare_sets, strict=True) if bare and one.name == AMBIGUOUS]

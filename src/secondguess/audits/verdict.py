@@ -190,7 +190,8 @@ def _knowing(audit: AuditResult) -> Reason:
     found = _best(audit.numbers, "mistakes")
     if found is not None:
         name, value = found
-        what = f"the best score of suspicion ({name}) ranks a mistake above a right answer in {value:.0%} of cases"
+        what = f"the best score of suspicion ({name}) ranks a mistake above a right answer in {_told_apart(value)} "
+        what += "of cases"
         if noticed := audit.numbers.get(f"supervisor.{name}.mistakes.detection"):
             what += f" and notices {noticed.value:.0%} of them at the audit's rate of false alarms"
     else:
@@ -199,13 +200,21 @@ def _knowing(audit: AuditResult) -> Reason:
             return Reason(weight="unknown", text=_why(audit, "supervisors", "No supervisor was tried."), **about)
         name, value = min(kinds, key=lambda one: one[1])
         what = f"there are too few mistakes or right answers to compare, but {name} ranks stress images above ordinary "
-        what += f"ones in {value:.0%} of cases or more"
+        what += f"ones in {_told_apart(value)} of cases or more"
     if value < FAIR:
         text = f"It does not know what it does not know: {what}; a coin would give 50%."
         return Reason(weight="blocker", text=text, before="something notices its mistakes", **about)
     if value < GOOD:
         return Reason(weight="caution", text=f"It hardly knows what it does not know: {what}.", **about)
     return Reason(weight="good", text=f"It knows what it does not know: {what}.", **about)
+
+
+def _told_apart(value: float) -> str:
+    """A share in whole percent, or with so many decimals that it lies on the side of a limit where it is."""
+    digits = 0
+    while digits < 3 and any((round(value, 2 + digits) < limit) != (value < limit) for limit in (FAIR, GOOD)):
+        digits += 1
+    return f"{value:.{digits}%}"
 
 
 def _guard(audit: AuditResult) -> Reason:

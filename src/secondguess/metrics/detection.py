@@ -25,6 +25,7 @@ the replicates are moved by what the cells change in it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
@@ -34,7 +35,7 @@ from numpy.typing import ArrayLike
 from secondguess.errors import UserError
 from secondguess.metrics import checks
 from secondguess.metrics.checks import Floats, Ints
-from secondguess.metrics.interval import Interval, check_level, child_generators
+from secondguess.metrics.interval import Interval, check_level, child_generators, wilson
 
 __all__ = [
     "aupr",
@@ -139,9 +140,18 @@ def detection_rate_interval(
     level: float = 0.95,
     seed: int = 0,
 ) -> Interval:
-    """Return `detection_rate` with its bootstrap interval; each resample sets its own threshold."""
+    """Return `detection_rate` with its bootstrap interval; each resample sets its own threshold.
+
+    Where none or all of the stress set are detected, its resamples are alike and say nothing about other images: the
+    interval is then at least as wide as Wilson's.
+    """
     statistic = partial(_detection_rate, rate=_false_alarm_share(false_alarm_rate))
-    return _interval(statistic, nominal, other, resamples, level, seed, 1 - false_alarm_rate)
+    found = _interval(statistic, nominal, other, resamples, level, seed, 1 - false_alarm_rate)
+    if 0 < found.value < 1:
+        return found
+    size = np.size(other)
+    least = wilson(round(found.value * size), size, level)
+    return replace(found, low=min(found.low, least.low), high=max(found.high, least.high))
 
 
 def false_alarm_rate(nominal: ArrayLike, other: ArrayLike, detection_rate: float = 0.95) -> float:
