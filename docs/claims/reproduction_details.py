@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 from statistics import mean, median, stdev
 from typing import Any
 
@@ -25,16 +25,14 @@ def both_ways(kept: Any) -> Iterator[Claim]:
     networks, gaps = kept["rows"], softmax_gaps(kept)
     found = kept["differences"]
     yield says(
-        "on the same {:,} images",
+        "both ways on the same {:,} images",
         kept["settings"]["images"],
         provided=sorted((row["data"], row["network"]) for row in networks)
-        == sorted(
-            2 * [(data, one) for data in ("mnist", "fashion_mnist") for one in ("simple_cnn", "fully_connected")]
-        ),
+        == sorted(2 * list(product(("mnist", "fashion_mnist"), ("simple_cnn", "fully_connected")))),
     )
     yield says(
-        "the four softmax scores have an AUROC that is {:.2f} to {:.2f} larger, {:.2f} in the median, with every one of "
-        "the {} networks; that of LSA and MDSA is {:.2f} smaller in the median, that of DSA {:.2f} larger.",
+        "the four softmax scores have an AUROC that is {:.2f} to {:.2f} larger, {:.2f} in the median, with every one "
+        "of the {} networks; that of LSA and MDSA is {:.2f} smaller in the median, that of DSA {:.2f} larger.",
         gaps[0],
         gaps[2],
         gaps[1],
