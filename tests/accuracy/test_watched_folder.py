@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
+import pytest
 from PIL import Image
 
 from secondguess import Classifier
 from secondguess.accuracy.watched_folder import WatchedFolder
 from secondguess.images import ImageSet
+from secondguess.images.decode import BadImage
 from secondguess.progress import Silent
 
 
@@ -30,3 +33,18 @@ def test_a_link_within_the_folder_is_not_another_image(tmp_path: Path) -> None:
     (folder / "a.png").unlink()
     assert watched.scan(Silent())
     assert watched.observation().images.ids == ("d.png", "sub/c.png")
+
+
+def test_an_image_that_was_replaced_since_the_scan_is_not_taken_for_the_observed_one(tmp_path: Path) -> None:
+    for name, grey in (("a.png", 100), ("b.png", 200)):
+        Image.fromarray(np.full((4, 4), grey, dtype=np.uint8)).save(tmp_path / name)
+    like = ImageSet.from_arrays(np.zeros((2, 4, 4), dtype=np.uint8), np.array([0, 1]))
+    classifier = Classifier(lambda images: images.reshape(len(images), -1)[:, :2], output_kind="logits")
+    watched = WatchedFolder(tmp_path, classifier, like)
+    watched.scan(Silent())
+    Image.fromarray(np.zeros((4, 4), dtype=np.uint8)).save(tmp_path / "b.png")
+    os.utime(tmp_path / "b.png", (1, 1))
+    with pytest.raises(BadImage, match=r"b\.png has changed since it was observed"):
+        watched.observation()
+    assert watched.scan(Silent())
+    assert float(watched.observation().pixels[1].max()) == 0

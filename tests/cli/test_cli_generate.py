@@ -172,12 +172,18 @@ def test_photographs_without_a_gpu_get_blends_and_a_word_about_it(run, monkeypat
         (["--method", "ambiguess", "--size", "100"], "The images are 100 x 100 pixels"),
         (["--method", "flow", "--size", "100"], "The images have 100 x 100 pixels"),
         (["--generator", "nowhere"], "There is no trained generator in nowhere"),
+        (["--method", "blend", "--minutes", "3"], "--minutes is not for --method blend; leave it out, or name another"),
+        (["--method", "ambiguess", "--generator", "x"], "--generator is not for --method ambiguess; leave it out"),
+        (["--method", "flow", "--epochs", "3"], "--epochs is not for --method flow"),
+        (["--method", "gan", "--epochs", "3"], "--epochs is not for --method gan"),
+        (["--train-steps", "9"], "--train-steps is not for ambiguess, which auto takes here"),
         (["--acceptance", "any"], "acceptance is 'any'"),
         (["--device", "abacus"], "'abacus' is not a device"),
     ],
 )
 def test_mistakes_get_one_sentence(run, tmp_path, words, message):
-    outcome = run(*QUICK, *words)
+    plain = ["generate", "ambiguous", "--data", "digits", "--out", "mine", "--device", "cpu"]
+    outcome = run(*plain, *words)
     assert outcome.code == 2
     assert message in outcome.err
     assert outcome.err.startswith("Error: ") and outcome.err.count("\n") == 1

@@ -43,6 +43,16 @@ def test_weights_are_found(tmp_path: Path, model: nn.Module, wrapper: str | None
     np.testing.assert_array_equal(ours, Classifier(model).predict(images))
 
 
+def test_other_weights_are_not_overwritten(tmp_path: Path, model: nn.Module) -> None:
+    torch.save(model.state_dict(), tmp_path / "c.pth")
+    first = convert_checkpoint(tmp_path / "c.pth").weights
+    assert convert_checkpoint(tmp_path / "c.pth").weights == first, "the same again does no harm"
+    torch.save(seeded(TinyCNN, seed=4).state_dict(), tmp_path / "c.pth")
+    with pytest.raises(UserError, match=r"c\.safetensors is there already and holds other weights; name another"):
+        convert_checkpoint(tmp_path / "c.pth")
+    assert same(first, model)
+
+
 def test_a_checkpoint_as_training_leaves_it(tmp_path: Path, model: nn.Module) -> None:
     other = seeded(TinyCNN, seed=4)
     parallel = nn.DataParallel(torch.compile(model))

@@ -97,13 +97,15 @@ class WatchedFolder:
             del self._seen[files[row]]
 
     def observation(self) -> Observation:
-        """The observation of all images of the last scan; `BadImage` where one cannot be read any more."""
+        """The observation of all images of the last scan; `BadImage` where one cannot be read now, or is another."""
         if not self._seen:
             raise UserError(self._empty())
         files = sorted(self._seen)
         images = self._images(files)
         if len(files) * math.prod(images.shape) <= IN_MEMORY:  # several will read them
             images = replace(images, images=ArraySource(images.materialise(), "NCHW"))
+        if changed := sorted(str(path) for path, *_ in self._seen.keys() - set(files_within(self.folder)[0])):
+            raise BadImage(f"The image {changed[0]} has changed since it was observed.")
         probabilities = np.stack([self._seen[file] for file in files])
         return Observation(probabilities, images=replace(images, skipped=self.unreadable))
 

@@ -58,16 +58,23 @@ def ambiguous(
         typer.Option(help="Folder of a trained flow to draw from, such as the folder `generator` of a set."),
     ] = None,
     pairs: Annotated[str, typer.Option(help="all, confused, or class names such as 3-8,4-9.")] = "confused",
-    autoencoders: Annotated[int, typer.Option(min=1, help="For each pair; the paper trains 20.")] = 4,
+    autoencoders: Annotated[
+        int | None, typer.Option(min=1, help="Of AmbiGuess, for each pair; the paper trains 20. [default: 4]")
+    ] = None,
     delta_max: Annotated[
         float | None,
         typer.Option(help="Largest |p1 - p2|; the paper takes 0.25, 0.4 to train on. [default: the method's]"),
     ] = None,
-    epochs: Annotated[int, typer.Option(min=1, help="Of each autoencoder.")] = 80,
-    mode: Annotated[str, typer.Option(help="paper, or legacy: as the authors' code does it.")] = "paper",
+    epochs: Annotated[int | None, typer.Option(min=1, help="Of each autoencoder. [default: 80]")] = None,
+    mode: Annotated[
+        str | None, typer.Option(help="Of AmbiGuess: paper, or legacy: as the authors' code does it. [default: paper]")
+    ] = None,
     acceptance: Annotated[
-        str, typer.Option(help="Of autoencoders: paper, or achievable, for classes that nobody can tell apart.")
-    ] = "paper",
+        str | None,
+        typer.Option(
+            help="Of autoencoders: paper, or achievable, for classes that nobody can tell apart. [default: paper]"
+        ),
+    ] = None,
     train_steps: Annotated[int | None, typer.Option(min=1, help="Of a flow. [default: its preset's]")] = None,
     minutes: Annotated[
         float | None, typer.Option(min=0, help="End the drawing from a flow after so long, with what it has found.")
@@ -93,7 +100,7 @@ def ambiguous(
     """
     from secondguess.images import load
     from secondguess.stress.ambiguous.choosing import suited_generator
-    from secondguess.stress.registry import make_generator
+    from secondguess.stress.registry import generator_parameters, make_generator
 
     dataset = load(data, **loading.arguments())
     train = dataset.train or dataset.test
@@ -101,17 +108,26 @@ def ambiguous(
     if plain(method) == "auto":
         name, note = (FLOW, "") if generator else suited_generator(train, device=device, folder=out / "generator")
     chosen = _pairs(pairs, train)
-    options: dict[str, Any] = {"pairs": chosen, "realism": realism, "device": device}
-    if delta_max is not None:
-        options["delta_max"] = delta_max
+    given: dict[str, Any] = {
+        "autoencoders": autoencoders,
+        "epochs": epochs,
+        "mode": mode and plain(mode),
+        "acceptance": acceptance and plain(acceptance),
+        "delta_max": delta_max,
+        "train_steps": train_steps,
+        "minutes": minutes,
+        "generator": generator,
+    }
+    given = {key: value for key, value in given.items() if value is not None}
+    own = generator_parameters(name) - ({"epochs"} if plain(name) == GAN else set())  # those are of two stages
+    if unfit := sorted(given.keys() - own):
+        taken = f"{name}, which auto takes here" if plain(method) == "auto" else f"--method {method}"
+        raise UserError(f"--{unfit[0].replace('_', '-')} is not for {taken}; leave it out, or name another method.")
+    options: dict[str, Any] = {"pairs": chosen, "realism": realism, "device": device, "autoencoders": 4} | given
     if plain(name) == GAN:
         options["classes"] = chosen[0] if isinstance(chosen, list) and len(chosen) == 1 else None
-    elif plain(name) == FLOW:
-        options |= {"generator": generator, "train_steps": train_steps, "minutes": minutes}
-        options["folder"] = out / "generator"
     else:
-        options |= {"autoencoders": autoencoders, "epochs": epochs, "mode": plain(mode)}
-        options |= {"acceptance": plain(acceptance), "folder": out / "autoencoders"}
+        options["folder"] = out / ("generator" if plain(name) == FLOW else "autoencoders")
     made = make_generator(name, **options).generate(train, count, seed=seed, progress=common.progress)
     made.save(out)
     card = made.card if not note else made.card | {"notes": [note, *made.card["notes"]]}

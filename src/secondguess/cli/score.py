@@ -118,7 +118,7 @@ def _judged(
     from secondguess.accuracy.oracles import judge_arrays
 
     if supervisors is not None:
-        raise UserError(WHO)
+        raise UserError("--supervisor and --oracle were both given; one of them scores.")
     if engine != "local":
         raise UserError("An oracle judges in this process, so --engine is for --supervisor only; leave it out.")
     return judge_arrays(arrays, oracle, train=train, validation=validation)

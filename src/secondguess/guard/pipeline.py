@@ -20,7 +20,7 @@ from secondguess.guard.naming import Naming, looks_of
 from secondguess.guard.panel import Panel, Rule
 from secondguess.guard.protect import Protect
 from secondguess.guard.risk import RiskControl
-from secondguess.guard.thresholds import Calibration
+from secondguess.guard.thresholds import ROUNDING, Calibration
 from secondguess.guard.verdicts import decide
 from secondguess.images import ImageSource
 from secondguess.model.observation import Observation
@@ -92,7 +92,7 @@ class Decisions:
 
     def alarms(self, statistics: Floats, p_values: Floats) -> NDArray[np.bool_]:
         """Which images (n,) raise an alarm, from their statistics (n,) and p-values (n,)."""
-        return p_values <= self.false_alarms if self.limit is None else statistics > self.limit
+        return p_values <= self.false_alarms + ROUNDING if self.limit is None else statistics > self.limit
 
     def named(
         self,

@@ -31,11 +31,12 @@ from numpy.typing import ArrayLike, NDArray
 from secondguess.errors import UserError
 from secondguess.metrics.interval import Interval, check_level
 
-__all__ = ["Calibration", "Threshold", "conformal_p_values", "realised_rate", "smallest_sample"]
+__all__ = ["ROUNDING", "Calibration", "Threshold", "conformal_p_values", "realised_rate", "smallest_sample"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+ROUNDING = 1e-9  # of a rate: 1 - .9 is slightly below .1
 POOLED = -1  # the group of classes that have too few calibration images of their own
 
 
@@ -60,7 +61,7 @@ def smallest_sample(rate: float) -> int:
     (99, 19)
     """
     _check_rate(rate)
-    return max(1, math.ceil(1 / rate - 1 - 1e-9))  # 1 / .05 is slightly above 20 for some rates
+    return max(1, math.ceil(1 / rate - 1 - ROUNDING))  # 1 / .05 is slightly above 20 for some rates
 
 
 def realised_rate(n: int, rate: float, level: float = 0.95) -> Interval:
@@ -240,7 +241,7 @@ def _p_values(ordered: Floats, scores: Floats, smooth: int | None = None) -> Flo
 def _rounded_up(rate: float) -> str:
     """A rate with two digits, never less than it is."""
     step = 10.0 ** (math.floor(math.log10(rate)) - 1)
-    return f"{math.ceil(rate / step - 1e-9) * step:.2g}"
+    return f"{math.ceil(rate / step - ROUNDING) * step:.2g}"
 
 
 def _rank(n: int, rate: float) -> int:
@@ -251,7 +252,7 @@ def _rank(n: int, rate: float) -> int:
             f"A false-alarm rate of {rate:g} cannot be promised from {n} nominal images; give at least {least}, or ask "
             f"for a rate of {_rounded_up(1 / (n + 1))} or more."
         )
-    return min(n, math.floor(rate * (n + 1) + 1e-9))
+    return min(n, math.floor(rate * (n + 1) + ROUNDING))
 
 
 def _groups(classes: Ints, n: int, minimum: int) -> Ints:

@@ -265,3 +265,5 @@ def _write(tensors: dict[str, torch.Tensor], target: Path) -> None:
 
     with atomic_path(target) as temporary:
         save_file(tensors, temporary)
+        if target.exists() and target.read_bytes() != temporary.read_bytes():
+            raise UserError(f"{target} is there already and holds other weights; name another folder with --out.")

@@ -42,9 +42,18 @@ def generators() -> list[str]:
 
 def make_generator(name: str, **options: Any) -> Any:
     """A generator of ambiguous images by its short name, with those of the options that are parameters of it."""
+    kind = _generator(name)
+    known = signature_of(kind).parameters
+    return kind(**{key: value for key, value in options.items() if key in known})
+
+
+def generator_parameters(name: str) -> set[str]:
+    """The names of the parameters of a generator of ambiguous images."""
+    return set(signature_of(_generator(name)).parameters)
+
+
+def _generator(name: str) -> Any:
     short = snake_case(name)
     if short not in generators():
         raise unknown("generator", name, generators())
-    kind = get(AMBIGUOUS if short == AMBIGUESS else f"{AMBIGUOUS}_{short}")
-    known = signature_of(kind).parameters
-    return kind(**{key: value for key, value in options.items() if key in known})
+    return get(AMBIGUOUS if short == AMBIGUESS else f"{AMBIGUOUS}_{short}")
