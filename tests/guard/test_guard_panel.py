@@ -100,6 +100,18 @@ def test_a_trouble_nobody_rehearsed_is_heard_of_all_the_same(panel: Panel) -> No
     assert auroc(calm_statistics, stress_statistics) > max(0.85, learnt + 0.05)
 
 
+@pytest.mark.parametrize("far", [6.0, 20.0, 1000.0])
+def test_bonferroni_hears_a_single_supervisor_whatever_the_others_say(far: float) -> None:
+    """The learnt panel may not, as its module says: the network has learnt that such images are nominal."""
+    rng = np.random.default_rng(0)
+    panel = fit_panel(rng.normal(size=(2000, 6)), {}, rule="bonferroni")
+    calibration = Calibration.of(panel.combine(rng.normal(size=(2000, 6)))[0])
+    strange = rng.normal(size=(500, 6))
+    strange[:, 5] += far
+    assert (calibration.p_values(panel.combine(strange)[0]) <= 0.01).mean() > 0.95
+    assert (calibration.p_values(panel.combine(rng.normal(size=(5000, 6)))[0]) <= 0.01).mean() < 0.02
+
+
 def test_kinds_are_told_apart_and_their_probabilities_are_honest(panel: Panel) -> None:
     rng = np.random.default_rng(7)
     assert panel.anomalies == ("ambiguous", "invalid", "adversarial")
