@@ -12,9 +12,9 @@ and from stress sets, all kinds weighing the same. The statistic of the image is
 
 with p_j the conformal p-value of supervisor j among the nominal images, interpolated between them so that rounding does
 not move it by a whole rank (of equal nominal scores it counts as the last one). The first part is what the panel has
-learnt. The second is Bonferroni's rule in logarithms, for anomalies that no stress set resembles. It is added, and no larger
-than log((r + 1) / m) for r nominal images: a network that is sure of a nominal image outweighs it where one supervisor
-alone has never seen such a score and all others find nothing. A guard that must not miss that takes
+learnt. The second is Bonferroni's rule in logarithms, for anomalies that no stress set resembles. It is added, and no
+larger than log((r + 1) / m) for r nominal images: a network that is sure of a nominal image outweighs it where one
+supervisor alone has never seen such a score and all others find nothing. A guard that must not miss that takes
 `rule="bonferroni"`. The third lets single supervisors speak for themselves, where they see more of a kind than
 the network does; the weights are such that no kind is neglected (`weighing`). A network is better on what it has learnt
 from than on anything else, so the weights are found with what others say that have not met an image: each sort of
