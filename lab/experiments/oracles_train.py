@@ -79,13 +79,14 @@ class Plan:
         return zoo.get(self.network).input_shape[0]
 
 
-def plans(photo_seeds, digit_seeds, swap_seeds):
+def plans(photo_seeds, digit_seeds, swap_seeds, first=0):
     """All networks, the most wanted first."""
     found = []
-    for seed in range(max(photo_seeds, digit_seeds, swap_seeds)):
-        found += [Plan(f"icos_{one}", seed) for one in "def"] if seed < photo_seeds else []
-        found += [Plan("icos_c", seed, pair) for pair in SWAPS] if seed < swap_seeds else []
-        found += [Plan(f"icos_{one}", seed) for one in "abc"] if seed < digit_seeds else []
+    for number in range(max(photo_seeds, digit_seeds, swap_seeds)):
+        seed = first + number
+        found += [Plan(f"icos_{one}", seed) for one in "def"] if number < photo_seeds else []
+        found += [Plan("icos_c", seed, pair) for pair in SWAPS] if number < swap_seeds else []
+        found += [Plan(f"icos_{one}", seed) for one in "abc"] if number < digit_seeds else []
     return found
 
 
@@ -100,6 +101,7 @@ def main():
     parser.add_argument("--photo-seeds", type=int, default=3, help="networks of each of D, E and F")
     parser.add_argument("--digit-seeds", type=int, default=4, help="networks of each of A, B and C")
     parser.add_argument("--swap-seeds", type=int, default=2, help="networks of each of C1, C2 and C3")
+    parser.add_argument("--first-seed", type=int, default=0, help="of each kind of network")
     parser.add_argument("--images", type=int, help="of each data set instead of all (a quick try)")
     parser.add_argument("--epochs", type=int, default=0, help="instead of the paper's (a quick try)")
     arguments = parser.parse_args()
@@ -107,7 +109,7 @@ def main():
     for folder in (arguments.out, arguments.work):
         folder.mkdir(parents=True, exist_ok=True)
     files = {channels_of(path): path for path in arguments.data}
-    wanted = plans(arguments.photo_seeds, arguments.digit_seeds, arguments.swap_seeds)
+    wanted = plans(arguments.photo_seeds, arguments.digit_seeds, arguments.swap_seeds, arguments.first_seed)
     missing = [one for one in wanted if one.channels in files and not part(arguments.work, one).exists()]
     say(f"{len(missing)} of {len(wanted)} networks to train")
     pack(wanted, arguments)
