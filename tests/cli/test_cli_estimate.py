@@ -420,6 +420,6 @@ def test_watching_estimates_again_and_ends_with_ctrl_c(house, words, tmp_path):
         guard.cancel()
     assert process.returncode == 130, err
     assert "Traceback" not in err
-    assert f"Watching {folder}; Ctrl-C ends it." in err and "Interrupted;" in err
+    assert f"Watching {folder}; Ctrl-C ends it." in err and "Interrupted." in err
     assert "on 25 images of" in told.read_text("utf-8")
     assert json.loads((tmp_path / "kept/estimate.json").read_text())["operation"]["images"] == 25

@@ -22,6 +22,7 @@ __all__ = ["BASELINES", "EstimateResult", "JudgedWrong"]
 
 BASELINES = ("validation_accuracy", "average_confidence")
 SHOWN, LONGEST = 20, 160  # images judged wrong in the table, and letters of a reason
+UNCHANGED = "unchanged"  # what a reader is told where nothing has shifted
 NOTES = 4  # in the summary
 
 
@@ -192,8 +193,9 @@ class EstimateResult(Result):
         tried = self._shifts()
         names = [name + " (baseline)" * (name in BASELINES) for name in self.estimates]
         wide = max(map(len, names))
-        widths = [max(7, len(shift)) for shift in tried]
-        heads = "  ".join(f"{shift:<{width}}" for shift, width in zip(tried, widths, strict=True))
+        titles = [UNCHANGED if shift == "none" else shift for shift in tried]
+        widths = [max(7, len(title)) for title in titles]
+        heads = "  ".join(f"{title:<{width}}" for title, width in zip(titles, widths, strict=True))
         yield f"{'':<{wide}}  {'estimate':>8}  {'95% interval':<16}  {heads}".rstrip()
         for name, one in zip(names, self.estimates.values(), strict=True):
             trials = {trial.shift: _flag(trial) for trial in one.trust}  # not every method can be tried on each
@@ -205,7 +207,8 @@ class EstimateResult(Result):
         yield ""
         yield (
             "May I trust it? Tried on your validation images, as they are and shifted on purpose: mean error in "
-            f"points, ok up to 2. The column for these images: {self.shift.way}."
+            "points, ok up to 2. The column for these images: "
+            f"{UNCHANGED if self.shift.way == 'none' else self.shift.way}."
         )
         yield from self.notes[NOTES:]
         yield from (f"Left out: {name} cannot be read." for name in self.about["operation"]["skipped"])

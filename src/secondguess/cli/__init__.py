@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _refuse(error.format_message(), words)
     if code == INTERRUPTED:
         command = shlex.join(["secondguess", *words])
-        sys.stderr.write(f"Interrupted; what is finished is kept. To go on, run it again: {command}\n")
+        sys.stderr.write(f"Interrupted. To go on with what has been written until now, run it again: {command}\n")
     return code if isinstance(code, int) else 0
 
 
