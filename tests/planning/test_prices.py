@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -46,6 +48,16 @@ def test_essential_and_required_pieces_are_never_left_out() -> None:
     prices["section"] = Price(1.0, full=100, least=10, required=True)
     assert choose_sizes(prices, 1.0) == {"a": 0, "test": 20, "section": 10}
     assert choose_sizes(prices, 110.0) == {"a": 1, "test": 50, "section": 50}, "required ones are shortened as others"
+
+
+def test_what_the_job_is_about_is_left_out_last() -> None:
+    """A small set of images stays while cheaper fits go, but not one that alone takes more than a quarter."""
+    fits = {"dear": Price(1.0, full=30, least=20), "cheap": Price(1.0, full=10, least=4)}
+    small, large = (Price(1.0, full=40, least=least, core=True) for least in (5, 9))
+    assert choose_sizes(fits | {"images": small}, 21.0) == {"dear": 0, "cheap": 6, "images": 15}
+    assert choose_sizes(fits | {"images": replace(small, core=False)}, 8.0) == {"dear": 0, "cheap": 8, "images": 0}
+    assert choose_sizes({"cheap": fits["cheap"], "images": replace(small, least=1)}, 4.0) == {"cheap": 0, "images": 4}
+    assert choose_sizes(fits | {"images": large}, 12.0) == {"dear": 0, "cheap": 10, "images": 0}
 
 
 def test_the_cheapest_pieces_stay_whatever_the_others_take() -> None:

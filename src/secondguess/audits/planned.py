@@ -5,12 +5,13 @@
 | test            | test images                                       | shortened last                       |
 | train           | training images that supervisors are fitted on    | shortened last                       |
 | samples         | passes with dropout for an image                  | shortened                            |
-| stress.NAME     | the `dial` of the set, or the images it is made of | shortened, then left out             |
+| stress.NAME     | the `dial` of the set, or the images it is made of | shortened, then left out last        |
 | supervisor.NAME | the `dial` of the supervisor, or none             | shortened if it can be, then left out |
 | section.NAME    | what the section says, or none                    | shortened; left out if it alone is too much |
 
-A section is left out only where its least size takes more than a minute and more than a fifth of the time. What is
-given ready-made or with its parameter, as in `autoencoder:epochs=10`, has the size that was given.
+Stress sets are what an audit is about: one is left out before supervisors only where it alone takes a quarter of the
+time. A section is left out only where its least size takes more than a minute and more than a fifth of the time. What
+is given ready-made or with its parameter, as in `autoencoder:epochs=10`, has the size that was given.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ def _parts(context: Context, sections: Sequence[Section], minutes: float | None)
         yield Part("samples", "dropout samples", Price(passes, 0.0, wanted.samples, least, "samples", per="test"))
     for one in context.stress:
         price = price_of_set(one, pace, context.given(context.test), observing, of="test")
-        yield Part(f"stress.{one.name}", f"{one.name} images", replace(price, fixed=price.fixed + known))
+        yield Part(f"stress.{one.name}", f"{one.name} images", replace(price, fixed=price.fixed + known, core=True))
     for section in sections:
         yield Part(f"section.{section.name}", section.title, _section(section, context, pace, minutes))
 

@@ -10,8 +10,9 @@ comparison on how many are compared. With n and m the sizes of two such pieces,
 One scale is common to all pieces: the largest at which the sum fits. A piece whose sizes span a factor of thirty, such
 as thirty epochs, is thus shortened more than one that spans a factor of two. Essential pieces, such as the images that
 everything else is measured on, stay at their full size as long as shortening the others is enough. Where even the least
-sizes do not fit, the most expensive of the pieces that may be left out is, and the others are sized again; what is left
-in the end and costs next to nothing stays, since leaving it out would save nothing.
+sizes do not fit, the most expensive of the pieces that may be left out is, and the others are sized again. Core
+pieces, what the job is about, are the last of these, unless one alone wants more than a quarter of the time. What is
+left in the end and costs next to nothing stays, since leaving it out would save nothing.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any
 __all__ = ["Price", "choose_sizes"]
 
 HALVINGS = 40  # of the interval in which the scale lies
+CORE = 0.25  # of the time, up to which a core piece stays longer than others
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,7 @@ class Price:
         unit: what is counted, in the plural: `"images"`, `"epochs"`.
         essential: whether it is shortened last, and never left out.
         required: whether it is shortened like others, but never left out.
+        core: whether it is left out after those that are not.
         per: the piece that `each` is multiplied by; "" for none.
         beside: seconds for each unit of other pieces, by their names.
         within: the piece that it is made of, and than which it cannot be larger; "" for none.
@@ -50,6 +53,7 @@ class Price:
     unit: str = ""
     essential: bool = False
     required: bool = False
+    core: bool = False
     per: str = ""
     beside: Mapping[str, float] = field(default_factory=dict)
     within: str = ""
@@ -125,7 +129,8 @@ def choose_sizes(
         left = {name: price.seconds(price.least, known) for name, price in wanted.items() if not price.stays}
         if sum(left.values()) <= spare:
             return dict.fromkeys(prices, 0) | least
-        del wanted[max(left, key=lambda name: left[name])]
+        expendable = [name for name in left if not (wanted[name].core and left[name] <= CORE * seconds)]
+        del wanted[max(expendable or left, key=lambda name: left[name])]
 
 
 def _scaled(
