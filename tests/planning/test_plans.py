@@ -98,7 +98,7 @@ def test_what_has_not_begun_is_planned_anew() -> None:
     after = plan.size("stress.adversarial")
     assert after < before
     [said] = heard
-    assert after == 0 and said == "It takes longer than planned; from now on without attack images."
+    assert after == 0 and said == "It takes longer than planned; the rest is sized anew: without attack images."
     assert plan.part("supervisor.vae").size > 0, "what has been done keeps its size"
 
     quick = Plan(parts(), 5.0, clock=(other := Clock()))
@@ -107,7 +107,7 @@ def test_what_has_not_begun_is_planned_anew() -> None:
         other.passes(0.1 * quick.part("supervisor.vae").expected)
     more = quick.size("stress.adversarial")
     assert more > before
-    assert heard[1] == f"It goes faster than planned; from now on attack images: {more} instead of {before}."
+    assert heard[1] == f"It goes faster than planned; the rest is sized anew: attack images: {more} instead of {before}."
 
 
 def test_what_cannot_be_done_is_said_before_it_is_tried_and_takes_no_time(tmp_path: Path) -> None:

@@ -269,7 +269,7 @@ class Plan:
             self._choose(waiting, max(0.0, RESERVE * left), factor)
             if changed := [said for part in waiting if (said := part.changed_from(before[part.name]))]:
                 pace = "It takes longer than planned" if expected > left else "It goes faster than planned"
-                self._tell(f"{pace}; from now on {'; '.join(changed)}.")
+                self._tell(f"{pace}; the rest is sized anew: {'; '.join(changed)}.")
 
     def _factor(self) -> float:
         """How many times longer than expected work takes, as far as can be told by now."""
