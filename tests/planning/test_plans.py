@@ -107,7 +107,8 @@ def test_what_has_not_begun_is_planned_anew() -> None:
         other.passes(0.1 * quick.part("supervisor.vae").expected)
     more = quick.size("stress.adversarial")
     assert more > before
-    assert heard[1] == f"It goes faster than planned; the rest is sized anew: attack images: {more} instead of {before}."
+    told = "It goes faster than planned; the rest is sized anew"
+    assert heard[1] == f"{told}: attack images: {more} instead of {before}."
 
 
 def test_what_cannot_be_done_is_said_before_it_is_tried_and_takes_no_time(tmp_path: Path) -> None:
