@@ -20,6 +20,7 @@ from secondguess import zoo
 from secondguess.accuracy import AccuracyMonitor, EstimateResult, ValidationAccuracy, recommend
 from secondguess.accuracy.oracles.icos import InputRules, Partition
 from secondguess.accuracy.oracles.selfchecker import SelfChecker
+from secondguess.contracts.sealed import read_json, write_json_sealed
 from secondguess.errors import UserError
 from secondguess.images import Dataset, ImageSet
 from secondguess.results import Result
@@ -143,11 +144,11 @@ def test_an_interrupted_save_leaves_the_old_monitor(
     files = {path.relative_to(kept) for path in kept.rglob("*") if path.is_file()}
     other = replace(monitor, estimators=list(reversed(monitor.estimators)), seed=monitor.seed + 1)
 
-    def killed(*_: object) -> set[str]:
+    def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("secondguess.accuracy.stored_monitor.store_model", killed)
+        patch.setattr("secondguess.accuracy.stored_monitor.write_json_sealed", killed)
         other.save(kept)
     again = AccuracyMonitor.load(kept, model)
     assert again.seed == monitor.seed
@@ -155,6 +156,25 @@ def test_an_interrupted_save_leaves_the_old_monitor(
     other.save(kept)
     assert AccuracyMonitor.load(kept, model).seed == monitor.seed + 1
     assert len({path for path in kept.rglob("*") if path.is_file()}) == len(files), "what the old one named is gone"
+
+
+def test_a_monitor_of_format_2_is_read(
+    monitor: AccuracyMonitor, model: Model, found: EstimateResult, digits: Dataset, tmp_path: Path
+) -> None:
+    kept = tmp_path / "kept"
+    monitor.save(kept)
+    card = read_json(kept / "monitor.json")
+    older = {
+        name: re.sub(r"-[0-9a-f]{16}", "", name) for name in (card["oracle"], card["leading"], *card["estimators"])
+    }
+    for name, old in older.items():
+        (kept / name).rename(kept / old)
+    card = {key: value for key, value in card.items() if key not in ("oracle", "leading")}
+    card |= {"format": 2, "estimators": [older[name] for name in card["estimators"]]}
+    write_json_sealed(kept / "monitor.json", card)
+    assert AccuracyMonitor.load(kept, model).estimate(digits.test).to_dict() == found.to_dict()
+    AccuracyMonitor.load(kept, model).save(kept)
+    assert not (kept / "oracle.safetensors").exists() and AccuracyMonitor.load(kept, model).seed == monitor.seed
 
 
 def test_a_changed_part_of_a_monitor_is_refused(monitor: AccuracyMonitor, model: Model, tmp_path: Path) -> None:

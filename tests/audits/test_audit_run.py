@@ -133,7 +133,7 @@ def test_a_gate_that_is_none_is_refused_before_any_work(classifier: Classifier, 
 
 
 def test_a_gate_that_seems_misspelt_is_said_before_any_work(classifier: Classifier, few: ImageSet) -> None:
-    told = r"No number may come to be called acuracy\.test\.low; did you mean accuracy\.test\.low\?"
+    told = r"No number seems to be called acuracy\.test\.low; did you mean accuracy\.test\.low\?"
     for gates in ("acuracy.test.low>=0.9", ["accuracy.test>=0.5", "acuracy.test.low>=0.9"]):
         with pytest.warns(UserWarning, match=told) as heard:
             audit(classifier, few, sections=["accuracy"], gates=gates, stress=(), supervisors=["entropy"])

@@ -62,7 +62,7 @@ def test_gates_decide_the_exit_code(run, tmp_path):
     assert run("audit", *GATED, "--assert", "accuracy.test>=10%").code == 0
 
 
-@pytest.mark.filterwarnings("ignore:No number may come to be called acuracy")  # said before the work begins
+@pytest.mark.filterwarnings("ignore:No number seems to be called acuracy")  # said before the work begins
 def test_a_mistyped_gate_is_a_mistake_not_a_failure(run):
     outcome = run("audit", *GATED, "--assert", "acuracy.test>=0.5")
     assert outcome.code == 2

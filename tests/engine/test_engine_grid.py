@@ -222,7 +222,9 @@ def test_a_result_that_cannot_be_kept_does_not_stop_the_others(tmp_path):
     tasks = [Task(grid_tasks.numberless, seed=seed) for seed in range(3)]
     with pytest.raises(TypeError, match="returned nan") as info:
         run(tasks, Ledger(tmp_path))
-    assert info.value.__notes__ == [f"2 of 3 tasks failed; the others are in {tmp_path}."]
+    first, last = info.value.__notes__
+    assert first == "That was grid_tasks:numberless with {}, seed 0."
+    assert last == f"2 of 3 tasks failed; the others are in {tmp_path}."
     assert [Ledger(tmp_path).get(task) is not None for task in tasks] == [False, True, False]
 
 

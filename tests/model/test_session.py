@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import cloudpickle
 import numpy as np
 import pytest
 import torch
@@ -113,7 +115,7 @@ def test_a_module_that_cannot_be_copied_is_run_itself(images: np.ndarray, monkey
     session = classifier.session(needs, SHAPE)
     before = session.observe(images[:2]).probabilities
     model.train()
-    assert (session.observe(images[:2]).probabilities == before).all() and not model.training
+    assert (session.observe(images[:2]).probabilities == before).all() and model.training, "its flag is its own"
     session.close()
     assert not any(module._forward_hooks for module in model.modules())
 
@@ -199,6 +201,55 @@ def test_threads_with_many_images_or_dropout_do_not_see_each_other(images: np.nd
                 assert seen.trace(trace) == pytest.approx(wanted.trace(trace), abs=1e-5)
             assert seen.probabilities == pytest.approx(wanted.probabilities, abs=1e-6)
             assert (session is drawing) == (seen.samples is not None)
+
+
+def test_one_module_in_two_classifiers_serves_one_thread_at_a_time(images: np.ndarray) -> None:
+    model = tiny_models.seeded(tiny_models.TinyCNN).train()
+    two = [Classifier(model, device="cpu", batch_size=3) for _ in range(2)]
+    needs = Needs(traces=frozenset({Trace("conv", "mean")}))
+    wanted = [two[0].observe(some, needs).trace(Trace("conv", "mean")) for some in (images, images[::-1].copy())]
+
+    def look(turn: int) -> np.ndarray:
+        some = images if turn % 2 == 0 else images[::-1].copy()
+        return two[turn % 2].observe(some, needs).trace(Trace("conv", "mean"))
+
+    with ThreadPoolExecutor(4) as pool:
+        for turn, found in enumerate(pool.map(look, range(60))):
+            assert found == pytest.approx(wanted[turn % 2], abs=1e-5)
+    assert model.training
+
+
+def test_classifiers_of_modules_can_be_copied_and_sent(images: np.ndarray) -> None:
+    classifier = Classifier(tiny_models.seeded(tiny_models.TinyCNN), device="cpu")
+    expected = classifier.observe(images).probabilities
+    for other in (copy.deepcopy(classifier), cloudpickle.loads(cloudpickle.dumps(classifier))):
+        assert other.observe(images).probabilities == pytest.approx(expected)
+
+
+def test_layers_of_many_images_are_reduced_pass_by_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole layers of many images would not fit into memory."""
+    rows, apply = [], Trace.apply
+
+    def noted(self: Trace, layer: np.ndarray) -> np.ndarray:
+        rows.append(len(layer))
+        return apply(self, layer)
+
+    many = np.random.default_rng(0).random((30, *SHAPE), dtype=np.float32)
+    classifier = Classifier(tiny_models.seeded(tiny_models.TinyCNN), device="cpu", batch_size=8)
+    monkeypatch.setattr(Trace, "apply", noted)
+    with classifier.session(Needs(traces=frozenset({Trace("conv", "mean")})), SHAPE) as session:
+        assert len(session.observe(many).trace(Trace("conv", "mean"))) == 30
+    assert rows == [8, 8, 8, 6]
+
+
+def test_a_model_that_squeezes_its_output_is_told_so(images: np.ndarray) -> None:
+    class Squeezed(tiny_models.TinyCNN):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x).squeeze(0)
+
+    classifier = Classifier(tiny_models.seeded(Squeezed), device="cpu", batch_size=4)
+    with classifier.session(Needs(), SHAPE) as session, pytest.raises(UserError, match="with one score per class was"):
+        session.observe(images[:5])
 
 
 @pytest.mark.parametrize("count", [1, 9])

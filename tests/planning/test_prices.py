@@ -58,6 +58,10 @@ def test_what_the_job_is_about_is_left_out_last() -> None:
     assert choose_sizes(fits | {"images": replace(small, core=False)}, 8.0) == {"dear": 0, "cheap": 8, "images": 0}
     assert choose_sizes({"cheap": fits["cheap"], "images": replace(small, least=1)}, 4.0) == {"cheap": 0, "images": 4}
     assert choose_sizes(fits | {"images": large}, 12.0) == {"dear": 0, "cheap": 10, "images": 0}
+    sets = {name: Price(fixed=20.0, core=True) for name in "abc"}
+    fits = {name: Price(fixed=0.5) for name in "def"}
+    found = choose_sizes({"test": Price(fixed=50.0, essential=True), **sets, **fits}, 100.0)
+    assert [name for name, size in found.items() if not size] == ["a"], "nothing goes in vain"
 
 
 def test_the_cheapest_pieces_stay_whatever_the_others_take() -> None:

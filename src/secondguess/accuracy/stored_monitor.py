@@ -8,7 +8,8 @@
     model.toml, model-*, weights-*     the model, as in the folder of a guard
 
 As in that folder, files are named after their content and `monitor.json` is replaced last: an interruption leaves the
-old monitor or the new one. Format 2 had no digests in names.
+old monitor or the new one. Only `model.toml` is replaced just before; a monitor that finds another model there raises
+an error. Format 2 had no digests in names.
 """
 
 from __future__ import annotations

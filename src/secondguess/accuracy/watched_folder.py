@@ -97,15 +97,22 @@ class WatchedFolder:
             del self._seen[files[row]]
 
     def observation(self) -> Observation:
-        """The observation of all images of the last scan; `BadImage` where one cannot be read now, or is another."""
+        """The observation of the images of the last scan; `BadImage` where one cannot be read any more.
+
+        Those that were replaced or taken away since are left out: what was said of them is not of what lies there now.
+        """
         if not self._seen:
             raise UserError(self._empty())
         files = sorted(self._seen)
         images = self._images(files)
         if len(files) * math.prod(images.shape) <= IN_MEMORY:  # several will read them
             images = replace(images, images=ArraySource(images.materialise(), "NCHW"))
-        if changed := sorted(str(path) for path, *_ in self._seen.keys() - set(files_within(self.folder)[0])):
-            raise BadImage(f"The image {changed[0]} has changed since it was observed.")
+        now = set(files_within(self.folder)[0])
+        same = [row for row, file in enumerate(files) if file in now]
+        if not same:
+            raise BadImage(f"All images in {self.folder} have changed since they were observed.")
+        if len(same) < len(files):
+            images, files = images.take(np.array(same)), [files[row] for row in same]
         probabilities = np.stack([self._seen[file] for file in files])
         return Observation(probabilities, images=replace(images, skipped=self.unreadable))
 

@@ -292,9 +292,9 @@ class Context:
             return self.nominal.take(slice(0, FEW))
         return self.observe(self.test.take(np.arange(min(FEW, len(self.test)))), "the first test images")
 
-    def number(self, measured: Interval | float, *images: ImageSet) -> Number:
+    def number(self, measured: Interval | float, *several: ImageSet | None, images: ImageSet | None = None) -> Number:
         """A number measured on one set of images or on several together (the test images if left out)."""
-        prints = [one.fingerprint for one in images or (self.test,)]
+        prints = [one.fingerprint for one in (*several, images) if one is not None] or [self.test.fingerprint]
         return Number.of(measured, prints[0] if len(prints) == 1 else digest_of("".join(prints).encode()), self.seed)
 
     def _fitted(self, supervisor: Supervisor) -> Supervisor:

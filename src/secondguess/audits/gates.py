@@ -93,8 +93,8 @@ def doubtful(gates: Iterable[Gate], known: Iterable[str]) -> list[str]:
     said = []
     for gate in gates:
         first, _, rest = gate.name.partition(".")
-        close = [] if first in known else difflib.get_close_matches(first, known, n=1)
-        said += [f"No number may come to be called {gate.name}; did you mean {one}.{rest}?" for one in close]
+        close = [] if first in known or not rest else difflib.get_close_matches(first, known, n=1)
+        said += [f"No number seems to be called {gate.name}; did you mean {one}.{rest}?" for one in close]
     return said
 
 

@@ -140,7 +140,7 @@ def audit(
     if max_test is not None and max_test < 1:
         raise UserError(f"max_test is {max_test}; an audit takes at least one test image.")
     chosen = _distinct("section", make_all(sections))
-    for sentence in doubtful(parsed, [SUPERVISOR, *(one.name for one in chosen)]):
+    for sentence in doubtful(parsed, [SUPERVISOR, *(one.name for one in chosen if one.name != f"{SUPERVISOR}s")]):
         warnings.warn(sentence, stacklevel=3)
     supervisors = supervisors if isinstance(supervisors, str) else list(supervisors)
     stress = stress if isinstance(stress, str) else list(stress)

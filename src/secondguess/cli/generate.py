@@ -65,7 +65,7 @@ def ambiguous(
         float | None,
         typer.Option(help="Largest |p1 - p2|; the paper takes 0.25, 0.4 to train on. [default: the method's]"),
     ] = None,
-    epochs: Annotated[int | None, typer.Option(min=1, help="Of each autoencoder. [default: 80]")] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Of each autoencoder. [default: the method's]")] = None,
     mode: Annotated[
         str | None, typer.Option(help="Of AmbiGuess: paper, or legacy: as the authors' code does it. [default: paper]")
     ] = None,

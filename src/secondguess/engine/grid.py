@@ -109,6 +109,7 @@ def _kept(task: Task, outcome: Outcome, ledger: Ledger | None) -> Entry | Except
     except UserError as error:
         raise UserError(f"{error} What ended before is kept in {ledger.path}; run it again to go on.") from error
     except (TypeError, ValueError) as error:  # JSON cannot hold it, which says nothing about other tasks
+        error.add_note(f"That was {task.name} with {dict(task.params)}, seed {task.seed}.")
         return error
 
 

@@ -151,11 +151,15 @@ def check_model(
         findings += [*about_normalisation(found), *about_classes(found, labels, names)]
     else:
         findings.append(about_one_class(names[labels[0]] if labels[0] < len(names) else str(labels[0])))
-    explained = any(one.severity == "wrong" for one in findings)
+    several = len(np.unique(labels)) > 1  # else nothing can be ruled out
+    explained = not several or any(one.severity == "wrong" for one in findings)
     findings += about_confidence(found, labels, looks, explained=explained)
     rank = list(MARKS)
     # Probabilities that say nothing come first: they cast doubt on whatever else was found.
-    ordered = (*about_softmax(found, labels), *sorted(findings, key=lambda one: rank.index(one.severity)))
+    ordered = (
+        *about_softmax(found if several else found[:1], labels),
+        *sorted(findings, key=lambda one: rank.index(one.severity)),
+    )
     return ModelCheck(classifier.name, len(images), own.accuracy, own.confidence, looks, ordered, tuple(found))
 
 

@@ -112,9 +112,14 @@ def try_normalisations(
 
 
 def best_of(found: list[Candidate]) -> Candidate:
-    """The candidate with the smallest log-loss among those that are as accurate as the most accurate one."""
-    top = max(found, key=lambda one: one.fitting)
-    return min((one for one in found if fits_better(top, one) != "accuracy"), key=lambda one: one.nll)
+    """The candidate with the smallest log-loss among those that are as accurate as the most accurate one.
+
+    Those that do clearly worse than another where every label counts alike are no candidates.
+    """
+    limit = max(one.balanced for one in found) - CLEARLY
+    fair = [one for one in found if one.balanced >= limit]
+    top = max(fair, key=lambda one: one.fitting)
+    return min((one for one in fair if fits_better(top, one) != "accuracy"), key=lambda one: one.nll)
 
 
 def fits_better(one: Candidate, other: Candidate) -> str:
@@ -122,7 +127,7 @@ def fits_better(one: Candidate, other: Candidate) -> str:
 
     What is right more often because it gives the most frequent label more often is not better.
     """
-    if one.balanced < other.balanced:
+    if one.balanced < other.balanced - CLEARLY:
         return ""
     gained, lost = int((one.hits & ~other.hits).sum()), int((other.hits & ~one.hits).sum())
     surely = gained - lost > 4 * np.sqrt(gained + lost)  # McNemar's test at about p = 1e-4

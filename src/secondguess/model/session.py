@@ -10,7 +10,8 @@ does so once. The observations are the same.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -23,6 +24,7 @@ from secondguess.images.fitting import check_resize
 from secondguess.images.sources import ArraySource
 from secondguess.model.needs import Needs, Trace
 from secondguess.model.observation import Observation
+from secondguess.model.outputs import NotFinite, as_matrix
 
 if TYPE_CHECKING:
     from secondguess.model.backends.base import Recorder
@@ -31,14 +33,15 @@ if TYPE_CHECKING:
 __all__ = ["Session"]
 
 Shape = tuple[int, int, int]
+Array = NDArray[Any]
 
 
 class Session:
     """Observes images of one shape with a classifier; made by `Classifier.session`.
 
     Several threads may use it at the same time. A torch module is observed as it was when the session was opened:
-    weights that change later, and its training mode, do not matter, but for dropout samples, which are of the module as
-    it is.
+    weights that change later, and its training mode, do not matter. Dropout samples are of the module as it is, and so
+    is everything else where a module cannot be copied (it may hold a lock, say).
 
     Args:
         classifier: the system under test.
@@ -69,17 +72,19 @@ class Session:
         classifier, needs = self.classifier, self.needs
         if needs.samples:
             return classifier.observe(ArraySource(batch, "NCHW"), needs)
-        raw, activations = self._run(batch)
-        probabilities, logits = classifier.read(raw, len(batch))
+        raws: list[Array] = []
+        traces: dict[Trace, list[Array]] = defaultdict(list)
+        for raw, activations, rows in self._passes(batch):
+            raws.append(raw)
+            for trace, layer in self.layers.items():  # reduced at once: whole layers of many images are large
+                traces[trace].append(trace.apply(classifier.checked(layer, activations[layer], rows)))
+        probabilities, logits = classifier.read(_joined(raws), len(batch))
         if needs.logits and logits is None:
             classifier.check(Needs(logits=True), "The session")
         return Observation(
             probabilities=probabilities,
             logits=logits if needs.logits else None,
-            traces={
-                trace: trace.apply(classifier.checked(layer, activations[layer], len(batch)))
-                for trace, layer in self.layers.items()
-            },
+            traces={trace: _joined(parts) for trace, parts in traces.items()},
             images=ArraySource(batch, "NCHW") if needs.images else None,
             class_names=classifier.class_names,
             checked=True,
@@ -88,7 +93,7 @@ class Session:
     def predict(self, images: Any) -> NDArray[np.float64]:
         """The probabilities (n, K) of images alone, whatever else the session observes."""
         batch = self._batch(images)
-        return self.classifier.read(self._run(batch)[0], len(batch))[0]
+        return self.classifier.read(_joined([raw for raw, _, _ in self._passes(batch)]), len(batch))[0]
 
     def close(self) -> None:
         """Release what the session holds; it cannot be used any more."""
@@ -113,16 +118,20 @@ class Session:
             raise UserError("This session is closed; open another with classifier.session(needs).")
         return self.batch(images)
 
-    def _run(self, batch: NDArray[np.float32]) -> tuple[NDArray[Any], Mapping[str, NDArray[np.float32]]]:
-        """The raw output of the model, and what its layers gave, in passes of as many images as the classifier's."""
+    def _passes(self, batch: Array) -> Iterator[tuple[Array, Mapping[str, Array], int]]:
+        """The raw output of the model, what its layers gave, and of how many images, pass by pass."""
         recorder = self._recorder or self._open((batch.shape[1], batch.shape[2], batch.shape[3]))
         fed = batch if self._plain else self.classifier.normalised(batch)
         size = self.classifier.pass_rows(fed.shape[1:])
-        if len(fed) <= size:
-            return recorder(fed)
-        parts = [recorder(fed[start : start + size]) for start in range(0, len(fed), size)]
-        layers = {name: np.concatenate([recorded[name] for _, recorded in parts]) for name in parts[0][1]}
-        return np.concatenate([raw for raw, _ in parts]), layers
+        for start in range(0, max(1, len(fed)), size):
+            part = fed[start : start + size]
+            raw, activations = recorder(part)
+            if len(fed) > size:  # to be joined with others
+                try:
+                    raw = as_matrix(raw, len(part))
+                except NotFinite as error:
+                    raise NotFinite(error.rows + start, len(fed)) from None
+            yield raw, activations, len(part)
 
     def _open(self, shape: Shape) -> Recorder:
         """Find the layers and prepare the model."""
@@ -132,3 +141,7 @@ class Session:
                 self.shape = shape
                 self._recorder = self.classifier.backend.recorder(list(dict.fromkeys(self.layers.values())), shape)
             return self._recorder
+
+
+def _joined(parts: list[Array]) -> Array:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)

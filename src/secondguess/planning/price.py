@@ -130,6 +130,9 @@ def choose_sizes(
         if sum(left.values()) <= spare:
             return dict.fromkeys(prices, 0) | least
         expendable = [name for name in left if not (wanted[name].core and left[name] <= CORE * seconds)]
+        total = sum(price.seconds(price.least, known) for price in wanted.values())
+        if total - sum(left[name] for name in expendable) > seconds:
+            expendable = []  # a core piece has to go all the same
         del wanted[max(expendable or left, key=lambda name: left[name])]
 
 

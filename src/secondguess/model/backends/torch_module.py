@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import threading
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import CodeType
@@ -30,6 +31,8 @@ from secondguess.model.backends.dropout_passes import DropoutPasses, dropouts
 
 __all__ = ["INPUT", "TorchBackend", "leaves", "to_numpy"]
 
+_LOCKS: weakref.WeakKeyDictionary[nn.Module, threading.RLock] = weakref.WeakKeyDictionary()  # not in what is pickled
+_LOCKING = threading.Lock()
 INTERNALS = frozenset(vars(nn.Module()))
 LIGHTNING = ("lightning", "pytorch_lightning")
 WHOLE = "(model)"  # the name of a module that has no parts
@@ -51,7 +54,6 @@ class TorchBackend(Backend):
         self.values = TORCH_VALUES if self.device.type == "cpu" else None
         self.module = module.to(self.device)
         self._passes = DropoutPasses(self.module, self.run, self.device)
-        self._one_at_a_time = threading.RLock()
 
     @property
     def gives(self) -> frozenset[str]:
@@ -61,7 +63,7 @@ class TorchBackend(Backend):
 
     def forward(self, images: Array, layers: Sequence[str] = ()) -> tuple[Array, dict[str, Array]]:
         """Run the module once and record the outputs of `layers`."""
-        with torch.inference_mode(), self._mode(), self.recording(layers) as recorded:
+        with torch.inference_mode(), self.evaluating(), self.recording(layers) as recorded:
             output = self.run(torch.from_numpy(images).to(self.device))
         if missing := [name for name in layers if name not in recorded]:
             known = [layer.name for layer in self.layers(images[:1])]
@@ -84,7 +86,7 @@ class TorchBackend(Backend):
                 weighted = any(True for _ in module.parameters())
                 found.append(Layer(name, type(module).__name__, tuple(output.shape[1:]), weighted))
 
-        with torch.inference_mode(), self._mode(), self._hooks(note):
+        with torch.inference_mode(), self.evaluating(), self._hooks(note):
             self.run(two)
         return found
 
@@ -97,7 +99,7 @@ class TorchBackend(Backend):
             if any(True for _ in module.parameters()):
                 heads.append((name, fed is not inputs and isinstance(fed, torch.Tensor)))
 
-        with torch.inference_mode(), self._mode(), self._hooks(note):
+        with torch.inference_mode(), self.evaluating(), self._hooks(note):
             self.run(inputs)
         head, has_layer_before = heads[-1] if heads else ("", False)
         if not has_layer_before:
@@ -111,13 +113,13 @@ class TorchBackend(Backend):
                 "Dropout samples were asked for, but the model has no torch.nn.Dropout layer; "
                 "use supervisors that need none, or a model with dropout."
             )
-        with self._mode():
+        with self.evaluating():
             output = self._passes.sample(torch.from_numpy(images).to(self.device), count, seed)
         return to_numpy(output).reshape(count, len(images), -1).swapaxes(0, 1)
 
     def differentiable(self, images: torch.Tensor) -> torch.Tensor:
         """Run the module once in eval mode, with gradients for the images alone."""
-        with self._mode(), frozen(self.module):
+        with self.evaluating(), frozen(self.module):
             return self.run(images)
 
     def identity(self) -> str:
@@ -182,12 +184,13 @@ class TorchBackend(Backend):
             yield recorded
 
     @contextmanager
-    def _mode(self) -> Iterator[None]:
+    def evaluating(self) -> Iterator[None]:
         """Eval mode, for one thread at a time; afterwards every module has its own flag back.
 
-        Flags and hooks belong to the module: another thread would record into this one's pass, or end its mode.
+        Flags and hooks belong to the module, whoever holds it: another thread would record into this one's pass, or end
+        its mode.
         """
-        with self._one_at_a_time:
+        with _lock_of(self.module):
             before = [(module, module.training) for module in self.module.modules()]
             self.module.eval()
             try:
@@ -270,3 +273,9 @@ def _source(kind: type) -> str:
 def _constants(code: CodeType) -> list[object]:
     """What a function holds besides its instructions; code within code has no text that stays the same."""
     return [_constants(value) if isinstance(value, CodeType) else value for value in code.co_consts]
+
+
+def _lock_of(module: nn.Module) -> threading.RLock:
+    """The lock of a module, one for all backends that run it."""
+    with _LOCKING:
+        return _LOCKS.setdefault(module, threading.RLock())

@@ -16,6 +16,7 @@ import copy
 import threading
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,13 +49,14 @@ class TorchRecorder(Recorder):
 
     def __init__(self, backend: TorchBackend, layers: Sequence[str], shape: tuple[int, ...]) -> None:
         super().__init__(backend, layers, shape)
-        self._whole = _Recording(backend, self._layers)
+        self._backend, self._whole = backend, _Recording(backend, self._layers)
         self._device = backend.device
         self._run: Run = _traced(self._whole, shape, self._device) or self._whole
 
     def __call__(self, images: Array) -> tuple[Array, dict[str, Array]]:
         """The raw output, and what each layer gave, of (n, C, H, W) images."""
-        with torch.inference_mode():
+        shared = self._whole.module is self._backend.module
+        with torch.inference_mode(), self._backend.evaluating() if shared else nullcontext():
             inputs = torch.from_numpy(images)
             inputs = inputs if self._device.type == "cpu" else inputs.to(self._device)
             try:
@@ -91,8 +93,6 @@ class _Recording(nn.Module):
 
     def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """The raw output, and the layers in their order."""
-        if self.module.training:  # a module that could not be copied is being trained
-            self.module.eval()
         recorded: dict[str, torch.Tensor] = {}
         self._seen.recorded, self._seen.calls = recorded, {}
         output = self._backend.run(images, self.module)
