@@ -215,13 +215,15 @@ def test_an_onnx_file_is_asked_in_two_graphs(
     assert told.chances == pytest.approx(guard.judge(images).chances, abs=1e-3)
 
 
-def test_an_exported_guard_of_format_2_is_read(guard: Guard, strangers: ImageSet, tmp_path: Path):
+@pytest.mark.parametrize("older", [2, 3])
+def test_an_exported_guard_of_an_older_format_is_read(guard: Guard, strangers: ImageSet, tmp_path: Path, older: int):
     folder = export_onnx(guard, tmp_path / "exported")
     expected = Runtime(folder, threads=1).judge(strangers)
     card = json.loads((folder / "onnx.json").read_text())
-    assert card["format"] == 3
-    del card["naming"]["changes"]
-    (folder / "onnx.json").write_text(json.dumps({k: v for k, v in card.items() if k != "digest"} | {"format": 2}))
+    assert card.pop("format") == 4 and card.pop("resize") == "stretch"
+    if older == 2:
+        del card["naming"]["changes"]
+    (folder / "onnx.json").write_text(json.dumps({k: v for k, v in card.items() if k != "digest"} | {"format": older}))
     assert Runtime(folder, threads=1).judge(strangers).chances.tolist() == expected.chances.tolist()
 
 

@@ -172,7 +172,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     ("words", "says"),
     [
         ([], "Say who scores with --supervisor"),
-        (["--supervisor", "dsa", "--oracle", "icos"], "Say who scores with --supervisor"),
+        (["--supervisor", "dsa", "--oracle", "icos"], "--supervisor and --oracle were both given; one of them scores"),
         (["--supervisor", "dsb"], "dsb"),
         (["--supervisor", "entropy", "--validation", "v.npz"], "--validation is for oracles"),
         (["--supervisor", "dsa", "--train", "nowhere.npz"], "There is no file nowhere.npz"),
