@@ -63,6 +63,7 @@ def claims() -> Iterator[Claim]:
     yield from oracles_on_photographs()
     yield from oracles_retrained()
     yield from oracles_several()
+    yield from oracles_of_photographs()
     yield from hubris()
     yield from search()
     yield from mixtures()
@@ -1102,6 +1103,28 @@ def oracles_several() -> Iterator[Claim]:
         max(known),
         mean(off["6/8"]),
         provided={len(some) for some in off.values()} == {3} and max(off["6/8"]) - min(off["6/8"]) < 0.001,
+    )
+
+
+def oracles_of_photographs() -> Iterator[Claim]:
+    """Several networks of D, E and F."""
+    rows = [row for name in ("cifar10", "photo_seeds") for row in record(f"oracles/{name}.json")["rows"]]
+    leads = all(
+        max(("icos_fine", "icos_equal", "selfchecker"), key=lambda judge: row["detection"][judge]["f1"]) == "icos_equal"
+        for row in rows
+    )
+    nearer = {
+        name: [
+            row["detection"]["selfchecker"]["mae"] < row["detection"]["icos_fine"]["mae"]
+            for row in rows
+            if row["network"] == f"icos_{name}"
+        ]
+        for name in "def"
+    }
+    yield says("leads by F1 with all {} networks of D, E and F.", len(rows), provided=leads)
+    yield says(
+        "with {} of {} networks of D and {} of {} of E, and with {} of {} of F.",
+        *(number for some in nearer.values() for number in (sum(some), len(some))),
     )
 
 
