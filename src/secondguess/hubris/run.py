@@ -251,12 +251,13 @@ def _made(
             "images with on."
         )
     flows = None if folder is None else Path(folder) / "generator"
-    if snake_case(generator) == AUTO:
-        generator, note = suited_generator(real.train, device=device, folder=flows)
+    short = snake_case(generator)
+    if short == AUTO:
+        short, note = suited_generator(real.train, device=device, folder=flows)
         if note:
             warnings.warn(note, stacklevel=2)
-    kept = None if folder is None else flows if snake_case(generator) == "flow" else Path(folder) / "autoencoders"
+    kept = flows if folder is None or short == "flow" else Path(folder) / "autoencoders"
     pairs = "confused" if pair is None else [pair]
-    maker = make_generator(generator, pairs=pairs, device=device, folder=kept)
+    maker = make_generator(short, pairs=pairs, device=device, folder=kept)
     made: AmbiguousImages = maker.generate(real.train, count, seed=seed, progress=progress)
     return made

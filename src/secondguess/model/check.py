@@ -147,11 +147,11 @@ def check_model(
     found = try_normalisations(classifier, images, labels, progress or Silent())
     own = found[0]
     findings += [*named, *about_outputs(classifier, images, labels, own)]
-    if len(np.unique(labels)) > 1:
+    several = len(np.unique(labels)) > 1  # else nothing can be ruled out
+    if several:
         findings += [*about_normalisation(found), *about_classes(found, labels, names)]
     else:
         findings.append(about_one_class(names[labels[0]] if labels[0] < len(names) else str(labels[0])))
-    several = len(np.unique(labels)) > 1  # else nothing can be ruled out
     explained = not several or any(one.severity == "wrong" for one in findings)
     findings += about_confidence(found, labels, looks, explained=explained)
     rank = list(MARKS)
