@@ -122,7 +122,7 @@ class Session:
         """The raw output of the model, what its layers gave, and of how many images, pass by pass."""
         recorder = self._recorder or self._open((batch.shape[1], batch.shape[2], batch.shape[3]))
         fed = batch if self._plain else self.classifier.normalised(batch)
-        size = self.classifier.pass_rows(fed.shape[1:])
+        size = 1 if len(fed) == 1 else self.classifier.pass_rows(fed.shape[1:])  # one image alone is in a hurry
         for start in range(0, max(1, len(fed)), size):
             part = fed[start : start + size]
             raw, activations = recorder(part)
