@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 from ambiguous_flow import log_odds, rank, rank_within
 
+from secondguess.metrics.interval import bootstrap
 from secondguess_lab.record import provenance, say, write
 
 FEWEST = 20  # images of a pair, for a number of its own
@@ -34,7 +35,7 @@ def main():
     record = provenance(vars(arguments)) | {
         "images": len(second),
         "std_of_second": float(second.std()),
-        **{name: agreement(one, second, pair) for name, one in logits.items()},
+        **{name: agreement(one, second, pair) | interval(one, second) for name, one in logits.items()},
         "weighed": [
             {"weight": weight} | agreement(weight * logits["judge"] + (1 - weight) * logits["committee"], second, pair)
             for weight in WEIGHTS
@@ -59,6 +60,12 @@ def agreement(logits, second, pair):
         "std_of_difference": float((second - logits).std()),
         "std": float(logits.std()),
     }
+
+
+def interval(logits, second):
+    """Of the rank correlation, over images as they might have been drawn."""
+    found = bootstrap(rank, (logits, second))
+    return {"interval": [found.low, found.high]}
 
 
 if __name__ == "__main__":

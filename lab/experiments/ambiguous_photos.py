@@ -147,11 +147,12 @@ def ranks(rows, first, second, *, by="sure"):
     }
     for family, some in families.items():
         if len(some) >= LEAST:
-            ours, theirs = ([np.ravel(row[kind][by])[0] for row in some] for kind in (first, second))
+            ours, theirs = both = np.array([[np.ravel(row[kind][by])[0] for row in some] for kind in (first, second)])
             rng = np.random.default_rng(0)
-            draws = [rng.integers(0, len(some), len(some)) for _ in range(500)]
-            resampled = [spearmanr(np.array(ours)[d], np.array(theirs)[d]).statistic for d in draws]
-            low, high = np.nanquantile(resampled, [0.025, 0.975])
+            draws = [both[:, rng.integers(0, len(some), len(some))] for _ in range(500)]
+            # A draw of few models may have a value alone, which has no rank.
+            resampled = [spearmanr(*draw).statistic for draw in draws if np.ptp(draw, axis=1).all()]
+            low, high = np.quantile(resampled, [0.025, 0.975])
             found[family] = {
                 "models": len(some),
                 "spearman": float(spearmanr(ours, theirs).statistic),
