@@ -27,7 +27,9 @@ VERSIONS = {
     "photos_training": ("networks that are asked about it or learn from it", "photos"),
     "photos_judges": ("its judges, one by one", "photos"),
     "photos_mixtures": ("its judges, on known mixtures", "photos"),
-    "photos_guidance": ("two short drawings of photographs", "photos"),
+    "photos_before": ("an earlier set of photographs", "photos_before"),
+    "photos_training_before": ("networks that learnt from that", "photos_before"),
+    "photos_guidance": ("two short drawings of photographs", "photos_before"),
     "photos_settings": ("four short drawings of photographs", "photos_settings"),
     "clothes": ("the set of clothes", "clothes"),
     "clothes_judges": ("its judges, one by one", "clothes"),
@@ -82,7 +84,7 @@ def _version(name: str, what: str, made: str) -> tuple:
     """A line of the table: the record's own settings, or those of the set that it is about."""
     own, about = _drawing(name), _drawing(made)
     calibrated = "known shares" if "scale_of_shares" in about.get("card", {}) else "real images"
-    judges = "fitted" if "pool" in own else "alike"
+    judges = "fitted" if "pool" in {**own, **about, **about.get("card", {})} else "alike"
     guidance = own["settings"].get("guidance", about["settings"].get("guidance"))
     tried = [int(one) if one == int(one) else one for one in (guidance if isinstance(guidance, list) else [guidance])]
     line = f"| `{name}.json` | {what} | {own['commit'][:7]} | {calibrated} | {judges} | "
@@ -116,8 +118,9 @@ def photographs() -> Iterator[Claim]:
         "{:.3f} nats, and hesitates (no class has more than .7) on {:.3f} of them.",
         *(judge[key] for key in ("accuracy", "images", "log_loss", "hesitates")),
     )
-    yield from composed(card, made["drawing"]["seconds"], record("ambiguity/photos_guidance.json")["tried"][-1])
+    yield from composed(card, made["drawing"]["seconds"])
     yield from aims(kept)
+    yield from earlier(record("ambiguity/photos_before.json"), record("ambiguity/photos_training_before.json"))
     learnt = record("ambiguity/photos_training.json")
     yield from trained_on(learnt)
     yield from sure_of(learnt, record("ambiguity/digits_sure.json"))
@@ -279,7 +282,6 @@ def clothes_on_a_processor() -> Iterator[Claim]:
         "rank correlation of these two judges over unselected compositions | | {:.2f} | |",
         unselected["spearman_of_judges"],
     )
-    yield says("On clothes they agree by {:.2f}.", kept["by_second"]["spearman"])
     yield says(
         "about equally accurate ({:.3f} and {:.3f} of the images",
         *(kept[name]["judge"]["accuracy"] for name in ("training", "second")),
@@ -310,11 +312,14 @@ def apart(photographs: Any, clothes: Any) -> Iterator[Claim]:
     yield says(
         "The photographs' classes lie {:.1f} to {:.1f} nats apart, half of them more than {:.1f}, and the scale is "
         "{:.2f} for the judge and {:.2f} for the committee; those of clothes lie {:.1f} to {:.1f} nats apart, half of "
-        "them more than {:.1f}, with {:.2f} and {:.2f}. In the label of clothes the judge counts for {:.2f} and the "
-        "committee for {:.2f}.",
+        "them more than {:.1f}, with {:.2f} and {:.2f}. In the label of photographs the judge counts for {:.2f} and "
+        "the committee for {:.2f}, in that of clothes for {:.2f} and for {:.2f}. Fitted weights are no better on "
+        "photographs than equal ones by what the label of other mixtures costs: both cost {:.3f}.",
         *values[0],
         *values[1],
-        *(clothes["pool"][who] for who in ("judge", "committee")),
+        *(kept["pool"][who] for kept in (photographs, clothes) for who in ("judge", "committee")),
+        photographs["pool"]["cost"],
+        provided=abs(photographs["pool"]["cost"] - photographs["pool"]["cost_alike"]) < 5e-4,
     )
     gains = [
         [
@@ -468,10 +473,9 @@ def cats_and_dogs() -> Iterator[Claim]:
     )
 
 
-def composed(card: Any, whole: float, alone: Any) -> Iterator[Claim]:
-    """How many candidates came through which check; a drawing took `whole` seconds; `alone` is a short one."""
+def composed(card: Any, whole: float) -> Iterator[Claim]:
+    """How many candidates came through which check; a drawing took `whole` seconds."""
     passed, pairs = card["passed"], {"-".join(row["pair"]): row for row in card["pairs"]}
-    count = {name: row["images"] for name, row in pairs.items()}
     yield says(
         "Of {:,} compositions of all {} pairs, {:,} of them near misses that were composed anew, {:,} were not lost to "
         "a third class; {:,} of these lean to neither class, the judges agree on {:,}, of which {:,} look as real as "
@@ -483,29 +487,24 @@ def composed(card: Any, whole: float, alone: Any) -> Iterator[Claim]:
         card["drawn"] / passed["settled"],
         card["seconds"],
     )
-    named = ("bird-deer", "cat-dog", "bird-dog", "airplane-bird", "dog-ship", "deer-truck")
+    one_in = {name: row["drawn"] / row["settled"] for name, row in pairs.items()}
     yield says(
-        "bird and deer {}, cat and dog {}, bird and dog {}, airplane and bird {}, dog and ship {}, deer and truck {}, "
-        "the fewest. Automobile and ship have {}, too.",
-        *(count[name] for name in (*named, "automobile-ship")),
-        provided=count["deer-truck"] == min(count.values()) > 0,
+        "All {} pairs are full, with {} images each. Of automobile and ship one composition in {:.1f} is accepted, of "
+        "cat and dog one in {:.1f}, of frog and horse, the hardest, one in {:.0f}.",
+        len(pairs),
+        min(row["images"] for row in pairs.values()),
+        *(one_in[name] for name in ("automobile-ship", "cat-dog", "frog-horse")),
+        provided=len({row["images"] for row in pairs.values()}) == 1 and one_in["frog-horse"] == max(one_in.values()),
     )
-    needed = sum(sorted(200 * row["drawn"] / row["images"] for row in pairs.values())[:40])
     yield says(
-        "pairs with 200 images | 40 of 45 | {}; at the yields so far 40 pairs want {:,.0f} "
-        "compositions, {:.1f} minutes at the pace of the short drawing |",
-        sum(images >= 200 for images in count.values()),
-        needed,
-        needed * alone["seconds"] / alone["drawn"] / 60,
+        "pairs with 200 images | 40 of 45 | {} |",
+        sum(row["images"] >= 200 for row in pairs.values()),
+        provided=len(pairs) == 45,
     )
     yield says(
         "of all rounds of the drawing | 60 seconds | {:.0f} seconds, with what comes before and after them {:.0f} |",
         1000 * card["seconds"] / card["images"],
         1000 * whole / card["images"],
-    )
-    yield says(
-        "the same of the rounds of a short drawing ([below](#guidance)) | 60 seconds | {:.0f} seconds |",
-        1000 / alone["images_per_second"],
     )
 
 
@@ -535,7 +534,7 @@ def aims(kept: Any) -> Iterator[Claim]:
         "over 600 unselected compositions, whose dial the first judge taught alone | .8 to 1.2 | {:.2f} |": (
             unselected["followed"]
         ),
-        "half of the photographs, 2,200 steps | .8 to 1.2 | {:.2f} |": unselected["followed_by_second"],
+        "half of the photographs, 3,000 steps | .8 to 1.2 | {:.2f} |": unselected["followed_by_second"],
         "entropy of the second judge's shares of photographs, in bits | .85 | {:.2f} |": second["entropy_bits"],
         "rank correlation of these shares with the labels | .7 | {:.2f} |": second["spearman"],
         "when it is asked again with other noise | | {:.2f} |": again["spearman"],
@@ -543,21 +542,32 @@ def aims(kept: Any) -> Iterator[Claim]:
     }.items():
         yield says(text, value)
     card = made["card"]
-    count = {"-".join(row["pair"]): row["drawn"] / row["images"] for row in card["pairs"]}
-    yield says(
-        "One candidate in {:.1f} is accepted, of cat and dog one in {:.1f}, of deer and truck one in {:.0f}.",
-        card["drawn"] / card["images"],
-        count["cat-dog"],
-        count["deer-truck"],
-    )
-    yield says("**The second judge follows the dial** by {:.2f} for one over", unselected["followed_by_second"])
-    yield says("* **Labels agree by {:.2f}**, where .7 were hoped for,", second["spearman"])
     yield says(
         "unselected compositions follow what is asked of them by {:.2f} for one before the dial has learnt it, and "
         "near misses that are composed anew by {:.2f}, where fresh ones follow by {:.2f} in the range of labels.",
         unselected["dial_slope"],
         card["dial_again"]["slope"],
         card["dial"]["slope"],
+    )
+
+
+def earlier(kept: Any, learnt: Any) -> Iterator[Claim]:
+    """What a run of an earlier version had reached."""
+    made, networks = kept["generation"], learnt["networks"].values()
+    tops = [one["mixed"]["top_pair"] for one in networks]
+    yield says(
+        "had ended with {} full pairs, a rank correlation of {:.2f}, a dial of {:.2f} by the second judge and the pair "
+        "on top of {:.2f} to {:.2f}; it drew for {:.0f} seconds beside trainings, its second judge learnt for {:,} "
+        "steps, both judges counted alike, and the networks learnt from {:,} images for {} epochs.",
+        sum(row["images"] >= 200 for row in made["card"]["pairs"]),
+        made["by_second"]["spearman"],
+        made["unselected"]["followed_by_second"],
+        min(tops),
+        max(tops),
+        made["card"]["seconds"],
+        made["second"]["origin"]["schedule"]["steps"],
+        next(row["learnt"] for row in learnt["trainings"] if row["kind"] == "mixed") - 50_000,
+        learnt["settings"]["epochs"],
     )
 
 
@@ -584,11 +594,28 @@ def worth_of_labels(kept: Any, judges: Any) -> Iterator[Claim]:
         judges["committee"]["std"],
         judges["judge"]["std"],
     )
-    less = next(row for row in judges["weighed"] if row["weight"] == 0.75)
+    pool, steps = made["card"]["pool"], [made[who]["origin"]["schedule"]["steps"] for who in ("training", "second")]
     yield says(
-        "would correlate by {:.2f} with the second judge's shares instead of {:.2f}.",
-        less["spearman"],
+        "The second judge has seen half of the photographs for three quarters as long",
+        provided=4 * steps[1] == 3 * steps[0],
+    )
+    yield says(
+        "In the label the first judge counts for {:.2f} and the committee for {:.2f}.", pool["judge"], pool["committee"]
+    )
+    weighed = {row["weight"]: row["spearman"] for row in judges["weighed"]}
+    yield says(
+        "With equal weights the labels of the same images would correlate by {:.2f} with the second judge's shares "
+        "instead of {:.2f}, with a quarter for the committee by {:.2f}.",
+        weighed[0.5],
         judges["label"]["spearman"],
+        weighed[0.75],
+    )
+    yield says(
+        "the rank correlation with the labels by little: {:.3f}, with a 95 % interval of {:.2f} to {:.2f} over {:,} "
+        "images.",
+        judges["label"]["spearman"],
+        *judges["label"]["interval"],
+        judges["images"],
     )
 
 
@@ -638,13 +665,43 @@ def answered(kept: Any) -> Iterator[Claim]:
         row = models[families[label.removesuffix(next(w for w, k in kinds.items() if k == kind))], kind]
         sure = (row[asked]["sure"] for asked in ("ambiguous", "ambiguous_scaled", "blends", "clear"))
         yield says(f"\n| {label} | {{:.3f}} | {{:.2f}} | {{:.2f}} | {{:.2f}} | {{:.2f}} |", row["accuracy"], *sure)
+    yield says("was shown to {} more classifiers", len(models) - 3, provided=kept["models"] == len(models))
     ranks, scaled = kept["ranks"]["sure"], kept["ranks"]["sure_scaled"]
     yield says(
-        "(Spearman {:.2f}, 95 % interval {:.2f} to {:.2f}; among ten ResNets {:.2f}, {:.2f} to {:.2f}), and after "
-        "scaling less so ({:.2f}, {:.2f} to {:.2f}):",
-        *(ranks[kind][part] for kind in ("all", "resnet") for part in ("spearman", "low", "high")),
+        "The ranking of the {} models by this share agrees with that on blends (Spearman {:.2f}, 95 % interval {:.2f} "
+        "to {:.2f}; among nine ResNets {:.2f}), and after scaling less so ({:.2f}, {:.2f} to {:.2f}):",
+        len(models),
+        *(ranks["all"][part] for part in ("spearman", "low", "high")),
+        ranks["resnet"]["spearman"],
         *(scaled["all"][part] for part in ("spearman", "low", "high")),
-        provided=ranks["all"]["models"] == len(models) == kept["models"] == 23 and ranks["resnet"]["models"] == 10,
+        provided=ranks["all"]["models"] == len(models) and ranks["resnet"]["models"] == 9,
+    )
+    yield from humble(models)
+
+
+def humble(models: Any) -> Iterator[Claim]:
+    """What augmentation, label smoothing and mixup make of a network's sureness."""
+
+    def sure(network: str, kind: str, images: str) -> float:
+        return models[network, kind][images]["sure"]
+
+    large, small = ("resnet20", "vgg", "convmixer"), ("resnet8", "densenet22")
+    more = [sure(one, "raw", "ambiguous") - sure(one, "nominal", "ambiguous") for one in small]
+    yield says(
+        "Without augmentation ResNet-20, VGG and ConvMixer are sure of about half, ResNet-8 and DenseNet-22 of a "
+        "little more than with it.",
+        provided=all(0.45 < sure(one, "raw", "ambiguous") < 0.55 for one in large) and 0 < min(more) < max(more) < 0.1,
+    )
+    ratio = {
+        (network, kind): sure(network, kind, "ambiguous_scaled") / sure(network, "nominal", "ambiguous_scaled")
+        for network, kind in models
+        if kind in ("smooth", "mixup")
+    }
+    smooth, mixup = ([ratio[one] for one in ratio if one[1] == kind] for kind in ("smooth", "mixup"))
+    yield says(
+        "once their temperature is fitted to real images, networks with label smoothing are as sure as the others, "
+        "those with mixup less, by about a sixth.",
+        provided=min(smooth) > 0.9 and max(smooth) > 1.2 and 0.8 < min(mixup) <= max(mixup) < 0.87,
     )
 
 
@@ -655,15 +712,20 @@ def trained_on(kept: Any) -> Iterator[Claim]:
         values = [
             found[name][kind][key] for key in ("accuracy", "top_pair", "entropy_bits") for kind in ("nominal", "mixed")
         ]
-        yield says(f"| {label}, 12 epochs | {{:.3f}} | {{:.3f}} | {{:.2f}} | {{:.2f}} | {{:.2f}} | {{:.2f}} |", *values)
+        yield says(f"| {label}, 20 epochs | {{:.3f}} | {{:.3f}} | {{:.2f}} | {{:.2f}} | {{:.2f}} | {{:.2f}} |", *values)
     (learnt,) = {row["learnt"] for row in kept["trainings"] if row["kind"] == "mixed"}
-    yield says("{:,} ambiguous images, 17 to 102 of a pair, cost no accuracy that", learnt - 50_000)
     lost = [100 * one["accuracy_lost"] for one in found.values()]
+    yield says(
+        "{:,} ambiguous images, 100 of each pair, cost one network {:.2f} points of accuracy and give another {:.2f}:",
+        learnt - 50_000,
+        max(lost),
+        -min(lost),
+        provided=kept["settings"]["epochs"] == 20,
+    )
     tops, bits, masses = (
         [one["mixed"][key] for one in found.values()] for key in ("top_pair", "entropy_bits", "pair_mass")
     )
     yield says("trained on half of them: pair on top | .80 | {:.2f} to {:.2f} |", min(tops), max(tops))
-    yield says("have the pair on top of {:.2f} to {:.2f} of the others, where .80", min(tops), max(tops))
     yield says("their entropy, in bits | .85 | {:.2f} to {:.2f} |", min(bits), max(bits))
     yield says("their probability of the pair | .90 | {:.2f} to {:.2f} |", min(masses), max(masses))
     yield says("this costs them | at most .3 points | {:.2f} to {:.2f} points |", min(lost), max(lost))
