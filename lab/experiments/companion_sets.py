@@ -15,6 +15,13 @@ To compare more variants in one run, without the models:
     python companion_sets.py mnist.npz --classes 9,8 --out mnist_variants.json --families "" --no-bench \
         --variants ambigan:alternate:disjoint,ambigan:alternate:batch,agreement:sum:batch,agreement:guarded:batch
 
+Quality and diversity of small generators, which two cores train in half an hour, to stand where a record of large ones
+has none:
+
+    python companion_sets.py mnist.npz --classes 9,8 --out mnist_quality.json --families "" --no-bench \
+        --variants ambigan:alternate:disjoint --variances 0.01 --filters 128 --members 20 --estimator-epochs 60 \
+        --epochs1 15 --epochs2 6 --count 2000 --draws 0
+
 The families "convnext" and "vit", small and from scratch, need `pip install "secondguess[models]"`.
 """
 
@@ -104,6 +111,7 @@ def parsed():
     parser.add_argument("--acceptable", type=float, default=0.08, help="ACD up to which realism decides")
     parser.add_argument("--collapse", type=float, default=0.2, help="least variety against real images")
     parser.add_argument("--count", type=int, default=5000)
+    parser.add_argument("--draws", type=int, default=50, help="for each image that is accepted; 0: no such sets")
     parser.add_argument("--models", "--seeds", type=int, default=3, help="of each family")
     parser.add_argument("--model-epochs", type=int, default=5)
     parser.add_argument("--families", type=listed(str), default=",".join(FAMILIES), help="of models; none if empty")
@@ -128,7 +136,7 @@ def plan_of(arguments):
     """What the command line asks for."""
     same = (
         "variants", "filters", "latent", "members", "estimator_epochs", "alphas", "variances", "guarded_alphas",
-        "guarded_variances", "acceptable", "collapse", "count", "families", "models", "model_epochs", "device",
+        "guarded_variances", "acceptable", "collapse", "count", "draws", "families", "models", "model_epochs", "device",
     )  # fmt: skip
     first, second = arguments.classes
     return CompanionPlan(

@@ -20,6 +20,7 @@ __all__ = ["STUDIES"]
 PAPER = "Teixeira, Gomes, Soares, van Rijn: Hubris benchmarking with AmbiGANs, 2025"
 FILES = {"mnist": "mnist", "fashion_mnist": "fashion_mnist", "chest_xray": "pneumoniamnist"}
 AUTHORS = "ambigan alternate disjoint"  # the variant that the tables call "ambigan"
+QUALITY = "_quality"  # ends the names of records of runs that measured quality and diversity
 ACCEPTED = ", accepted"  # ends the name of a set with rejection
 FAMILIES = {"convnext": "ConvNeXt", "vit": "ViT"}
 CHOSEN = {
@@ -118,21 +119,37 @@ def _table1(record: Record) -> Iterator[tuple[str, str, float]]:
 def _table2(record: Record) -> Iterator[tuple[str, str, float]]:
     """Realism of stage 1 and of the companion sets."""
     sets = record.get("sets", {})
-    for name in sets:
-        if name in ("stage1", "floor"):
-            continue
+    for row, part, one in _stages(record):
+        yield row, f"{part} FID", _frechet(one)
+    yield from _quality(record)
+    for name in _companions(sets):
         row = f"{record['name']}, {_label(name)}"
-        parts = {"companion": sets[name]}
-        if not name.endswith(ACCEPTED):
-            parts = {"baseline": sets["stage1"]} | parts
-        for part, one in parts.items():
-            yield row, f"{part} FID", _frechet(one)
-            for column, key in (("QS", "quality"), ("DS", "diversity")):
-                if key in one.get("giqa", ()):
-                    yield row, f"{part} {column}", one["giqa"][key]
         yield row, "FID, companion over baseline", _frechet(sets[name]) / _frechet(sets["stage1"])
         for judged in list(sets[name].get("judged", {}).values())[:1]:  # the kind that the first variant has
             yield row, "companion ACD, held out", judged["held_out"]["acd"]
+
+
+def _quality(record: Record) -> Iterator[tuple[str, str, float]]:
+    """The part of Table 2 that records of older versions do not have."""
+    for row, part, one in _stages(record):
+        for column, key in (("QS", "quality"), ("DS", "diversity")):
+            if key in one.get("giqa", ()):
+                yield row, f"{part} {column}", one["giqa"][key]
+
+
+def _stages(record: Record) -> Iterator[tuple[str, str, Record]]:
+    """Row of Table 2, part of the row, and what was measured of its images."""
+    sets = record.get("sets", {})
+    for name in _companions(sets):
+        row = f"{record['name']}, {_label(name)}"
+        if not name.endswith(ACCEPTED):
+            yield row, "baseline", sets["stage1"]
+        yield row, "companion", sets[name]
+
+
+def _companions(sets: Record) -> list[str]:
+    """Names of the sets that are neither images of stage 1 nor real ones."""
+    return [name for name in sets if name not in ("stage1", "floor")]
 
 
 def _table3(record: Record) -> Iterator[tuple[str, str, float]]:
@@ -172,18 +189,34 @@ def _recorded_with(cells: Cells) -> Callable[[Path], Recorded | None]:
     """Reads the records of lab/experiments/companion_sets.py; of an interrupted one, the part that exists."""
 
     def recorded(results: Path) -> Recorded | None:
-        kept, sources = [], []
-        for name, file in FILES.items():
-            if found := read_record(results, f"hubris/{file}.json"):
-                record, source = found
-                kept.append(record | {"name": name})
-                sources.append({"settings": _settings(record)} | source)
-                if cells is _table3 and "asked_later" in record:  # by companion_models.py, perhaps elsewhere
-                    sources.append(source | record["asked_later"])
+        kept, sources = _read(results, "")
         table = _tabulated(cells, kept)
+        if cells is _table2:  # quality and diversity may be of other, smaller generators
+            for record, source in zip(*_read(results, QUALITY), strict=True):
+                measured = _tabulated(_quality, [record]).cells
+                if not measured.keys() <= table.cells.keys():
+                    table = Table(table.cells | measured | table.cells)  # its own values, where it has them
+                    sources.append(source)
+        if cells is _table3:  # by companion_models.py, perhaps elsewhere
+            sources = [
+                one
+                for record, source in zip(kept, sources, strict=True)
+                for one in (source, *([source | record["asked_later"]] if "asked_later" in record else ()))
+            ]
         return Recorded(table, sources) if table.cells else None
 
     return recorded
+
+
+def _read(results: Path, suffix: str) -> tuple[list[Record], list[dict[str, Any]]]:
+    """The records whose names end so, with the name of their data, and where each is from."""
+    kept, sources = [], []
+    for name, file in FILES.items():
+        if found := read_record(results, f"hubris/{file}{suffix}.json"):
+            record, source = found
+            kept.append(record | {"name": name})
+            sources.append({"settings": _settings(record)} | source)
+    return kept, sources
 
 
 def _settings(record: Record) -> dict[str, Any]:
