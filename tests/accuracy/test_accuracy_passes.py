@@ -57,6 +57,13 @@ def test_the_correction_survives_a_change_of_the_error_rate(world) -> None:
     assert abs(raw.value - truth) > 0.05
     assert corrected.high - corrected.low > raw.high - raw.low
     assert corrected.details["true_positive_rate"] == pytest.approx(0.7, abs=0.05)
+    judged = Noisy().judge(validation).judged_wrong
+    assert corrected.details["precision"] == pytest.approx((~validation.correct)[judged].mean())
+
+
+def test_an_oracle_that_judges_nothing_wrong_has_no_precision(world) -> None:
+    silent = OraclePasses(Noisy(0.0, 0.0), corrected=True).fit(world(500, 0)).estimate(world(501, 1))
+    assert "precision" not in silent.details
 
 
 @pytest.mark.parametrize(("undecided", "expected"), [("pass", 1.0), ("fail", 0.5), ("exclude", 1.0)])

@@ -223,6 +223,8 @@ def test_what_was_reported_before_is_not_shown_again(found: EstimateResult) -> N
     assert found.judged_wrong, "a model that nobody accuses shows nothing here"
     shown = [line for line in found.table().splitlines() if line.startswith("  image ")]
     assert len(shown) == len(found.judged_wrong)
+    precision = found.estimates["icos_corrected"].details["precision"]
+    assert f"Judged wrong ({precision:.0%} of validation images that are judged so really are wrong):" in found.table()
     assert not [line for line in found.table(found.judged_wrong).splitlines() if line.startswith("  image ")]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from secondguess.guard import Guard, Guarded, GuardReport, StressSplit, conforma
 from secondguess.guard.fitting import split_images
 from secondguess.guard.stress_split import held_out_corruptions, learnt_corruptions
 from secondguess.images import ImageSet
+from secondguess.metrics import Interval
 from secondguess.stress import CORRUPTIONS
 from secondguess.supervisors import SupervisorSet, make, make_all
 
@@ -125,6 +127,21 @@ def test_what_the_report_says(guard: Guard, stress_split: StressSplit) -> None:
     assert all("%" in text for text in report.missed)
     assert GuardReport.from_dict(report.to_dict()) == report
     assert "Of a thousand nominal images that are answered rightly, 46 raise a false alarm" in str(report)
+
+
+def test_a_guard_that_sees_little_says_so_first(guard: Guard) -> None:
+    report = guard.report
+    assert not report.weak
+    assert "of little use" not in str(report)
+
+    def seeing(share: float) -> GuardReport:
+        low = replace(next(iter(report.seen.values())), detected=Interval(share, 0.0, 1.0, 100))
+        mistakes = None if report.mistakes is None else replace(report.mistakes, detected=low.detected)
+        return replace(report, mistakes=mistakes, seen=dict.fromkeys(report.seen, low))
+
+    assert str(seeing(0.49)).startswith("This guard is of little use so far: it sees less than half of everything")
+    assert not seeing(0.5).weak
+    assert not replace(report, mistakes=None, seen={}).weak, "it was tried on nothing"
 
 
 def test_what_is_learnt_from_is_not_what_is_tested_on(stress_split: StressSplit) -> None:

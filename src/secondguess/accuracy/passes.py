@@ -45,6 +45,13 @@ class Rates(NamedTuple):
     false_positive: float
     error: float
 
+    @property
+    def precision(self) -> float | None:
+        """The share of these images that are wrong among those judged wrong; None where none is judged so."""
+        found = self.true_positive * self.error
+        judged = found + self.false_positive * (1 - self.error)
+        return found / judged if judged else None
+
 
 @register
 class OraclePasses(Estimator):
@@ -171,6 +178,7 @@ class OraclePasses(Estimator):
             "true_positive_rate": learnt.true_positive,
             "false_positive_rate": learnt.false_positive,
             "undecided": float((seen[0] < 0).mean()),
+            **({} if learnt.precision is None else {"precision": learnt.precision}),
         }
 
     def _alarms(self, verdicts: NDArray[np.int8]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:

@@ -217,12 +217,18 @@ class EstimateResult(Result):
         kinds = ", ".join(f"{one['credited']} by {one['kind']}" for one in self.about["oracle"]["contributions"])
         return f"{len(self.judged_wrong):,} predictions are judged wrong by rules ({kinds})"
 
+    def _precision(self) -> str:
+        """How often such verdicts are right, where that was measured on images that the rules were not learnt from."""
+        corrected = self.estimates.get(f"{self.about['oracle']['name']}_corrected")
+        found = None if corrected is None else corrected.details.get("precision")
+        return "" if found is None else f" ({found:.0%} of validation images that are judged so really are wrong)"
+
     def _wrong(self, known: Collection[JudgedWrong]) -> Iterator[str]:
         reported = {(one.image, one.reason) for one in known}
         new = [one for one in self.judged_wrong if (one.image, one.reason) not in reported]
         if new:
             yield ""
-            yield "Judged wrong:"
+            yield f"Judged wrong{self._precision()}:"
         for one in new[:SHOWN]:
             rather = f", rather {one.advice}" if one.advice is not None else ""
             yield f"  {one.image}: {one.predicted} ({one.confidence:.0%}){rather}; {_cut(one.reason)}"

@@ -19,6 +19,10 @@ __all__ = ["ByAnswer", "GuardReport", "Seen", "summarise"]
 Floats = NDArray[np.float64]
 MISSED = 0.5  # a sort of anomaly of which less is detected is listed as missed
 FEWEST = 5  # images of a sort, below which it is not reported
+WEAK = (
+    "This guard is of little use so far: it sees less than half of everything that it was tried on. More images, more "
+    "time (--minutes) or a higher rate of false alarms may help."
+)
 
 
 @dataclass(frozen=True)
@@ -140,6 +144,12 @@ class GuardReport:
         return [text for _, text in sorted(found)]
 
     @property
+    def weak(self) -> bool:
+        """Whether less than half is detected of every kind of images that the guard was tried on."""
+        tried = [one for one in (self.mistakes, *self.seen.values()) if one is not None]
+        return bool(tried) and all(one.detected.value < MISSED for one in tried)
+
+    @property
     def verdict_accuracy(self) -> float | None:
         """The mean over the kinds of the share of alarms whose verdict names the right kind; None without tests."""
         shares = [one.right for one in self.seen.values()]
@@ -168,6 +178,8 @@ class GuardReport:
         rate = self.false_alarms
         which = "nominal images" if self.protect == "novelty" else "nominal images that are answered rightly"
         lines = [self.softmax] if self.softmax else []
+        if self.weak:
+            lines.append(WEAK)
         lines += [
             f"Of a thousand {which}, {1000 * rate.value:.3g} raise a false alarm "
             f"({1000 * rate.low:.3g} to {1000 * rate.high:.3g}; calibrated on {self.calibrated_on})."
