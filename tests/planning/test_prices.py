@@ -181,3 +181,17 @@ def test_an_epoch_of_a_slow_training_is_timed_on_few_images(monkeypatch: pytest.
     (part,) = pricing.parts_of_fits([make("autoencoder")], Needs(images=True), train, pace)
     assert part.price.each == pytest.approx(0.1) and part.price.unit == "epochs"
     assert asked == [pricing.FIRST] * 2
+
+
+def test_a_hiccup_of_the_shorter_fit_does_not_make_a_training_cheap(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, few = [0.0], pricing.TRIED[0]
+
+    def fit(self: Autoencoder, observation: Observation, labels: object) -> None:
+        busy = 3.0 if len(observation) == few else 1.0  # other work on the machine, as long as this lasts
+        now[0] += busy * 0.002 * len(observation) * self.epochs
+
+    monkeypatch.setattr(Autoencoder, "_fit", fit)
+    train = ImageSet.from_arrays(np.zeros((8000, 1, 8, 8), np.float32), np.arange(8000) % 10, layout="NCHW")
+    pace = Pace(Classifier(lambda x: np.full((len(x), 10), 0.1)), train, clock=lambda: now[0])
+    (part,) = pricing.parts_of_fits([make("autoencoder")], Needs(images=True), train, pace)
+    assert part.price.each == pytest.approx(0.002)
