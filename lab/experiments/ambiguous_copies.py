@@ -13,13 +13,13 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image
+from sklearn.neighbors import NearestNeighbors
 
 from secondguess import load
 from secondguess.images import load_images
 from secondguess_lab.record import say
 
 SHOWN, WIDE, LARGER = 24, 12, 2
-BLOCK = 1000  # images that are compared at a time
 
 
 def main():
@@ -47,14 +47,9 @@ def main():
 
 def nearest_of(made, train):
     """Root mean square distances (n,) of images to their nearest training images, and which these are (n,)."""
-    real = train.reshape(len(train), -1)
-    squares, found, which = np.square(real).sum(axis=1), [], []
-    for start in range(0, len(made), BLOCK):
-        rows = made[start : start + BLOCK].reshape(-1, real.shape[1])
-        table = squares - 2 * rows @ real.T + np.square(rows).sum(axis=1, keepdims=True)
-        which.append(table.argmin(axis=1))
-        found.append(table.min(axis=1))
-    return np.sqrt(np.maximum(np.concatenate(found), 0) / real.shape[1]), np.concatenate(which)
+    real, rows = (one.reshape(len(one), -1) for one in (train, made))
+    found, which = NearestNeighbors(n_neighbors=1, algorithm="brute").fit(real).kneighbors(rows)
+    return found[:, 0] / np.sqrt(real.shape[1]), which[:, 0]
 
 
 if __name__ == "__main__":
