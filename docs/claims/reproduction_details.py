@@ -1187,6 +1187,7 @@ def hubris() -> Iterator[Claim]:
         ", where the paper has {:.1f}, {:.1f} and {:.1f}. (2) An estimator",
         *(paper[f"{name}, ambigan", "companion FID"] / paper[f"{name}, ambigan", "baseline FID"] for name in TABLED),
     )
+    yield from quality_and_diversity(paper)
     spaces = [record(f"hubris/{name}_spaces.json") for name in SETS]
     yield says(
         "with an accuracy of {:.2f} on a part of CIFAR-10 in grey, the companion sets are {:.1f}, {:.1f} and "
@@ -1215,6 +1216,38 @@ def hubris() -> Iterator[Claim]:
             table3[f"ConvNeXt: {name}, ambigan", "accuracy"] < paper[f"ConvNeXt: {name}, ambigan", "accuracy"]
             for name in names[1:]
         ),
+    )
+
+
+def quality_and_diversity(paper: Any) -> Iterator[Claim]:
+    """GIQA's scores of Table 2, by the records of smaller generators."""
+    kept = [record(f"hubris/{name}_quality.json") for name in SETS]
+
+    def scores(part: str, column: str) -> list[float]:
+        key, score = {"baseline": "stage1", "companion": AMBIGAN}[part], {"QS": "quality", "DS": "diversity"}[column]
+        ours = [one["sets"][key]["giqa"][score] for one in kept]
+        return [*ours, *(paper[f"{name}, ambigan", f"{part} {column}"] for name in TABLED)]
+
+    yield says(
+        "The baselines' quality is {:.2f}, {:.2f} and {:.2f} (published {:.2f}, {:.2f} and {:.2f}) and their diversity "
+        "{:.2f}, {:.2f} and {:.2f} ({:.2f}, {:.2f} and {:.2f}); the companion sets' quality is {:.2f}, {:.2f} and "
+        "{:.2f} ({:.2f}, {:.2f} and {:.2f}), their diversity {:.2f}, {:.2f} and {:.2f} ({:.2f}, {:.2f} and {:.2f}).",
+        *(value for part in ("baseline", "companion") for column in ("QS", "DS") for value in scores(part, column)),
+    )
+    plans = [(one["settings"]["filters"], one["settings"]["members"], *one["settings"]["epochs"]) for one in kept]
+    yield says(
+        "({} filters instead of 512, {} members, {} + {} epochs, α = 1 and a variance of .01, one run each;",
+        *plans[0],
+        provided=len(set(plans)) == 1
+        and all((one["settings"]["alphas"], one["settings"]["variances"]) == ([1.0], [0.01]) for one in kept),
+    )
+    digits = kept[0]
+    ratio = list(digits["ratios"][AMBIGAN].values())[-1]
+    better = digits["sets"][AMBIGAN]["giqa"]["quality"] > digits["sets"]["stage1"]["giqa"]["quality"]
+    yield says(
+        "on MNIST the companion set, {:.0f} times as far from real images as the baseline, has the higher quality.",
+        ratio,
+        provided=better,
     )
 
 
