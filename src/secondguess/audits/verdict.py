@@ -5,9 +5,9 @@ a blocker.
 
     softmax     blocker   the probabilities say nothing (`model.degenerate`)
     gates       blocker   a gate of the user's does not hold, or its number does not exist
-    accuracy    blocker   another normalisation of the pixels would make clearly more answers right; or the lower end of
-                          the interval does not exceed the share of the most frequent class, or the model is wrong more
-                          often than right
+    accuracy    blocker   another normalisation of the pixels would make clearly more answers right (where the
+                          probabilities say nothing, most of them); or the lower end of the interval does not exceed the
+                          share of the most frequent class, or the model is wrong more often than right
                 caution   a class of which, by the upper end of its interval, less than half is found
     knowing     blocker   the best supervisor ranks a mistake above a right answer in less than 70% of cases (AUROC)
                 caution   in less than 80%
@@ -45,6 +45,7 @@ BETTER_THAN_ONE = "it beats always giving the most frequent class"
 MORE_OFTEN = "it is right more often than wrong"
 AS_TRAINED = "its pixels are normalised as in its training"
 RARELY_FOUND = 0.5  # recall of a class
+MOSTLY = 0.5  # accuracy of a model that is right more often than wrong
 FED = "Fed wrongly?"  # a line of the summary of the accuracy
 RENORMALISED = "accuracy.renormalised"  # what would be right with another normalisation, where that is clearly more
 MEASURES = {"accuracy": "its accuracy", "knowing": "whether its mistakes can be noticed", "guard": "what a guard sees"}
@@ -156,7 +157,7 @@ def _accuracy(audit: AuditResult) -> Reason:
     found = number.interval
     text = f"It is right on {found.value:.1%} of {found.n:,} test images ({found.low:.1%} to {found.high:.1%})"
     better = audit.numbers.get(RENORMALISED)
-    if better is not None:
+    if better is not None and _explains(better.value, audit):
         text += f", but on {better.value:.1%} where pixels are normalised otherwise than described. "
         text = (text + _said(audit, "accuracy", FED)).rstrip()
         return Reason(weight="blocker", text=text, before=AS_TRAINED, **about)
@@ -173,6 +174,11 @@ def _accuracy(audit: AuditResult) -> Reason:
     return Reason(weight="good", text=f"{text}.", **about)
 
 
+def _explains(better: float, audit: AuditResult) -> bool:
+    """Whether another normalisation is what is wrong: of a softmax that says nothing, only if it makes a fair model."""
+    return audit.softmax is None or better >= MOSTLY
+
+
 def too_poor(accuracy: Interval, frequent: float) -> str:
     """What has to happen before a model of this accuracy is deployed; "" where it is not too poor for that.
 
@@ -182,7 +188,7 @@ def too_poor(accuracy: Interval, frequent: float) -> str:
     """
     if accuracy.low <= frequent:
         return BETTER_THAN_ONE
-    return MORE_OFTEN if accuracy.value < 0.5 else ""
+    return MORE_OFTEN if accuracy.value < MOSTLY else ""
 
 
 def _knowing(audit: AuditResult) -> Reason:
