@@ -147,11 +147,22 @@ class AccuracyMonitor:
             trust = try_estimators(
                 [leading, *others], validated, shifted=copies, training=trained, seed=seed, progress=progress
             )
-        notes = (*data.notes, *remarks)
-        sets = LearntFrom.of(data.training), LearntFrom.of(data.validation)
         degenerate = find_degenerate(validated.probabilities, validated.labels)
-        softmax = degenerate.text if degenerate else ""
-        return cls(classifier, *sets, oracle, leading, others, trust, notes, data.held_out, seed, widest, how, softmax)
+        return cls(
+            classifier=classifier,
+            training=LearntFrom.of(data.training),
+            validation=LearntFrom.of(data.validation),
+            oracle=oracle,
+            leading=leading,
+            estimators=others,
+            trust=trust,
+            notes=(*data.notes, *remarks),
+            held_out=data.held_out,
+            seed=seed,
+            widest=widest,
+            loading=how,
+            softmax=degenerate.text if degenerate else "",
+        )
 
     def save(self, folder: str | Path) -> Path:
         """Write everything that was learnt into a folder, with the model where it is a file; an older one is replaced.

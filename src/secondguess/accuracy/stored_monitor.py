@@ -96,19 +96,19 @@ def read_monitor(folder: str | Path, model: Any = None, **changes: Any) -> Accur
         )
     training, validation = (_learnt_from(card[name]) for name in ("training", "validation"))
     return AccuracyMonitor(
-        classifier if classifier.class_names else classifier.with_classes(training.class_names),
-        training,
-        validation,
-        Icos.load(_part(folder, card["oracle"])),
-        SyntheticShifts.load(_part(folder, card["leading"])),
-        [Estimator.load(_part(folder, file)) for file in card["estimators"]],
-        {name: tuple(Trial(**trial) for trial in trials) for name, trials in card["trust"].items()},
-        tuple(card["notes"]),
-        bool(card["held_out"]),
-        int(card["seed"]),
-        float(card["widest"]),
-        card["loading"] | {"size": tuple(training.shape[1:])},
-        card.get("softmax", ""),
+        classifier=classifier if classifier.class_names else classifier.with_classes(training.class_names),
+        training=training,
+        validation=validation,
+        oracle=Icos.load(_part(folder, card["oracle"])),
+        leading=SyntheticShifts.load(_part(folder, card["leading"])),
+        estimators=[Estimator.load(_part(folder, file)) for file in card["estimators"]],
+        trust={name: tuple(Trial(**trial) for trial in trials) for name, trials in card["trust"].items()},
+        notes=tuple(card["notes"]),
+        held_out=bool(card["held_out"]),
+        seed=int(card["seed"]),
+        widest=float(card["widest"]),
+        loading=card["loading"] | {"size": tuple(training.shape[1:])},
+        softmax=card.get("softmax", ""),
     )
 
 
