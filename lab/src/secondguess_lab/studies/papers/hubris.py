@@ -195,7 +195,7 @@ def _recorded_with(cells: Cells) -> Callable[[Path], Recorded | None]:
             for record, source in zip(*_read(results, QUALITY), strict=True):
                 measured = _tabulated(_quality, [record]).cells
                 if not measured.keys() <= table.cells.keys():
-                    table = Table(table.cells | measured | table.cells)  # its own values, where it has them
+                    table = Table({**table.cells, **measured, **table.cells})  # its own values, where it has them
                     sources.append(source)
         if cells is _table3:  # by companion_models.py, perhaps elsewhere
             sources = [
@@ -210,7 +210,8 @@ def _recorded_with(cells: Cells) -> Callable[[Path], Recorded | None]:
 
 def _read(results: Path, suffix: str) -> tuple[list[Record], list[dict[str, Any]]]:
     """The records whose names end so, with the name of their data, and where each is from."""
-    kept, sources = [], []
+    kept: list[Record] = []
+    sources: list[dict[str, Any]] = []
     for name, file in FILES.items():
         if found := read_record(results, f"hubris/{file}{suffix}.json"):
             record, source = found
