@@ -55,10 +55,8 @@ def _fitting(one: Supervisor, seen: Observation, few: int, pace: Pace, growth: f
         warnings.simplefilter("ignore")
         try:
             if one.dial:  # something is trained, image by image: a slow training shows soon how slow it is
-                count = min(FIRST, len(seen))
-                each = paced(fit, count, count, pace.clock)
-                if each * len(seen) > LONG:
-                    return Price(each, 0.0, full, one.least, one.dial, per="train")
+                each = paced(fit, min(FIRST, len(seen)), len(seen), pace.clock)
+                return Price(each, 0.0, full, one.least, one.dial, per="train")
             began = pace.clock()
             fit(few)
             first = pace.clock() - began
@@ -67,7 +65,5 @@ def _fitting(one: Supervisor, seen: Observation, few: int, pace: Pace, growth: f
             seconds.append(timed(partial(fit, len(seen)), pace.clock))
         except Exception:  # the reason is given when it is fitted on all images
             return Price(full=full, least=one.least, unit=one.dial)
-    if one.dial:  # by the longer fit alone: the slope of two short ones on a busy machine may be next to nothing
-        return Price(seconds[-1] / len(seen), 0.0, full, one.least, one.dial, per="train")
     line = Price.line([few, len(seen)], seconds)
     return Price(growth * line.each, line.fixed, per="train")

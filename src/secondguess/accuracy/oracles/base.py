@@ -103,11 +103,9 @@ class Oracle(Observer):
     Attributes:
         name: by which it is known in the registry and in reports; lower case with underscores.
         requires_fit: whether `fit` must be called before `judge`.
-        inspects: whether it has an `inspect`, which workers of an engine can do for it.
     """
 
     noun: ClassVar[str] = "oracle"
-    inspects: ClassVar[bool] = False
 
     @final
     def fit(self, training: Observation, validation: Observation) -> Self:
@@ -140,9 +138,15 @@ class Oracle(Observer):
     def inspect(self, seen: Observation) -> NDArray[np.int64]:
         """What it takes of the pixels or traces of each image, (n, m), whatever the other images are.
 
-        It is most of the work of some oracles, and does not need all images in one place.
+        It is most of the work of some oracles, and does not need all images in one place: these say here what they
+        take, and workers of an engine can do it for them. Others take nothing.
         """
-        raise NotImplementedError(f"{self.name}: an oracle that inspects must say what")
+        return np.zeros((len(seen), 0), dtype=np.int64)
+
+    @property
+    def inspects(self) -> bool:
+        """Whether it takes anything."""
+        return type(self).inspect is not Oracle.inspect
 
     def remember(self, seen: Observation, inspected: NDArray[np.int64]) -> None:
         """Take what `inspect` gave elsewhere, (n, m), for what it would give for this observation."""

@@ -72,7 +72,6 @@ class SelfChecker(Oracle):
     """
 
     name = "selfchecker"
-    inspects = True
 
     def __init__(
         self,

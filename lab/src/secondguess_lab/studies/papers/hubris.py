@@ -118,38 +118,37 @@ def _table1(record: Record) -> Iterator[tuple[str, str, float]]:
 
 def _table2(record: Record) -> Iterator[tuple[str, str, float]]:
     """Realism of stage 1 and of the companion sets."""
-    sets = record.get("sets", {})
     for row, part, one in _stages(record):
         yield row, f"{part} FID", _frechet(one)
-    yield from _quality(record)
-    for name in _companions(sets):
-        row = f"{record['name']}, {_label(name)}"
-        yield row, "FID, companion over baseline", _frechet(sets[name]) / _frechet(sets["stage1"])
-        for judged in list(sets[name].get("judged", {}).values())[:1]:  # the kind that the first variant has
-            yield row, "companion ACD, held out", judged["held_out"]["acd"]
+        yield from _scores(row, part, one)
+        if part == "companion":
+            yield row, "FID, companion over baseline", _frechet(one) / _frechet(record["sets"]["stage1"])
+            for judged in list(one.get("judged", {}).values())[:1]:  # the kind that the first variant has
+                yield row, "companion ACD, held out", judged["held_out"]["acd"]
 
 
 def _quality(record: Record) -> Iterator[tuple[str, str, float]]:
     """The part of Table 2 that records of older versions do not have."""
     for row, part, one in _stages(record):
-        for column, key in (("QS", "quality"), ("DS", "diversity")):
-            if key in one.get("giqa", ()):
-                yield row, f"{part} {column}", one["giqa"][key]
+        yield from _scores(row, part, one)
+
+
+def _scores(row: str, part: str, measured: Record) -> Iterator[tuple[str, str, float]]:
+    for column, key in (("QS", "quality"), ("DS", "diversity")):
+        if key in measured.get("giqa", ()):
+            yield row, f"{part} {column}", measured["giqa"][key]
 
 
 def _stages(record: Record) -> Iterator[tuple[str, str, Record]]:
     """Row of Table 2, part of the row, and what was measured of its images."""
     sets = record.get("sets", {})
-    for name in _companions(sets):
+    for name in sets:
+        if name in ("stage1", "floor"):
+            continue
         row = f"{record['name']}, {_label(name)}"
         if not name.endswith(ACCEPTED):
             yield row, "baseline", sets["stage1"]
         yield row, "companion", sets[name]
-
-
-def _companions(sets: Record) -> list[str]:
-    """Names of the sets that are neither images of stage 1 nor real ones."""
-    return [name for name in sets if name not in ("stage1", "floor")]
 
 
 def _table3(record: Record) -> Iterator[tuple[str, str, float]]:

@@ -99,7 +99,6 @@ class Icos(Oracle):
     """
 
     name = "icos"
-    inspects = True
 
     def __init__(
         self,
