@@ -76,6 +76,9 @@ def a_known_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     """The model takes a tenth of a second for an image, and nothing else takes any time."""
     monkeypatch.setattr(Pace, "observing", lambda self, needs=None: 0.1)
     monkeypatch.setattr("secondguess.supervisors.pricing.timed", lambda work, clock: (work() and 0.0) or 0.0)
+    monkeypatch.setattr(
+        "secondguess.supervisors.pricing.paced", lambda work, few, most, clock: (work(few) and 0.0) or 0.0
+    )
 
 
 def planned(classifier: sg.Classifier, digits: Dataset, folder: Path, minutes: float, **changes: Any) -> Any:
