@@ -23,6 +23,7 @@ def run(
     steps: int = 10,
     graphs: bool = True,
     repeatable: bool = True,
+    compiled: bool = False,
     device: str = "auto",
     progress: Progress | None = None,
 ) -> dict[str, Any]:
@@ -37,6 +38,7 @@ def run(
         steps: of each way to ask the estimator that are timed.
         graphs: record iterations as CUDA graphs.
         repeatable: only algorithms that give the same result every time.
+        compiled: let PyTorch compile the networks on a GPU.
         device: where to compute.
         progress: where to report.
 
@@ -55,7 +57,7 @@ def run(
     target = pick_device(device)
     networks = MemberNetworks(ambiguity_members(32, members), SHAPE, 1, range(members)).to(target)
     judge = FoldedMembers(networks, dense=target.type == "cuda").to(target)
-    recipe = GanRecipe(batch_size=batch_size, graphs=graphs, repeatable=repeatable)
+    recipe = GanRecipe(batch_size=batch_size, graphs=graphs, repeatable=repeatable, compiled=compiled)
     architecture = GanArchitecture(latent, filters, 2)
     works = {
         "stage 1": None,
@@ -79,6 +81,7 @@ def run(
         "members": members,
         "filters": filters,
         "batch_size": batch_size,
+        "compiled": compiled,
         "device": torch.cuda.get_device_name(target) if target.type == "cuda" else str(target),
         "stages": stages,
         "estimator": estimator,

@@ -147,12 +147,13 @@ def gan(
     filters: Annotated[int, typer.Option(min=1, help="Of the GAN; 512 want a GPU.")] = 512,
     batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Of the GAN.")] = 32,
     iterations: Annotated[int, typer.Option(min=1, help="Of each stage.")] = 100,
+    compiled: Annotated[bool, typer.Option("--compiled", help="Let PyTorch compile the networks on a GPU.")] = False,
     device: Device = "auto",
     common: Common,
 ) -> None:
     """Measure what ambiguity costs a GAN: stage 2 against stage 1, and the judges as one network against a loop."""
     options = {"members": members, "filters": filters, "batch_size": batch_size, "iterations": iterations}
-    _measure("gan", common, **options, device=device)
+    _measure("gan", common, **options, compiled=compiled, device=device)
 
 
 @app.command("scale")

@@ -144,7 +144,8 @@ class SpectralConv2d(nn.Module):
     """A convolution whose weight is divided by an estimate of its largest singular value.
 
     The estimate is u . W v for the weight as a matrix (outputs, rest), with u and v from one power iteration in every
-    forward pass in training mode, as in `torch.nn.utils.spectral_norm`.
+    forward pass in training mode, as in `torch.nn.utils.spectral_norm`. It is the input that is divided, which is the
+    same and has fewer numbers than the weight.
 
     Args:
         inputs: channels in.
@@ -165,23 +166,29 @@ class SpectralConv2d(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The convolution."""
-        return functional.conv2d(x, self.normalised(), self.bias, self.stride, padding=int(self.stride > 1))
+        return functional.conv2d(x / self.largest(), self.weight, self.bias, self.stride, padding=int(self.stride > 1))
 
     def whole(self, x: Tensor) -> Tensor:
         """Logits (n,) where the kernel covers the whole map."""
-        assert self.bias is not None
-        return (x.flatten(1) @ self.normalised().flatten(1).T + self.bias)[:, 0]
+        return functional.linear(x.flatten(1) / self.largest(), self.weight.flatten(1), self.bias)[:, 0]
 
-    def normalised(self) -> Tensor:
-        """The weight over its largest singular value; in full precision, whatever the rest computes in."""
+    def largest(self) -> Tensor:
+        """The estimate; in full precision, whatever the rest computes in."""
         with torch.autocast(self.weight.device.type, enabled=False):
-            rows = self.weight.flatten(1)
+            rows, v = self._as_matrix()
             if self.training:
                 with torch.no_grad():
-                    self.v.copy_(functional.normalize(torch.mv(rows.T, self.u), dim=0, eps=TINY))
-                    self.u.copy_(functional.normalize(torch.mv(rows, self.v), dim=0, eps=TINY))
+                    v.copy_(functional.normalize(torch.mv(rows.T, self.u), dim=0, eps=TINY).view_as(v))
+                    self.u.copy_(functional.normalize(torch.mv(rows, v.flatten()), dim=0, eps=TINY))
             # Copies, because the next forward pass changes u and v before this one has been differentiated.
-            return self.weight / torch.dot(self.u.clone(), torch.mv(rows, self.v.clone()))
+            return torch.dot(self.u.clone(), torch.mv(rows, v.flatten().clone()))
+
+    def _as_matrix(self) -> tuple[Tensor, Tensor]:
+        """The weight as a matrix (outputs, rest) in the order in which it lies in memory, and a view of v in it."""
+        weight, v = self.weight, self.v.view(self.weight.shape[1:])
+        if weight.is_contiguous(memory_format=torch.channels_last):
+            weight, v = weight.permute(0, 2, 3, 1), v.permute(1, 2, 0)
+        return weight.flatten(1), v
 
 
 class Gan(nn.Module):

@@ -26,7 +26,8 @@ paper's batch size of 32 a processor cannot issue the kernels as fast as the dev
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -53,6 +54,7 @@ class GanRecipe:
         clip: largest norm of the generator's gradient.
         precision: `"auto"` computes in bfloat16 on CUDA, with weights, losses and judges in float32; or `"float32"`.
         graphs: record an iteration as a CUDA graph.
+        compiled: let PyTorch compile both networks and the judge on CUDA; worth its half minute from some 20 epochs on.
         repeatable: only algorithms that give the same result every time.
     """
 
@@ -61,6 +63,7 @@ class GanRecipe:
     clip: float = 1.0
     precision: Literal["auto", "float32"] = "auto"
     graphs: bool = True
+    compiled: bool = False
     repeatable: bool = True
 
 
@@ -123,6 +126,9 @@ class Step:
         self.targets = torch.zeros(2, size, classes, device=device)
         self.sums = torch.zeros(len(MEASURED), device=device)
         self._bfloat = device.type == "cuda" and recipe.precision == "auto"
+        self._compiled = device.type == "cuda" and recipe.compiled
+        self._generator, self._discriminator = self._ready(gan.generator), self._ready(gan.discriminator)
+        self._judge = None if ambiguity is None else self._ready(ambiguity.judge)
         self._own = {
             part: [weight for weight in network.parameters() if weight.requires_grad]
             for part, network in (("generator", gan.generator), ("discriminator", gan.discriminator))
@@ -165,7 +171,8 @@ class Step:
             self._update("generator", loss, alpha * self.recipe.clip)
         made = self._generate(noise, dial)
         fake = made.detach().requires_grad_() if combine == "guarded" else made
-        total = g_loss = functional.softplus(-self._judge_real(fake)).mean()
+        with _frozen(self._own["discriminator"]):
+            total = g_loss = functional.softplus(-self._judge_real(fake)).mean()
         if combine == "sum":
             loss, judged = self._ambiguity(fake, target)
             total = g_loss + alpha * loss
@@ -186,17 +193,17 @@ class Step:
 
     def _generate(self, noise: Tensor, dial: Tensor | None) -> Tensor:
         with self._precision():
-            images: Tensor = self.gan.generator(noise, dial)
+            images: Tensor = self._generator(noise, dial)
         return images.float()
 
     def _judge_real(self, images: Tensor) -> Tensor:
         with self._precision():
-            logits: Tensor = self.gan.discriminator(images)
+            logits: Tensor = self._discriminator(images)
         return logits.float()
 
     def _ambiguity(self, images: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        assert self.ambiguity is not None
-        members: Tensor = self.ambiguity.judge(to_unit(images))
+        assert self.ambiguity is not None and self._judge is not None
+        members: Tensor = self._judge(to_unit(images))
         return ambiguity_loss(self.ambiguity.loss, members, target, self.ambiguity.variance), members.detach()
 
     def _dial(self, which: int) -> Tensor | None:
@@ -221,9 +228,26 @@ class Step:
             parts = (loss, confusion(members, target).mean(), spread)
         self.sums += torch.stack([d_loss.detach(), g_loss.detach(), *parts])
 
+    def _ready(self, network: nn.Module) -> Callable[..., Tensor]:
+        """The network as it is, or compiled for inputs of one size."""
+        compiled: Callable[..., Tensor] = torch.compile(network, dynamic=False) if self._compiled else network
+        return compiled
+
     def _precision(self) -> torch.autocast:
         # No cache of cast weights: they change between the steps of one iteration.
         return torch.autocast(self.images.device.type, torch.bfloat16, enabled=self._bfloat, cache_enabled=False)
+
+
+@contextmanager
+def _frozen(weights: Sequence[Tensor]) -> Iterator[None]:
+    """Without gradients of the weights, which compiled code would compute whether anybody wants them or not."""
+    for weight in weights:
+        weight.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for weight in weights:
+            weight.requires_grad_(True)
 
 
 def _beside(work: Callable[[], None]) -> None:

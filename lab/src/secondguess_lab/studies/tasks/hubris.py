@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Self, cast
 
 import numpy as np
@@ -37,7 +38,7 @@ from secondguess.stress.ambiguous.gan_losses import Combine, Target
 from secondguess.stress.ambiguous.gan_networks import GanArchitecture
 from secondguess.stress.ambiguous.gan_selection import Candidate, choose, pareto_front, search
 from secondguess.stress.ambiguous.gan_step import GanRecipe
-from secondguess.stress.ambiguous.gan_training import Watch
+from secondguess.stress.ambiguous.gan_training import Snapshot, Watch
 from secondguess_lab.studies.tasks.companion_measures import Spaces, judgement, of_classes, unit
 from secondguess_lab.studies.tasks.companion_models import ask_models, check_families
 from secondguess_lab.studies.tasks.opening import opened, training_images
@@ -172,11 +173,15 @@ class Companions:
     Args:
         data: with training and test images, both labelled.
         plan: what to make.
+        folder: where trained estimators are kept, to be read the next time; None keeps none.
         progress: where to report.
     """
 
-    def __init__(self, data: Dataset, plan: CompanionPlan, *, progress: Progress | None = None) -> None:
+    def __init__(
+        self, data: Dataset, plan: CompanionPlan, *, folder: Path | None = None, progress: Progress | None = None
+    ) -> None:
         self.train, self.test, self.plan, self.progress = training_images(data), data.test, plan, progress
+        self.folder = folder
         self.variants = [Variant.parse(text) for text in plan.variants]
         if not self.variants:
             raise UserError("No variant was given; give some as METHOD:COMBINE:SUBSETS, such as ambigan:alternate.")
@@ -207,6 +212,11 @@ class Companions:
         plan = self.plan
         training = {"epochs": plan.extractor_epochs, "seed": plan.seed, "device": plan.device}
         return Spaces(self.train, self.test, plan.classes, **training)
+
+    @cached_property
+    def stage1(self) -> Snapshot:
+        """What every stage 2 starts from; it needs no estimator."""
+        return self._maker(self.variants[0]).first_stage(self.train, seed=self.plan.seed, progress=self.progress)[0]
 
     @property
     def generators(self) -> dict[str, tuple[TrainedGan, AmbiGAN]]:
@@ -249,9 +259,11 @@ class Companions:
     @cached_property
     def _searched(self) -> tuple[dict[str, tuple[TrainedGan, AmbiGAN]], list[Row]]:
         """The chosen generators, and everything that was tried."""
-        stage1, chosen, rows = None, {}, []
+        chosen: dict[str, tuple[TrainedGan, AmbiGAN]] = {}
+        rows: list[Row] = []
         for variant in self.variants:
             maker, guarded = self._maker(variant), variant.combine == "guarded"
+            maker.estimator = self.judges[variant.judge][0]
             candidates = search(
                 maker,
                 self.train,
@@ -260,18 +272,18 @@ class Companions:
                 variances=self.plan.guarded_variances if guarded else self.plan.variances,
                 images=self.plan.selected_on,
                 seed=self.plan.seed,
-                stage1=stage1,
+                stage1=self.stage1,
                 progress=self.progress,
             )
             best = choose(candidates, acceptable=self.plan.acceptable)
-            stage1, chosen[str(variant)] = best.trained.stage1, (best.trained, maker)
+            chosen[str(variant)] = best.trained, maker
             maker.alpha, maker.variance = best.alpha, best.variance
             rows += _tried(str(variant), candidates, best)
         return chosen, rows
 
     def _estimator(self, variant: Variant, place: int) -> AmbiguityEstimator:
         number = 2 * self.plan.seed + place
-        return estimator_for(
+        made = estimator_for(
             variant.method,
             self.plan.classes,
             members=self.plan.members,
@@ -280,7 +292,17 @@ class Companions:
             subsets=variant.subsets,
             seed=number,
             device=self.plan.device,
-        ).fit(self.train, progress=self.progress)
+        )
+        path = self.folder and self.folder / f"estimator_{variant.judge.replace(', ', '_')}_{number}.safetensors"
+        if path and path.exists():
+            kept = AmbiguityEstimator.load(path, device=self.plan.device)
+            if kept.settings() != made.settings():
+                raise UserError(f"{path} holds an estimator of other settings; keep those of one plan in a folder.")
+            return kept
+        made.fit(self.train, progress=self.progress)
+        if path:
+            made.save(path)
+        return made
 
     def _about(self, estimator: AmbiguityEstimator) -> Row:
         """What an estimator is, and how good on real test images."""
@@ -295,7 +317,7 @@ class Companions:
         }
 
     def _maker(self, variant: Variant) -> AmbiGAN:
-        """Everything but alpha and variance."""
+        """Everything but the estimator, alpha and variance."""
         return AmbiGAN(
             self.plan.classes,
             method=variant.method,
@@ -303,7 +325,6 @@ class Companions:
             epochs=self.plan.epochs,
             architecture=GanArchitecture(self.plan.latent, self.plan.filters, BLOCKS),
             recipe=self.plan.recipe,
-            estimator=self.judges[variant.judge][0],
             watch=Watch(collapse=self.plan.collapse),
             device=self.plan.device,
         )
