@@ -11,7 +11,7 @@ from distance_house import NAMES, Linear, assert_same
 
 from secondguess import Classifier
 from secondguess.errors import UserError
-from secondguess.search.attacks import Boundary, checkpoint
+from secondguess.search.attacks import Boundary, checkpoint, engine
 from secondguess.search.distance import measure_distances
 
 
@@ -76,6 +76,47 @@ def test_an_answer_that_cannot_be_used_concerns_its_image_alone(
     others = np.arange(17) != model.SICK
     for name in NAMES:
         np.testing.assert_array_equal(getattr(found, name)[others], getattr(sound, name)[others], err_msg=name)
+
+
+class Shaky(Linear):
+    """Answers otherwise in a small batch, by a little, as a GPU does; the last check is one."""
+
+    SHIFT = 2e-4
+
+    def __call__(self, images: np.ndarray) -> np.ndarray:
+        lead = np.array([float(self.w @ image.ravel().astype(np.float64)) + self.b for image in images])
+        lead -= self.SHIFT if len(images) <= len(self.images) else 0
+        return np.stack([-lead, lead], axis=1)
+
+
+def test_a_counterexample_that_is_not_confirmed_is_moved_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Shaky()
+    options = {"attack": Boundary(iterations=100), "batch_size": 64}
+    classifier = Classifier(model, output_kind="logits")
+    found = measure_distances(classifier, model.images, **options)
+    assert not found.failed.any()
+    assert (found.counterexample_predictions != classifier.predict(model.images).argmax(axis=1)).all()
+    change = np.abs(found.counterexamples.astype(np.float64) - model.images).reshape(len(model.images), -1)
+    np.testing.assert_allclose(found.mae, change.mean(axis=1))
+    monkeypatch.setattr(engine, "FARTHER", ())
+    before = measure_distances(classifier, model.images, **options)
+    lost = before.failed
+    assert 2 <= lost.sum() < len(lost)
+    assert (found.queries[lost] > before.queries[lost]).all() and (found.queries[~lost] == before.queries[~lost]).all()
+    np.testing.assert_array_equal(found.mae[~lost], before.mae[~lost])
+
+
+def test_where_the_budget_is_used_up_it_is_not_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Shaky()
+    monkeypatch.setattr(Shaky, "SHIFT", 1e9)  # whatever is asked in a small batch is of one class
+    found = measure_distances(
+        Classifier(model, output_kind="logits"),
+        model.images,
+        attack=Boundary(iterations=100),
+        budget=400,
+        batch_size=64,
+    )
+    assert (found.queries <= 400).all() and found.failed.any()
 
 
 def test_gradients_that_are_not_numbers_concern_their_image_alone() -> None:

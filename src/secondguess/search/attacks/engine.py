@@ -15,12 +15,13 @@ from secondguess.search.attacks.checkpoint import Results
 from secondguess.search.attacks.decisions import UNUSABLE, Decisions
 from secondguess.search.attacks.noise import Noise
 from secondguess.search.attacks.starts import Starts
-from secondguess.search.attacks.walk import Walk, differ
+from secondguess.search.attacks.walk import Walk, differ, pixelwise
 
 __all__ = ["AttackRun"]
 
 BLOCK_BYTES = 1 << 26  # of pixels: a walk holds a few tensors of this size
 BLOCK_IMAGES = 1024
+FARTHER = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # from its image, in units of its distance: where the last check says no
 
 
 class AttackRun:
@@ -102,10 +103,7 @@ class AttackRun:
         if not bool(done.any()):
             return walk
         gone = walk.take(done)
-        answers = gone.classes.clone()
-        if bool(gone.found.any()):
-            found = gone.found
-            answers[found] = self.decide.classes(gone.counterexamples[found], gone.rows[found])
+        answers = self._checked(gone)
         failed = ~differ(answers, gone.classes)
         counterexamples = torch.where(failed.reshape(-1, 1, 1, 1), gone.images, gone.counterexamples).cpu().numpy()
         change = np.abs(counterexamples.astype(np.float64) - gone.images.cpu().numpy()).reshape(len(gone), -1)
@@ -121,6 +119,24 @@ class AttackRun:
         self.results.counterexamples[rows] = counterexamples
         arrays["done"][rows] = True
         return walk.take(~done)
+
+    def _checked(self, walk: Walk) -> torch.Tensor:
+        """(m,) what the model says of the counterexamples; of the images themselves where there is none.
+
+        A GPU rounds otherwise in another batch, and may take a counterexample on the very boundary for its image's
+        class. Such a one is moved away from its image until it is decided otherwise, or its budget is used up.
+        """
+        answers, across = walk.classes.clone(), walk.counterexamples - walk.images
+        lost = walk.found.clone()
+        for farther in (0.0, *FARTHER):
+            if farther:
+                lost &= ~differ(answers, walk.classes) & (self.decide.left(walk.rows) >= 0)
+                moved = (walk.images + (1 + farther) * across).clamp_(0, 1)
+                walk.counterexamples = torch.where(pixelwise(lost, moved), moved, walk.counterexamples)
+            if not bool(lost.any()):
+                break
+            answers[lost] = self.decide.classes(walk.counterexamples[lost], walk.rows[lost])
+        return answers
 
     def _report(self, advance: Advance) -> None:
         """The queries made so far of about those there will be; an image that is done has made all of its own."""

@@ -54,7 +54,7 @@ class GanRecipe:
         clip: largest norm of the generator's gradient.
         precision: `"auto"` computes in bfloat16 on CUDA, with weights, losses and judges in float32; or `"float32"`.
         graphs: record an iteration as a CUDA graph.
-        compiled: let PyTorch compile both networks and the judge on CUDA; worth its half minute from some 20 epochs on.
+        compiled: let PyTorch compile both networks and the judge on CUDA, which takes half a minute before the first epoch.
         repeatable: only algorithms that give the same result every time.
     """
 
@@ -141,17 +141,21 @@ class Step:
         self.rows.copy_(rows)
         self.noise.copy_(noise)
         self.targets.copy_(targets)
-        if self.images.device.type != "cuda" or not self.recipe.graphs:
-            self._iterate()
-        elif self._done < WARM:
+        on_cuda = self.images.device.type == "cuda"
+        if on_cuda and self._done < WARM:
             _beside(self._iterate)
+        elif on_cuda and self.recipe.graphs:
+            self._replay()
         else:
-            if self._graph is None:
-                self._graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(self._graph):
-                    self._iterate()
-            self._graph.replay()
+            self._iterate()
         self._done += 1
+
+    def _replay(self) -> None:
+        if self._graph is None:
+            self._graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self._graph):
+                self._iterate()
+        self._graph.replay()
 
     def averages(self, iterations: int) -> dict[str, float]:
         """Means of what was measured since the last call; the only number that leaves the device."""
@@ -251,10 +255,11 @@ def _frozen(weights: Sequence[Tensor]) -> Iterator[None]:
 
 
 def _beside(work: Callable[[], None]) -> None:
-    """Run on a separate stream, which CUDA requires before work can be recorded as a graph."""
+    """Run on a separate stream, which CUDA requires before work can be recorded as a graph, and compile."""
     side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*capturable=True")  # that Adam is not being recorded yet
+        warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores")  # which would round otherwise
         work()
     torch.cuda.current_stream().wait_stream(side)
