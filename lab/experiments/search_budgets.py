@@ -13,8 +13,10 @@ confidence above 0.65 some are drawn at random and measured by
   1,000 points of it in turn: 10 queries instead of up to 1,000. The paper's 1,000 iterations take about 26,000 queries.
 
 An attack on decisions is run once, up to its largest budget, and looked at where a smaller budget would have ended it;
-what comes later does not change what came before. All images have the budgets of `--budgets`, every `--every`th part of
-them also those of `--long`. Parts are kept in the folder as they are measured, and a second call goes on.
+what comes later does not change what came before. Distances are of the nearest image that was decided otherwise when it
+was asked about; how many of them the last check did not confirm is said apart (`unconfirmed`): on a GPU an answer on
+the very boundary depends on what else is in the batch. All images have the budgets of `--budgets`, every `--every`th
+part of them also those of `--long`. Parts are kept in the folder as they are measured, and a second call goes on.
 
 For each attack and budget the record has the distances, how they rank images beside those of gradients (`spearman_mae`;
 `spearman_residuals` for what is left of them at equal confidence, by which a search asks; `first_20_in_common` of the
@@ -212,8 +214,9 @@ def measured_part(classifier, test, rows, dogs, number, arguments):
         for budget in mine:
             rest = [watched.seen.get((budget, row), missed) for row in range(len(images))]
             *lengths, queries = (np.array(one) for one in zip(*rest, strict=True))
-            values = (*lengths, np.where(distances.failed, distances.queries, queries), distances.failed)
+            values = (*lengths, queries, ~np.isfinite(lengths[0]))
             columns |= {f"{name}:{budget} {column}": one for column, one in zip(COLUMNS, values, strict=True)}
+        columns[f"{name} unconfirmed"] = distances.failed & np.isfinite(lengths[0])
     return columns
 
 
@@ -238,12 +241,16 @@ def compared(arrays, parts, few, arguments):
             for column in COLUMNS
         }
         whole[f"{name} places"] = places[order]
+        attack = name.partition(":")[0]
+        lost = [part.get(f"{attack} unconfirmed", np.zeros(len(part["places"]), bool)) for part in parts]
+        whole[f"{name} unconfirmed"] = np.concatenate(lost)[order]
     pools = {name: kept_pool(whole, name, places[order]) for name in names}
     truth = pools[GRADIENT]
     labels = arrays["labels"][places[order]]
     settings = argparse.Namespace(**vars(arguments), subset=3 * len(places) // 4)
     for name, pool in pools.items():
         known = ~pool.distances.failed & ~truth.distances.failed
+        lost = whole[f"{name} unconfirmed"]
         ours, theirs = residuals(pool), residuals(truth)
         attack, _, budget = name.partition(":")
         yield {
@@ -251,7 +258,8 @@ def compared(arrays, parts, few, arguments):
             "budget": int(budget) if budget else None,
             "images": "few" if few else "all",
             "failed": int(pool.distances.failed.sum()),
-            "queries_median": float(np.median(pool.distances.queries)),
+            "unconfirmed": int(lost.sum()),
+            "queries_median": float(np.median(pool.distances.queries[~lost])),
             "mae_over_gradient_median": float(np.median((pool.distances.mae / truth.distances.mae)[known])),
             "l2_over_gradient_median": float(np.median((pool.distances.l2 / truth.distances.l2)[known])),
             "spearman_mae": float(spearmanr(pool.distances.mae[known], truth.distances.mae[known]).statistic),

@@ -54,7 +54,7 @@ class GanRecipe:
         clip: largest norm of the generator's gradient.
         precision: `"auto"` computes in bfloat16 on CUDA, with weights, losses and judges in float32; or `"float32"`.
         graphs: record an iteration as a CUDA graph.
-        compiled: let PyTorch compile both networks and the judge on CUDA, which takes half a minute before the first epoch.
+        compiled: let PyTorch compile networks and judge on CUDA, which takes half a minute before the first epoch.
         repeatable: only algorithms that give the same result every time.
     """
 
