@@ -16,6 +16,7 @@ from secondguess.images import ImageSet, load
 from secondguess.metrics.realism import frechet_distance
 from secondguess.stress.ambiguous.companion import Rejection
 from secondguess_lab.studies import get, make_plan, recorded
+from secondguess_lab.studies.coverage import coverage_of
 from secondguess_lab.studies.tasks import companion_measures, companion_models, hubris
 
 RESULTS = Path(__file__).parents[3] / "results"
@@ -198,6 +199,38 @@ def test_quality_and_diversity_may_be_of_smaller_generators(results):
     assert found.records[2]["settings"] == {AUTHORS: {"epochs": [15, 6], "tried": []}}
 
 
+def test_several_runs_at_the_papers_size_have_the_last_word_of_their_rows(results):
+    def run(place, alpha, distance, acd):
+        row = {"variant": AUTHORS, "alpha": alpha, "variance": 0.1, "frechet": distance, "acd": acd}
+        grid = [row | {"disagreement": 0.1, "chosen": True}, row | {"disagreement": 0.1, "chosen": False, "acd": 9.0}]
+        sets = {"stage1": measured(all=1.0, others=2.0), AUTHORS: measured(all=1.0, others=distance)}
+        return {"run": place, "training": {"grid": grid}, "sets": sets}
+
+    rows = [
+        seen("vit", 0, "real", 0.4, 0.9, 0.1, accuracy=0.9),
+        *(seen("vit", 0, AUTHORS, 0.3, one, 0.5) | {"run": place} for place, one in enumerate((0.5, 0.7))),
+    ]
+    runs = [run(0, 0.5, 20.0, 0.07), run(1, 1.5, 30.0, 0.08)]
+    record = {"hardware": "a GPU", "settings": {"epochs": [100, 50]}, "scale": "paper", "runs": runs}
+    record["hubris"] = {"rows": rows}
+    (results / "hubris" / "mnist_runs.json").write_text(json.dumps(record))
+    first, second, third = (recorded(get(study), results) for study in STUDIES)
+    cell = first.table.cells["mnist, ambigan", "ACD"]
+    assert (cell.value, cell.n, cell.spread) == (pytest.approx(0.075), 2, pytest.approx(statistics.stdev([0.07, 0.08])))
+    assert first.table.cells["mnist, agreement guarded batch", "ACD"].value == 0.05, "of the other record"
+    assert second.table.cells["mnist, ambigan", "FID, companion over baseline"].value == pytest.approx(12.5)
+    assert third.table.cells["ViT: mnist, ambigan", "H_A"].value == pytest.approx(0.6)
+    assert third.table.cells["ViT: mnist, ambigan", "accuracy"].value == 0.9
+    assert third.table.cells["lenet: mnist, agreement guarded batch", "accuracy"].value == 0.99
+    for found in (first, second, third):
+        assert (found.records[-1]["hardware"], found.records[-1]["settings"]) == ("a GPU", {"epochs": [100, 50]})
+    assert (first.full_rows, second.full_rows, third.full_rows) == ({"mnist, ambigan"}, {"mnist, ambigan"}, set())
+    scales = {(one["row"], one["scale"]) for one in coverage_of(get("hubris-table1"), results).cells}
+    assert ("mnist, ambigan", "paper") in scales and ("chest_xray, ambigan", "paper") not in scales
+    (results / "hubris" / "mnist_runs.json").write_text(json.dumps(record | {"scale": "own"}))
+    assert not recorded(get("hubris-table1"), results).full_rows
+
+
 def test_table3_is_the_mean_over_models_with_its_spread(results):
     cells = recorded(get("hubris-table3"), results).table.cells
     rows = list(dict.fromkeys(row for row, _ in cells))
@@ -232,12 +265,15 @@ def test_an_interrupted_record_gives_what_it_has(results):
 )
 def test_tables_of_the_repository_are_the_summaries_of_its_records(name, file):
     record = json.loads((RESULTS / "hubris" / f"{file}.json").read_text())
+    several = RESULTS / "hubris" / f"{file}_runs.json"
+    runs = json.loads(several.read_text())["runs"] if several.exists() else [record]
     first, second, third = (recorded(get(study), RESULTS).table.cells for study in STUDIES)
     for variant, label in ((AUTHORS, "ambigan"), (OURS, OURS)):
-        row, about = f"{name}, {label}", record["training"][variant]
-        assert first[row, "loss weight"].value == about["alpha"]
-        assert first[row, "variance"].value == about["variance"]
-        ratio = list(record["ratios"][variant].values())[-1]
+        row, made = f"{name}, {label}", runs if variant == AUTHORS else [record]
+        for column, key in (("loss weight", "alpha"), ("variance", "variance")):
+            chosen = [one["training"][variant][key] for one in made]
+            assert first[row, column].value == pytest.approx(statistics.mean(chosen))
+        ratio = statistics.mean(list(one["ratios"][variant].values())[-1] for one in made)
         assert second[row, "FID, companion over baseline"].value == pytest.approx(ratio, rel=1e-4)
         mine = [one for one in record["hubris"]["rows"] if (one["family"], one["set"]) == ("lenet", variant)]
         assert third[f"lenet: {row}", "H_A"].value == pytest.approx(statistics.mean(one["absolute"] for one in mine))
