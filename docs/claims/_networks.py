@@ -255,7 +255,7 @@ def quoted() -> Iterator[Claim]:
     kept = record("search/budgets.json")
     yield says(
         "The Boundary Attack was measured on {} images of one network, from the nearest image of another decision, and "
-        "from noise, as published, on {} predicted cats of each of {} more networks, on {} of these with all of its "
+        "from noise, as published, on {} predicted cats of each of {} more networks, {} of them with all of its "
         "iterations",
         find(record("search/attacks.json")["rows"], attack="boundary 1000")["images"],
         kept["settings"]["images"],

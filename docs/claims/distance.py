@@ -105,8 +105,8 @@ def from_noise() -> Iterator[Claim]:
     yield says(
         "after 1,000 queries it is {:.0f} to {:.0f} times as far as gradients (median MAE; ours {:.1f} to {:.1f} "
         "times), and the residuals have a correlation of {:.2f} to {:.2f} with those of gradients (ours {:.2f} to "
-        "{:.2f}). On {} of the images of each network the walk went on: after 5,000 queries the correlation is {:.2f} to {:.2f}, at "
-        "its end, after 26,000, {:.2f} to {:.2f} at {:.1f} to {:.1f} times the distance.",
+        "{:.2f}). On {} of the images of each network the walk went on: after 5,000 queries the correlation is {:.2f} "
+        "to {:.2f}, at its end, after 26,000, {:.2f} to {:.2f} at {:.1f} to {:.1f} times the distance.",
         *ends_of(far, NOISE, 1000, "all"),
         *ends_of(far, OURS, 1000, "all"),
         *ends_of(alike, NOISE, 1000, "all"),

@@ -6,15 +6,9 @@ from collections.abc import Iterator
 from statistics import mean, stdev
 
 from claims import Claim, _networks, record, says
-from claims.reproduction_details import (
-    apart_in_table3,
-    close,
-    compared,
-    lost,
-    networks_of_c,
-    processor_seconds,
-    selfchecker_is_nearer,
-)
+from claims._hubris import apart_in_table3
+from claims._tables import close, compared
+from claims.reproduction_details import lost, networks_of_c, processor_seconds, selfchecker_is_nearer
 
 PAGE = "docs/evidence/reproduction.intro.txt"
 

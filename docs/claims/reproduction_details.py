@@ -8,16 +8,14 @@ from statistics import mean, median, stdev
 from typing import Any
 
 from claims import ROOT, Claim, _networks, cells, find, record, says
+from claims._hubris import hubris
+from claims._tables import CLOSE, close, compared, lines_of_study, published
 from claims.adversarial import softmax_gaps
 from claims.search import aurocs, over, pools
 
 PAGE = "docs/evidence/reproduction_details.intro.txt"
-CLOSE = 0.05
 SHARES = ("0.05", "0.10", "0.20", "0.33", "0.50", "0.70")
-SETS = ("mnist", "fashion_mnist", "pneumoniamnist")
-TABLED = ("mnist", "fashion_mnist", "chest_xray")  # the same, as the tables call them
 ORDERED = ("max_softmax", "pcs", "entropy", "deep_gini")
-AMBIGAN, AGREEMENT = "ambigan alternate disjoint", "agreement guarded batch"
 
 
 def both_ways(kept: Any) -> Iterator[Claim]:
@@ -83,30 +81,6 @@ def provenance() -> Iterator[Claim]:
         *(len(without(key)) for key in ("commit", "seconds", "settings", "command", "hardware")),
         provided=sum("script" in record(name) for name in without("command")) > len(without("command")) / 2,
     )
-
-
-def lines_of_study(study: str) -> list[Any]:
-    """All cells, the paper's and ours."""
-    from make_reproduction import lines_of
-
-    return lines_of(study)
-
-
-def compared(study: str) -> list[Any]:
-    """The cells that the paper and we have."""
-    return [line for line in lines_of_study(study) if line.ours and line.paper]
-
-
-def published(study: str) -> dict[tuple[str, str], float]:
-    """The paper's numbers."""
-    from secondguess_lab.studies import get
-
-    return {place: cell.value for place, cell in get(study).published.cells.items()}
-
-
-def close(lines: Sequence[Any]) -> tuple[int, int]:
-    """How many are within .05, and of how many."""
-    return sum(abs(line.difference) <= CLOSE + 1e-9 for line in lines), len(lines)
 
 
 def ambiguity_table1() -> Iterator[Claim]:
@@ -1139,213 +1113,6 @@ def oracles_of_photographs() -> Iterator[Claim]:
 
 def _mean(value: Any) -> float:
     return value["mean"] if isinstance(value, dict) else value
-
-
-def hubris() -> Iterator[Claim]:
-    """Ambiguity, realism, and what models make of it."""
-    table1 = {(line.row, line.column): line for line in compared("hubris-table1")}
-    names = ("mnist", "fashion_mnist", "chest_xray")
-    acd = [table1[f"{name}, ambigan", "ACD"] for name in names]
-    yield says(
-        "The ambiguity: ACD {:.3f}, {:.3f} and {:.3f} where the paper has {:.2f}, {:.2f} and {:.2f}.",
-        *(line.ours.value for line in acd),
-        *(line.paper.value for line in acd),
-    )
-    yield says(
-        "the {:,} images of the finished sets have {:.3f}, {:.3f} and {:.3f} by the same estimators",
-        record("hubris/mnist.json")["sets"][AMBIGAN]["images"],
-        *(own(name, AMBIGAN) for name in SETS),
-    )
-    yield from accuracy_and_hubris()
-    yield from universal_ambiguity()
-    variance = [table1[f"{name}, ambigan", "variance"] for name in names]
-    yield says(
-        "for MNIST and Fashion-MNIST has a variance of {:.2f} where the paper chose {:.1f}",
-        variance[0].ours.value,
-        variance[0].paper.value,
-        provided=[line.ours.value for line in variance] == [0.01, 0.01, 0.1]
-        and {line.paper.value for line in variance} == {0.1},
-    )
-    table3 = {(line.row, line.column): line.ours.value for line in compared("hubris-table3")}
-
-    def asked(model: str, name: str, column: str) -> float:
-        return table3[f"{model}: {name}, ambigan", column]
-
-    apart = [asked("ConvNeXt", name, "H_A") - asked("ViT", name, "H_A") for name in names]
-    yield says(
-        "surer than a ViT about all three of the paper's sets (one model each; on X-rays by {:.2f} only). By relative "
-        "hubris they change places on X-rays ({:.2f} and {:.2f}).",
-        apart[2],
-        asked("ConvNeXt", "chest_xray", "H_R"),
-        asked("ViT", "chest_xray", "H_R"),
-        provided=min(apart) > 0
-        and asked("ConvNeXt", "chest_xray", "H_R") < asked("ViT", "chest_xray", "H_R")
-        and all(asked("ConvNeXt", name, "H_R") > asked("ViT", name, "H_R") for name in names[:2]),
-    )
-    paper = published("hubris-table2")
-    yield says(
-        ", where the paper has {:.1f}, {:.1f} and {:.1f}. (2) An estimator",
-        *(paper[f"{name}, ambigan", "companion FID"] / paper[f"{name}, ambigan", "baseline FID"] for name in TABLED),
-    )
-    yield from quality_and_diversity(paper)
-    spaces = [record(f"hubris/{name}_spaces.json") for name in SETS]
-    yield says(
-        "with an accuracy of {:.2f} on a part of CIFAR-10 in grey, the companion sets are {:.1f}, {:.1f} and "
-        "{:.1f} times as far as stage 1",
-        spaces[0]["photographs"]["accuracy"],
-        *(space["spaces"]["photographs"]["over_stage1"]["ambigan_alternate_disjoint"] for space in spaces),
-        provided=len({space["photographs"]["accuracy"] for space in spaces}) == 1,
-    )
-    yield says(
-        "An estimator that no generator saw finds the images a little less ambiguous ({:.3f}, {:.3f}, {:.3f})",
-        *(held_out(name, AMBIGAN) for name in SETS),
-    )
-    gans, ambiguess = ranks()
-    yield says(
-        "(Spearman {:.2f} to {:.2f}) but hardly with AmbiGuess' images ({:.2f} to {:.2f}).",
-        min(gans),
-        max(gans),
-        min(ambiguess),
-        max(ambiguess),
-    )
-    paper = {(line.row, line.column): line.paper.value for line in compared("hubris-table3")}
-    yield says(
-        "(absolute hubris {:.2f} and {:.2f} against {:.2f} and {:.2f}), and less accurate.",
-        *(table[f"ConvNeXt: {name}, ambigan", "H_A"] for table in (table3, paper) for name in names[1:]),
-        provided=all(
-            table3[f"ConvNeXt: {name}, ambigan", "accuracy"] < paper[f"ConvNeXt: {name}, ambigan", "accuracy"]
-            for name in names[1:]
-        ),
-    )
-
-
-def quality_and_diversity(paper: Any) -> Iterator[Claim]:
-    """GIQA's scores of Table 2, by the records of smaller generators."""
-    kept = [record(f"hubris/{name}_quality.json") for name in SETS]
-
-    def scores(part: str, column: str) -> list[float]:
-        key, score = {"baseline": "stage1", "companion": AMBIGAN}[part], {"QS": "quality", "DS": "diversity"}[column]
-        ours = [one["sets"][key]["giqa"][score] for one in kept]
-        return [*ours, *(paper[f"{name}, ambigan", f"{part} {column}"] for name in TABLED)]
-
-    yield says(
-        "The baselines' quality is {:.2f}, {:.2f} and {:.2f} (published {:.2f}, {:.2f} and {:.2f}) and their diversity "
-        "{:.2f}, {:.2f} and {:.2f} ({:.2f}, {:.2f} and {:.2f}); the companion sets' quality is {:.2f}, {:.2f} and "
-        "{:.2f} ({:.2f}, {:.2f} and {:.2f}), their diversity {:.2f}, {:.2f} and {:.2f} ({:.2f}, {:.2f} and {:.2f}).",
-        *(value for part in ("baseline", "companion") for column in ("QS", "DS") for value in scores(part, column)),
-    )
-    plans = [(one["settings"]["filters"], one["settings"]["members"], *one["settings"]["epochs"]) for one in kept]
-    yield says(
-        "({} filters instead of 512, {} members, {} + {} epochs, α = 1 and a variance of .01, one run each;",
-        *plans[0],
-        provided=len(set(plans)) == 1
-        and all((one["settings"]["alphas"], one["settings"]["variances"]) == ([1.0], [0.01]) for one in kept),
-    )
-    digits = kept[0]
-    ratio = list(digits["ratios"][AMBIGAN].values())[-1]
-    better = digits["sets"][AMBIGAN]["giqa"]["quality"] > digits["sets"]["stage1"]["giqa"]["quality"]
-    yield says(
-        "on MNIST the companion set, {:.0f} times as far from real images as the baseline, has the higher quality.",
-        ratio,
-        provided=better,
-    )
-
-
-def accuracy_and_hubris() -> Iterator[Claim]:
-    """Whether the more accurate model is the surer one."""
-    apart = apart_in_table3
-    yield says(
-        "its own table says {:.1f} and {:.1f} in the mean over the three data sets. Ours have the same sign and half "
-        "the size: {:.1f} points more accurate, and {:.1f} points more absolute hubris ({:.1f} on MNIST, {:.1f} on "
-        "Fashion-MNIST, {:.1f} on X-rays).",
-        *(mean(apart(column, "paper")) for column in ("accuracy", "H_A")),
-        *(mean(apart(column, "ours")) for column in ("accuracy", "H_A")),
-        *apart("H_A", "ours"),
-        provided=0.4 < mean(apart("accuracy", "ours")) / mean(apart("accuracy", "paper")) < 0.7
-        and 0.4 < mean(apart("H_A", "ours")) / mean(apart("H_A", "paper")) < 0.7,
-    )
-    yield says(
-        "accuracy and absolute hubris have a Spearman correlation of {:.2f} on MNIST, {:.2f} on Fashion-MNIST and "
-        "{:.2f} on X-rays.",
-        *(_accuracy_by_hubris(name) for name in SETS),
-        provided=all(len(families(name, AMBIGAN, "absolute")) == 6 for name in SETS),
-    )
-
-
-def apart_in_table3(column: str, who: str) -> list[float]:
-    """By how many points a ConvNeXt is above a ViT on each data set, in the paper or ours."""
-    lines = {(line.row, line.column): line for line in compared("hubris-table3")}
-    pairs = ((f"ConvNeXt: {name}, ambigan", f"ViT: {name}, ambigan") for name in TABLED)
-    return [100 * (getattr(lines[a, column], who).value - getattr(lines[b, column], who).value) for a, b in pairs]
-
-
-def _accuracy_by_hubris(name: str) -> float:
-    from scipy.stats import spearmanr
-
-    right, sure = families(name, "real", "accuracy"), families(name, AMBIGAN, "absolute")
-    return float(spearmanr([right[one] for one in sure], list(sure.values())).statistic)
-
-
-def families(name: str, kind: str, measure: str) -> dict[str, float]:
-    """A measure of a set in the mean of each family of the zoo; the two that were asked later have one model each."""
-    values: dict[str, list[float]] = {}
-    for row in record(f"hubris/{name}.json")["hubris"]["rows"]:
-        if row["set"] == kind and row["family"] not in ("convnext", "vit"):
-            values.setdefault(row["family"], []).append(row[measure])
-    return {family: mean(some) for family, some in values.items()}
-
-
-def universal_ambiguity() -> Iterator[Claim]:
-    """Whether models that had no part in it find the images ambiguous, too."""
-
-    def ends(kind: str) -> list[float]:
-        return [end(families(name, kind, "acd").values()) for name in SETS for end in (min, max)]
-
-    yield says(
-        "Where the estimator has an ACD of {:.3f}, {:.3f} and {:.3f}, these have {:.2f} to {:.2f} (MNIST), {:.2f} to "
-        "{:.2f} (Fashion-MNIST) and {:.2f} to {:.2f} (X-rays) in the mean of a family, where .5 is certainty. For "
-        "`agreement` it is {:.3f}, {:.3f} and {:.3f} by the estimator, and {:.2f} to {:.2f}, {:.2f} to {:.2f} and "
-        "{:.2f} to {:.2f} by the families. The images are less clear than those of stage 1 ({:.2f} and more on digits "
-        "and clothes)",
-        *(own(name, AMBIGAN) for name in SETS),
-        *ends(AMBIGAN),
-        *(own(name, AGREEMENT) for name in SETS),
-        *ends(AGREEMENT),
-        min(value for name in SETS[:2] for value in families(name, "stage1", "acd").values()),
-        provided=all(
-            families(name, kind, "acd")[family] < value
-            for name in SETS
-            for kind in (AMBIGAN, AGREEMENT)
-            for family, value in families(name, "stage1", "acd").items()
-        ),
-    )
-
-
-def held_out(name: str, kind: str) -> float:
-    """ACD by the estimator of the generator's own kind that no generator saw."""
-    return judged_by(name, kind, "held_out")
-
-
-def own(name: str, kind: str) -> float:
-    """ACD by the estimator that the generator was trained against."""
-    return judged_by(name, kind, "own")
-
-
-def judged_by(name: str, kind: str, which: str) -> float:
-    """ACD of a finished set by an estimator of the generator's own kind."""
-    judged = record(f"hubris/{name}.json")["sets"][kind]["judged"]
-    mine = "disjoint" if "disjoint" in kind else "batch"
-    return float(next(values for judge, values in judged.items() if judge.startswith(mine))[which]["acd"])
-
-
-def ranks() -> tuple[list[float], list[float]]:
-    """Rank correlations of models: between the two GANs, and between a GAN and AmbiGuess."""
-    gans, others = [], []
-    for name in SETS:
-        known = record(f"hubris/{name}.json")["hubris"]["rank_correlation"]
-        gans.append(known[f"{AGREEMENT} / {AMBIGAN}"])
-        others += [known[key] for key in (f"{AGREEMENT} / ambiguess", f"{AMBIGAN} / ambiguess") if key in known]
-    return gans, others
 
 
 def search() -> Iterator[Claim]:

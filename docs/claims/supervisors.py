@@ -7,7 +7,8 @@ from itertools import chain
 from statistics import mean
 
 from claims import Claim, cells, find, record, rows, says
-from claims.reproduction_details import close, compared, error_of_mean, lost, processor_seconds
+from claims._tables import close, compared
+from claims.reproduction_details import error_of_mean, lost, processor_seconds
 
 PAGE = "docs/evidence/supervisors.intro.txt"
 TABLE2 = "ambiguity/ambiguity-table2.json"

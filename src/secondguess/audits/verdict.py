@@ -55,8 +55,9 @@ RULES = (
     ("Gates", "a gate of yours does not hold, or its number does not exist", ""),
     (
         "Accuracy",
-        "another normalisation of the pixels would make clearly more answers right; always giving the most frequent "
-        "class may be as good; or it is wrong more often than right",
+        "another normalisation of the pixels would make clearly more answers right (where the probabilities say "
+        "nothing, most of them); always giving the most frequent class may be as good; or it is wrong more often than "
+        "right",
         f"of some class surely less than {RARELY_FOUND:.0%} is found",
     ),
     (
