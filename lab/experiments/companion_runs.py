@@ -1,16 +1,17 @@
 """The companion sets of the hubris paper at its own size: runs of 100 + 50 epochs, the best of six settings in each.
 
-    python companion_runs.py mnist.npz --name mnist --runs 3 --folder kept/mnist --out results/hubris/mnist_runs.json
-    python companion_runs.py mnist.npz --name mnist --runs 3 --folder kept/mnist --families convnext,vit --out ...
+    python companion_runs.py mnist.npz --name mnist --folder kept/mnist --out results/hubris/mnist_runs.json
+    python companion_runs.py mnist.npz --name mnist --folder kept/mnist --families convnext,vit --models 3 --out ...
 
 Settings are those of the studies of this paper, but for ours: the variant is that of the authors' code alone, and no
 images are rejected. A run is done when its part lies in the folder, beside its images and the estimators, and is not
 done again; `--only 1` does one of them, so that several processes, or a GPU that is lent for minutes, can share the
-work. The record holds all runs whose parts are there. On one H200 a run takes ten minutes, three at once less.
+work. Parts of other settings or data are refused. The record holds all runs whose parts are there. On one H200 a run
+takes ten minutes, three at once twenty.
 
-The second call asks models about the images, which needs no GPU: as in the paper one of each family for each data set,
-trained once, and asked about the images of every run. The reference of relative hubris is the estimator of the same run
-that no generator has seen. `--estimators` trains estimators only.
+The second call asks models about the images, which needs no GPU. They are trained once for each data set, as in the
+paper, and asked about the images of every run; what they say is kept in the folder, too. The reference of relative
+hubris is the estimator of the same run that no generator has seen. `--estimators` trains estimators only.
 """
 
 from __future__ import annotations
@@ -36,40 +37,48 @@ from secondguess_lab.studies.tasks.companion_measures import of_classes, unit
 from secondguess_lab.studies.tasks.companion_models import SMALLEST, predict, scored, trained
 from secondguess_lab.studies.tasks.hubris import CompanionPlan, Companions
 
-SCALE = get("hubris-table1").scale
+STUDY = get("hubris-table1")
 APART = ("data", "classes", "runs")
-VARIANT = "ambigan:alternate:disjoint"
-OURS = {"variants": [VARIANT], "draws": 0, "families": []}  # what differs from the study's settings
+OURS = {"variants": ["ambigan:alternate:disjoint"], "draws": 0, "families": []}  # what differs from the study's
+RATES = {"mnist": 2e-4, "fashion_mnist": 2e-4, "chest_xray": 1e-3}  # of the paper
+SMALLER = ("chest_xray",)  # of 28 pixels, not of 128
 STAGES = {"stage1": "stage1", "ambigan": "ambigan alternate disjoint"}  # files and names of the sets
 
 
 def main():
     """Make what is missing, or ask models, and write the record."""
     arguments = parsed()
-    data = load(arguments.data)
-    chosen = settings_of(arguments)
-    plans = [CompanionPlan.of(SCALE["classes"][arguments.name], chosen, run) for run in range(arguments.runs)]
-    arguments.folder.mkdir(parents=True, exist_ok=True)
+    data, chosen, folder = load(arguments.data), settings_of(arguments), arguments.folder
+    made_of = {"settings": chosen, "data": data.fingerprint}
+    plans = [CompanionPlan.of(STUDY.scale["classes"][arguments.name], chosen, run) for run in range(arguments.runs)]
+    folder.mkdir(parents=True, exist_ok=True)
     for run, plan in enumerate(plans):
         if arguments.only not in (None, run):
             continue
-        made = Companions(data, plan, folder=arguments.folder, progress=Lines(every=20))
+        made = Companions(data, plan, folder=folder, progress=Lines(every=20))
         if arguments.estimators:
             say({kind: [one.count for one in both] for kind, both in made.judges.items()})
-        elif not part_of(arguments.folder, run).exists():
-            write(part_of(arguments.folder, run), measured(made, arguments, data))
+        elif kept_part(folder / f"run_{run}.json", made_of) is None:
+            write(folder / f"run_{run}.json", measured(made, folder, data) | {"made_of": made_of})
     if arguments.estimators:
         return
-    runs = [json.loads(path.read_text("utf-8")) for path in sorted(arguments.folder.glob("run_*.json"))]
+    parts = [kept_part(folder / f"run_{run}.json", made_of) for run in range(arguments.runs)]
+    runs = [part for part in parts if part is not None]
+    if arguments.families:
+        if len(runs) < arguments.runs:
+            raise SystemExit(f"There are {len(runs)} of {arguments.runs} runs in {folder}; make the others first.")
+        plan = replace(plans[0], families=arguments.families, models=arguments.models)
+        asking = {"made_of": made_of, "runs": len(runs), **provenance(vars(arguments))}
+        write(folder / "hubris.json", {"rows": asked(data, plan, len(runs), folder), **asking})
     record = {
-        **provenance(chosen | {"runs": arguments.runs, "models": arguments.models}, data),
-        "scale": "paper" if full(chosen, len(runs)) else "own",
+        **provenance(chosen | {"runs": arguments.runs}, data),
+        "scale": "paper" if full(chosen, arguments.name, len(runs)) else "own",
         "classes": [data.class_names[label] for label in plans[0].classes],
         "runs": runs,
     }
-    if arguments.families:
-        plan = replace(plans[0], families=arguments.families, models=arguments.models)
-        record["hubris"] = {"rows": asked(data, plan, len(runs), arguments.folder)}
+    said = kept_part(folder / "hubris.json", made_of)
+    if said is not None and said["runs"] == len(runs):
+        record["hubris"] = said
     write(arguments.out, record)
 
 
@@ -77,75 +86,91 @@ def parsed():
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data")
-    parser.add_argument("--name", choices=list(SCALE["classes"]), required=True, help="what the studies call the data")
-    parser.add_argument("--runs", type=int, default=SCALE["runs"])
-    parser.add_argument("--only", type=int, help="this run alone")
+    parser.add_argument("--name", choices=list(RATES), required=True, help="what the studies call the data")
+    parser.add_argument("--runs", type=int, default=STUDY.scale["runs"])
+    parser.add_argument("--only", type=int, help="this run alone, from 0")
     parser.add_argument("--folder", type=Path, required=True, help="for estimators, images and parts of the record")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--lr", type=float, help="2e-4 if left out, as in the paper but for X-rays: 1e-3")
-    parser.add_argument("--set", action="append", default=[], help="another setting, as epochs=[50,25]")
+    parser.add_argument("--lr", type=float, help="2e-4 if left out, for X-rays 1e-3, as in the paper")
+    parser.add_argument("--set", action="append", default=[], help="another setting of the study, as epochs=[50,25]")
     parser.add_argument("--quick", action="store_true", help="the study's small settings, to try it out")
     parser.add_argument("--compiled", action="store_true", help="let PyTorch compile the networks on a GPU")
     parser.add_argument("--estimators", action="store_true", help="train the estimators and nothing else")
     parser.add_argument("--families", type=lambda text: text.split(","), default=[], help="ask these: convnext,vit")
-    parser.add_argument("--models", type=int, default=SCALE["models"], help="of each family")
-    return parser.parse_args()
+    parser.add_argument("--models", type=int, default=STUDY.scale["models"], help="of each family")
+    arguments = parser.parse_args()
+    if arguments.only is not None and not 0 <= arguments.only < arguments.runs:
+        parser.error(f"--only {arguments.only} is none of the {arguments.runs} runs, which are counted from 0")
+    return arguments
 
 
 def settings_of(arguments):
     """Those of the study with ours, and what the command line says."""
-    study = get("hubris-table1")
-    whole = {**study.scale, **(study.quick if arguments.quick else {})}
+    whole = {**STUDY.scale, **(STUDY.quick if arguments.quick else {})}
     chosen = {key: value for key, value in whole.items() if key not in APART} | OURS
-    chosen |= {key: json.loads(value) for key, _, value in (text.partition("=") for text in arguments.set)}
-    lr = {} if arguments.lr is None else {"lr": arguments.lr}
-    return chosen | {"recipe": {**whole["recipe"], **lr, "compiled": arguments.compiled}}
+    for text in arguments.set:
+        key, _, value = text.partition("=")
+        if key not in chosen or key in (*OURS, "recipe"):
+            raise SystemExit(f"There is no setting {key!r} to be changed here; see the study hubris-table1.")
+        chosen[key] = json.loads(value)
+    usual = whole["recipe"]["lr"] if arguments.quick else RATES[arguments.name]
+    lr = usual if arguments.lr is None else arguments.lr
+    return chosen | {"recipe": {**whole["recipe"], "lr": lr, "compiled": arguments.compiled}}
 
 
-def part_of(folder, run):
-    """The part of the record that one run makes."""
-    return folder / f"run_{run}.json"
-
-
-def full(chosen, runs):
-    """Whether this is the paper's size."""
+def full(chosen, name, runs):
+    """Whether this is the paper's size, with its learning rate."""
     same = [key for key in chosen if key not in (*OURS, "recipe")]
-    return runs >= SCALE["runs"] and all(chosen[key] == SCALE[key] for key in same)
+    as_published = all(chosen[key] == STUDY.scale[key] for key in same) and chosen["recipe"]["lr"] == RATES[name]
+    return as_published and runs >= STUDY.scale["runs"] and name not in SMALLER
 
 
-def measured(made, arguments, data):
+def kept_part(path, made_of):
+    """A part of the record that lies in the folder, or None; one of other settings or data is refused."""
+    if not path.exists():
+        return None
+    part = json.loads(path.read_text("utf-8"))
+    if part.get("made_of") != made_of:
+        raise SystemExit(f"{path} was made of other data or with other settings; name another --folder.")
+    return part
+
+
+def measured(made, folder, data):
     """One run: everything that is known of estimators, training and sets, and its images as files."""
     began, run = time.perf_counter(), made.plan.seed
-    found = {"run": run, "seconds_of": {}}
-    if made.stage1:  # before the estimators, which another process may be training
-        found["seconds_of"]["stage1"] = time.perf_counter() - began
+    found = {"run": run, "seconds_until": {}}
+    _ = made.stage1  # before the estimators, which another process may be training
+    found["seconds_until"]["stage1"] = time.perf_counter() - began
     for part, value in made.parts():
         found[part] = value
-        found["seconds_of"][part] = time.perf_counter() - began
+        found["seconds_until"][part] = time.perf_counter() - began
         say(f"run {run}, {part}: {time.perf_counter() - began:.0f} s since the beginning")
     for file, name in STAGES.items():
         one = made.sets[name]
         images = assemble_companion(data.train, made.plan.classes, one, name=name, seed=run)
-        save_npz(images, arguments.folder / f"{file}_{run}.npz")
+        save_npz(images, folder / f"{file}_{run}.npz")
         sheet = sample_sheet(torch.from_numpy(unit(one.images[:128])))
-        (arguments.folder / f"{file}_{run}.png").write_bytes(sheet)
-    return {**provenance(vars(arguments)), **found}
+        (folder / f"{file}_{run}.png").write_bytes(sheet)
+    head = provenance({})
+    del head["settings"]  # they stand in what the part is made of
+    return head | found
 
 
 def asked(data, plan, runs, folder):
     """One row for each model and each run's images, as `ask_models` makes them."""
     images, which = of_classes(data.train, plan.classes)
     real, truth = of_classes(data.test, plan.classes)
-    rows = []
+    rows, shown = [], []
+    for run in range(runs):
+        made = load_images(folder / f"ambigan_{run}.npz").images[:]
+        (estimators,) = Companions(data, replace(plan, seed=run), folder=folder).judges.values()
+        shown.append((made, np.clip(estimators[1].predict(made), SMALLEST, 1 - SMALLEST)))
     for family in plan.families:
         fleet = trained(family, plan.models, images, which, plan.model_epochs, plan.seed, plan.device)
         for member, p in enumerate(predict(fleet, family, real, plan.device)):
             rows.append({"family": family, "seed": member, "set": "real", **scored(p)})
             rows[-1]["accuracy"] = float(((p < 0.5) == truth).mean())
-        for run in range(runs):
-            held_out = Companions(data, replace(plan, seed=run), folder=folder).judges["disjoint"][1]
-            made = load_images(folder / f"ambigan_{run}.npz").images[:]
-            reference = np.clip(held_out.predict(made), SMALLEST, 1 - SMALLEST)
+        for run, (made, reference) in enumerate(shown):
             for member, p in enumerate(predict(fleet, family, made, plan.device)):
                 row = {"family": family, "seed": member, "set": STAGES["ambigan"], "run": run, **scored(p)}
                 rows.append(row | {"relative": relative_hubris(p, reference)})

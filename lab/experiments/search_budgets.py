@@ -14,9 +14,10 @@ confidence above 0.65 some are drawn at random and measured by
 
 An attack on decisions is run once, up to its largest budget, and looked at where a smaller budget would have ended it;
 what comes later does not change what came before. Distances are of the nearest image that was decided otherwise when it
-was asked about; how many of them the last check did not confirm is said apart (`unconfirmed`): on a GPU an answer on
-the very boundary depends on what else is in the batch. All images have the budgets of `--budgets`, every `--every`th
-part of them also those of `--long`. Parts are kept in the folder as they are measured, and a second call goes on.
+was asked about. At the end of a run the last one is shown to the model once more; how many were not confirmed, nor any
+that lay a little farther, is said where all images ended at the same budget (`unconfirmed`). All images have the
+budgets of `--budgets`, every `--every`th part of them also those of `--long`. Parts are kept in the folder as they are
+measured, and a second call goes on.
 
 For each attack and budget the record has the distances, how they rank images beside those of gradients (`spearman_mae`;
 `spearman_residuals` for what is left of them at equal confidence, by which a search asks; `first_20_in_common` of the
@@ -176,6 +177,8 @@ def measured(classifier, test, arrays, path, arguments):
             say(f"{file.name}: {[round(float(value)) for name, value in part.items() if 'seconds' in name]} s")
         with np.load(file, allow_pickle=False) as opened:
             found.append({name: opened[name] for name in opened.files})
+        if f"{PAPERS} unconfirmed" not in found[-1]:
+            raise SystemExit(f"{file} was measured by an older version; remove it.")
         if not np.array_equal(found[-1]["places"], places):
             raise SystemExit(f"{file} holds other images; it was measured with another --part or --images.")
     return found
@@ -214,9 +217,10 @@ def measured_part(classifier, test, rows, dogs, number, arguments):
         for budget in mine:
             rest = [watched.seen.get((budget, row), missed) for row in range(len(images))]
             *lengths, queries = (np.array(one) for one in zip(*rest, strict=True))
-            values = (*lengths, queries, ~np.isfinite(lengths[0]))
+            found = np.isfinite(lengths[0])
+            values = (*lengths, np.where(found, queries, distances.queries), ~found)
             columns |= {f"{name}:{budget} {column}": one for column, one in zip(COLUMNS, values, strict=True)}
-        columns[f"{name} unconfirmed"] = distances.failed & np.isfinite(lengths[0])
+        columns[f"{name} unconfirmed"] = distances.failed & np.isfinite(lengths[0])  # at the largest budget
     return columns
 
 
@@ -241,25 +245,22 @@ def compared(arrays, parts, few, arguments):
             for column in COLUMNS
         }
         whole[f"{name} places"] = places[order]
-        attack = name.partition(":")[0]
-        lost = [part.get(f"{attack} unconfirmed", np.zeros(len(part["places"]), bool)) for part in parts]
-        whole[f"{name} unconfirmed"] = np.concatenate(lost)[order]
     pools = {name: kept_pool(whole, name, places[order]) for name in names}
     truth = pools[GRADIENT]
     labels = arrays["labels"][places[order]]
     settings = argparse.Namespace(**vars(arguments), subset=3 * len(places) // 4)
     for name, pool in pools.items():
         known = ~pool.distances.failed & ~truth.distances.failed
-        lost = whole[f"{name} unconfirmed"]
         ours, theirs = residuals(pool), residuals(truth)
         attack, _, budget = name.partition(":")
+        ended = budget == str(budgets[-1]) and (few or not any(part["long"] for part in parts))  # here, for all images
         yield {
             "attack": attack,
             "budget": int(budget) if budget else None,
             "images": "few" if few else "all",
             "failed": int(pool.distances.failed.sum()),
-            "unconfirmed": int(lost.sum()),
-            "queries_median": float(np.median(pool.distances.queries[~lost])),
+            "unconfirmed": int(sum(part[f"{attack} unconfirmed"].sum() for part in parts)) if ended else None,
+            "queries_median": float(np.nanmedian(pool.distances.queries)),
             "mae_over_gradient_median": float(np.median((pool.distances.mae / truth.distances.mae)[known])),
             "l2_over_gradient_median": float(np.median((pool.distances.l2 / truth.distances.l2)[known])),
             "spearman_mae": float(spearmanr(pool.distances.mae[known], truth.distances.mae[known]).statistic),

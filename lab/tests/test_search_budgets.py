@@ -95,6 +95,9 @@ def test_all_attacks_are_compared_on_the_same_images(experiment, folder, monkeyp
     assert ours["queries_median"] <= 150
     assert gradient["methods"]["adversarial_distance"]["errors@50"]["pooled"] > 0
     few = [measured["few", "boundary from noise", budget] for budget in (150, 200)]
+    ends = [key for key, row in measured.items() if row["unconfirmed"] is not None]
+    assert sorted(ends) == [("few", "boundary from noise", 200), ("few", "hop_skip_jump", 200)]
+    assert {measured[key]["unconfirmed"] for key in ends} == {0}, "on a processor every last check says yes"
     assert "methods" not in few[0]  # too few to search
     assert few[1]["median_mae"] <= few[0]["median_mae"]
 
@@ -104,4 +107,11 @@ def test_all_attacks_are_compared_on_the_same_images(experiment, folder, monkeyp
     assert again["rows"] == first["rows"]
     monkeypatch.setattr(sys, "argv", [*words, "--part", "30"])
     with pytest.raises(SystemExit, match="holds other images"):
+        experiment.main()
+    monkeypatch.setattr(sys, "argv", words)
+    part = kept / "budgets_share30_seed0_000.npz"
+    with np.load(part) as opened:
+        older = {name: opened[name] for name in opened.files if "unconfirmed" not in name}
+    np.savez(part, **older)
+    with pytest.raises(SystemExit, match="older version; remove it"):
         experiment.main()

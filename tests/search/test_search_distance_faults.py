@@ -106,17 +106,32 @@ def test_a_counterexample_that_is_not_confirmed_is_moved_away(monkeypatch: pytes
     np.testing.assert_array_equal(found.mae[~lost], before.mae[~lost])
 
 
-def test_where_the_budget_is_used_up_it_is_not_moved(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = Shaky()
-    monkeypatch.setattr(Shaky, "SHIFT", 1e9)  # whatever is asked in a small batch is of one class
-    found = measure_distances(
-        Classifier(model, output_kind="logits"),
-        model.images,
-        attack=Boundary(iterations=100),
-        budget=400,
-        batch_size=64,
-    )
-    assert (found.queries <= 400).all() and found.failed.any()
+@pytest.mark.parametrize(("spare", "asked"), [(0, 1), (2, 3), (20, 1 + len(engine.FARTHER))])
+def test_a_last_check_that_always_says_no_ends_with_the_budget_or_the_moves(
+    monkeypatch: pytest.MonkeyPatch, spare: int, asked: int
+) -> None:
+    """What an image has spent before its last check is the same in every case."""
+    model = Linear()
+    options = {"attack": Boundary(iterations=2), "batch_size": 64}
+    classifier = Classifier(model, output_kind="logits")
+    before = int(measure_distances(classifier, model.images, **options).queries.max()) - 1
+    checked = engine.AttackRun._checked
+
+    def denied(run, walk):
+        run.decide.budget = before + 1 + spare
+        run.decide.spent[walk.rows] = before
+        with monkeypatch.context() as patch:
+            patch.setattr(run.decide, "_answers", lambda images: walk.classes[:1].expand(len(images)))
+            return checked(run, walk.take(walk.classes == walk.classes[0]))
+
+    walks = []
+    monkeypatch.setattr(engine.AttackRun, "_checked", lambda run, walk: walks.append((run, walk)) or checked(run, walk))
+    measure_distances(classifier, model.images, **options)
+    run, walk = walks[0]
+    rows = walk.rows[walk.classes == walk.classes[0]]
+    answers = denied(run, walk)
+    assert (answers == walk.classes[0]).all()
+    assert (run.decide.spent[rows] == before + asked).all()
 
 
 def test_gradients_that_are_not_numbers_concern_their_image_alone() -> None:

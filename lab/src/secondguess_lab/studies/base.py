@@ -34,12 +34,12 @@ class Recorded:
     Attributes:
         table: the cells.
         records: of each file they come from: its path within the results, hardware, versions and settings.
-        full_rows: rows that were measured at the paper's scale, whatever the other records of the table are.
+        full: cells that were measured at the paper's scale, whatever the other records of the table are.
     """
 
     table: Table
     records: Sequence[Mapping[str, Any]] = ()
-    full_rows: Collection[str] = ()
+    full: Collection[tuple[str, str]] = ()
 
 
 def check_known(given: Collection[str], known: Collection[str], what: str, *, some: bool = True) -> None:

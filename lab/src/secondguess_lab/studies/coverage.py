@@ -1,7 +1,7 @@
 """How much of what the papers printed stands beside a number of ours, how near it is, and what could be tried at all.
 
-Ours are at the paper's scale if every record says so, or has the settings that the study names for it, or if their row
-comes from a record that does; and if a cell is the mean of as many models or runs as these. All others count as
+Ours are at the paper's scale if every record says so, or has the settings that the study names for it, or if the record
+that a cell comes from does; and if the cell is the mean of as many models or runs as these. All others count as
 smaller, those too whose record does not tell.
 """
 
@@ -84,8 +84,8 @@ def coverage_of(study: Study, results: Path) -> Coverage:
     exact = [line for line in trusted if line.paper and line.paper.relation == "="]
     compared = [] if study.name in TIMES else exact
     sizes = [abs(line.difference or 0.0) for line in compared]
-    full = _at_scale(study, found)
-    cells = [_cell(study, line, line in compared, full or line.row in found.full_rows) for line in published]
+    whole = _at_scale(study, found)
+    cells = [_cell(study, line, line in compared, whole or (line.row, line.column) in found.full) for line in published]
     return Coverage(
         study.name,
         study.paper,

@@ -124,18 +124,19 @@ class AttackRun:
         """(m,) what the model says of the counterexamples; of the images themselves where there is none.
 
         A GPU rounds otherwise in another batch, and may take a counterexample on the very boundary for its image's
-        class. Such a one is moved away from its image until it is decided otherwise, or its budget is used up.
+        class. Such a one is moved away from its image, a little and then more, until it is decided otherwise, nothing
+        is left of its budget, or it has been moved as far as `FARTHER` goes.
         """
-        answers, across = walk.classes.clone(), walk.counterexamples - walk.images
-        lost = walk.found.clone()
-        for farther in (0.0, *FARTHER):
-            if farther:
-                lost &= ~differ(answers, walk.classes) & (self.decide.left(walk.rows) >= 0)
-                moved = (walk.images + (1 + farther) * across).clamp_(0, 1)
-                walk.counterexamples = torch.where(pixelwise(lost, moved), moved, walk.counterexamples)
-            if not bool(lost.any()):
+        answers, asked = walk.classes.clone(), walk.found.clone()
+        across = walk.counterexamples - walk.images
+        for farther in (*FARTHER, None):
+            if not bool(asked.any()):
                 break
-            answers[lost] = self.decide.classes(walk.counterexamples[lost], walk.rows[lost])
+            answers[asked] = self.decide.classes(walk.counterexamples[asked], walk.rows[asked])
+            asked &= ~differ(answers, walk.classes) & (self.decide.left(walk.rows) >= 0)
+            if farther is not None and bool(asked.any()):
+                moved = (walk.images + (1 + farther) * across).clamp_(0, 1)
+                walk.counterexamples = torch.where(pixelwise(asked, moved), moved, walk.counterexamples)
         return answers
 
     def _report(self, advance: Advance) -> None:

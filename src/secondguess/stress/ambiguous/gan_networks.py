@@ -144,8 +144,8 @@ class SpectralConv2d(nn.Module):
     """A convolution whose weight is divided by an estimate of its largest singular value.
 
     The estimate is u . W v for the weight as a matrix (outputs, rest), with u and v from one power iteration in every
-    forward pass in training mode, as in `torch.nn.utils.spectral_norm`. It is the input that is divided, which is the
-    same and has fewer numbers than the weight.
+    forward pass in training mode, as in `torch.nn.utils.spectral_norm`. What is divided is the input, the weight or the
+    output, which gives the same: whichever has the fewest numbers.
 
     Args:
         inputs: channels in.
@@ -166,11 +166,17 @@ class SpectralConv2d(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The convolution."""
-        return functional.conv2d(x / self.largest(), self.weight, self.bias, self.stride, padding=int(self.stride > 1))
+        weight, largest = self.weight, self.largest()
+        if x.numel() < weight.numel():
+            x = x / largest
+        else:
+            weight = weight / largest
+        return functional.conv2d(x, weight, self.bias, self.stride, padding=int(self.stride > 1))
 
     def whole(self, x: Tensor) -> Tensor:
         """Logits (n,) where the kernel covers the whole map."""
-        return functional.linear(x.flatten(1) / self.largest(), self.weight.flatten(1), self.bias)[:, 0]
+        logits = functional.linear(x.flatten(1), self.weight.flatten(1))
+        return (logits / self.largest() + self.bias)[:, 0]
 
     def largest(self) -> Tensor:
         """The estimate; in full precision, whatever the rest computes in."""

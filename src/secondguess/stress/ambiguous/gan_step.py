@@ -255,7 +255,7 @@ def _frozen(weights: Sequence[Tensor]) -> Iterator[None]:
 
 
 def _beside(work: Callable[[], None]) -> None:
-    """Run on a separate stream, which CUDA requires before work can be recorded as a graph, and compile."""
+    """Run the first iterations, in which everything is compiled, on a stream of their own: graphs require it."""
     side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side), warnings.catch_warnings():

@@ -156,12 +156,15 @@ def _table3(record: Record) -> Iterator[tuple[str, str, float]]:
     """Accuracy on real images, and hubris on companion sets as they come, of every family of models."""
     rows = record.get("hubris", {}).get("rows", ())
     accuracies = {(row["family"], row["seed"]): row["accuracy"] for row in rows if row["set"] == "real"}
+    told: set[tuple[str, int]] = set()
     for row in rows:
         if row["set"] in ("stage1", "real") or row["set"].endswith(ACCEPTED):
             continue
         family = row["family"]
         name = f"{FAMILIES.get(family, family)}: {record['name']}, {_label(row['set'])}"
-        yield name, "accuracy", accuracies[family, row["seed"]]
+        if (model := (name, row["seed"])) not in told:  # one model may have been asked about several runs
+            told.add(model)
+            yield name, "accuracy", accuracies[family, row["seed"]]
         yield from ((name, column, row[key]) for column, key in SCORES.items())
 
 
@@ -188,14 +191,14 @@ def _tabulated(cells: Cells, records: Sequence[Record]) -> Table:
 def _recorded_with(cells: Cells) -> Callable[[Path], Recorded | None]:
     """Reads the records of lab/experiments/companion_sets.py; of an interrupted one, the part that exists.
 
-    Those of several runs, by companion_runs.py, have the last word of their rows.
+    Those of several runs, by companion_runs.py, have the last word of their cells.
     """
 
     def recorded(results: Path) -> Recorded | None:
         kept, sources = _read(results, "")
         table = _tabulated(cells, kept)
         later: list[dict[str, Any]] = []
-        whole: set[str] = set()
+        full: set[tuple[str, str]] = set()
         for record, source in zip(*_read(results, RUNS), strict=True):
             runs = [*record["runs"], {"hubris": record.get("hubris", {})}]
             several = _tabulated(cells, [one | {"name": record["name"]} for one in runs])
@@ -204,7 +207,7 @@ def _recorded_with(cells: Cells) -> Callable[[Path], Recorded | None]:
             table = Table({**table.cells, **several.cells})
             later.append(source | {"settings": record["settings"]})
             if cells is not _table3 and record.get("scale") == "paper":  # the models of Table 3 are others
-                whole.update(row for row, _ in several.cells)
+                full.update(several.cells)
         if cells is _table2:  # quality and diversity may be of other, smaller generators
             for record, source in zip(*_read(results, QUALITY), strict=True):
                 measured = _tabulated(_quality, [record]).cells
@@ -217,7 +220,7 @@ def _recorded_with(cells: Cells) -> Callable[[Path], Recorded | None]:
                 for record, source in zip(kept, sources, strict=True)
                 for one in (source, *([source | record["asked_later"]] if "asked_later" in record else ()))
             ]
-        return Recorded(table, [*sources, *later], whole) if table.cells else None
+        return Recorded(table, [*sources, *later], full) if table.cells else None
 
     return recorded
 

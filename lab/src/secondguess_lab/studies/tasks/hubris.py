@@ -17,6 +17,8 @@ of the authors' code, judged by an estimator as the paper describes it; "agreeme
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -293,12 +295,11 @@ class Companions:
             seed=number,
             device=self.plan.device,
         )
-        path = self.folder and self.folder / f"estimator_{variant.judge.replace(', ', '_')}_{number}.safetensors"
+        key = json.dumps([self.train.fingerprint, made.settings()], sort_keys=True)
+        name = f"estimator_{number}_{hashlib.blake2b(key.encode(), digest_size=6).hexdigest()}.safetensors"
+        path = self.folder and self.folder / name
         if path and path.exists():
-            kept = AmbiguityEstimator.load(path, device=self.plan.device)
-            if kept.settings() != made.settings():
-                raise UserError(f"{path} holds an estimator of other settings; keep those of one plan in a folder.")
-            return kept
+            return AmbiguityEstimator.load(path, device=self.plan.device)
         made.fit(self.train, progress=self.progress)
         if path:
             made.save(path)
