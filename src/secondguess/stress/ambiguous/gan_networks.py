@@ -175,6 +175,7 @@ class SpectralConv2d(nn.Module):
 
     def whole(self, x: Tensor) -> Tensor:
         """Logits (n,) where the kernel covers the whole map."""
+        assert self.bias is not None
         logits = functional.linear(x.flatten(1), self.weight.flatten(1))
         return (logits / self.largest() + self.bias)[:, 0]
 
