@@ -75,7 +75,8 @@ def hubris() -> Iterator[Claim]:
     yield from quality_and_diversity(paper)
     grown = [list(one["ratios"][AMBIGAN].values())[-1] for one in runs()]
     yield says(
-        "The runs of the paper's size on MNIST are {:.0f} ± {:.0f} times as far in features of the other digits.",
+        "The companion sets of the paper's size on MNIST are {:.0f} ± {:.0f} times as far as stage 1 in features of the "
+        "other digits.",
         mean(grown),
         stdev(grown),
     )
@@ -148,7 +149,7 @@ def quality_and_diversity(paper: Any) -> Iterator[Claim]:
         one["sets"][AMBIGAN]["giqa"]["quality"] > one["sets"]["stage1"]["giqa"]["quality"] for one in [*runs(), kept[0]]
     ]
     yield says(
-        "one of the three companion sets has a higher quality than its baseline, from which it is many times as far "
+        "one of the three companion sets has a higher quality than its baseline, although all are many times as far "
         "from real images, and the three baselines, of one recipe, have a quality of {:.2f} to {:.2f}.",
         *(end(one["sets"]["stage1"]["giqa"]["quality"] for one in runs()) for end in (min, max)),
         provided=sum(better[:3]) == 1,
@@ -163,14 +164,13 @@ def accuracy_and_hubris() -> Iterator[Claim]:
     """Whether the more accurate model is the surer one."""
     apart = apart_in_table3
     yield says(
-        "its own table says {:.1f} and {:.1f} in the mean over the three data sets. Ours have the same sign and half "
-        "the size: {:.1f} points more accurate, and {:.1f} points more absolute hubris ({:.1f} on MNIST, {:.1f} on "
+        "its own table says {:.1f} and {:.1f} in the mean over the three data sets. Ours have the same sign and are "
+        "smaller: {:.1f} points more accurate, and {:.1f} points more absolute hubris ({:.1f} on MNIST, {:.1f} on "
         "Fashion-MNIST, {:.1f} on X-rays).",
         *(mean(apart(column, "paper")) for column in ("accuracy", "H_A")),
         *(mean(apart(column, "ours")) for column in ("accuracy", "H_A")),
         *apart("H_A", "ours"),
-        provided=0.4 < mean(apart("accuracy", "ours")) / mean(apart("accuracy", "paper")) < 0.7
-        and 0.4 < mean(apart("H_A", "ours")) / mean(apart("H_A", "paper")) < 0.7,
+        provided=all(0 < mean(apart(column, "ours")) < mean(apart(column, "paper")) for column in ("accuracy", "H_A")),
     )
     yield says(
         "accuracy and absolute hubris have a Spearman correlation of {:.2f} on MNIST, {:.2f} on Fashion-MNIST and "
