@@ -75,8 +75,8 @@ def hubris() -> Iterator[Claim]:
     yield from quality_and_diversity(paper)
     grown = [list(one["ratios"][AMBIGAN].values())[-1] for one in runs()]
     yield says(
-        "The companion sets of the paper's size on MNIST are {:.0f} ± {:.0f} times as far as stage 1 in features of the "
-        "other digits.",
+        "The companion sets of the paper's size on MNIST are {:.0f} ± {:.0f} times as far as stage 1 in features of "
+        "the other digits.",
         mean(grown),
         stdev(grown),
     )

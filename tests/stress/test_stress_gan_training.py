@@ -324,3 +324,22 @@ def test_a_small_classifier_is_trained_where_none_is_given():
     judge = small_judge(data, (1, 0), epochs=4, seed=0, device="cpu")
     p = judge(torch.from_numpy(data.images[:]))[0]
     assert ((p[:, 1] > 0.5).numpy() == (data.labels == 0)).mean() > 0.95
+
+
+@pytest.mark.parametrize("combine", [None, *get_args(Combine)])
+def test_the_discriminator_learns_in_its_own_step_only(monkeypatch, combine):
+    """Compiled code computes the gradient of every weight that wants one: in the generator's step none of D's does."""
+    gan, optimiser = fresh((1, 8, 8), TINY, RECIPE, seed=0).revive(RECIPE, CPU)
+    ambiguity = None if combine is None else Ambiguity(Sides(), combine=combine)
+    step = Step(gan.train(), optimiser, DATA.pixels, RECIPE, ambiguity, classes=2)
+    wanted = []
+    judge = Step._judge_real
+
+    def watched(self, images):
+        wanted.append({weight.requires_grad for weight in gan.discriminator.parameters()})
+        return judge(self, images)
+
+    monkeypatch.setattr(Step, "_judge_real", watched)
+    step(torch.arange(8), torch.randn(2, 8, TINY.latent), torch.full((2, 8, 2), 0.5))
+    assert wanted == [{True}, {False}]
+    assert all(weight.requires_grad for weight in gan.parameters())
