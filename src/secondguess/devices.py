@@ -1,8 +1,12 @@
-"""Which device to compute on, and random numbers there that leave the caller's own untouched."""
+"""Which device to compute on, networks compiled for it, and random numbers that leave the caller's own untouched."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import importlib.util
+import os
+import shutil
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -10,8 +14,9 @@ from secondguess.errors import UserError
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor, nn
 
-__all__ = ["isolated_rng", "pick_device", "seed_rng"]
+__all__ = ["compile_network", "isolated_rng", "pick_device", "seed_rng"]
 
 
 def pick_device(device: str | torch.device = "auto") -> torch.device:
@@ -84,3 +89,26 @@ def seed_rng(seed: int, device: str | torch.device = "cpu") -> None:
             torch.cuda.manual_seed(seed)
     elif device.type == "mps":
         torch.mps.manual_seed(seed)
+
+
+def compile_network(network: nn.Module) -> Callable[..., Tensor]:
+    """The network compiled for a GPU, anew for each size of its inputs; where PyTorch cannot do that, as it is.
+
+    Triton calls a C compiler, which a slim image of a container has not. Networks then run more slowly, to the same
+    results but for rounding, and a warning says so.
+    """
+    import torch
+
+    if lacking := _lacking_to_compile():
+        warnings.warn(f"Networks run uncompiled, which takes longer: PyTorch finds no {lacking}.", stacklevel=2)
+        return network
+    made: Callable[..., Tensor] = torch.compile(network, dynamic=False)
+    return made
+
+
+def _lacking_to_compile() -> str:
+    """What compiling for a GPU needs and is not here, in words."""
+    if importlib.util.find_spec("triton") is None:
+        return "Triton"
+    found = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")
+    return "" if found else "C compiler (install gcc, or say where one is with CC)"

@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import importlib.util
+import shutil
+
 import pytest
 import torch
 
+from secondguess.devices import compile_network
 from secondguess.errors import UserError
 from secondguess.training import pick_device
 
@@ -36,3 +40,23 @@ def test_missing_devices_are_reported(monkeypatch: pytest.MonkeyPatch):
     ]:
         with pytest.raises(UserError, match=message):
             pick_device(device)
+
+
+def test_networks_are_compiled_where_that_is_possible(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(shutil, "which", lambda name: "/usr/bin/clang" if name == "clang" else None)
+    monkeypatch.delenv("CC", raising=False)
+    asked = []
+    monkeypatch.setattr(torch, "compile", lambda network, **how: asked.append(how) or "compiled")
+    assert compile_network(torch.nn.Identity()) == "compiled"
+    assert asked == [{"dynamic": False}]
+
+
+@pytest.mark.parametrize(("triton", "compiler", "lacking"), [(None, "/bin/gcc", "Triton"), (1, None, "C compiler")])
+def test_networks_stay_as_they_are_where_something_is_missing(monkeypatch, triton, compiler, lacking):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: triton)
+    monkeypatch.setattr(shutil, "which", lambda name: compiler)
+    monkeypatch.delenv("CC", raising=False)
+    network = torch.nn.Identity()
+    with pytest.warns(UserWarning, match=f"run uncompiled.*PyTorch finds no {lacking}"):
+        assert compile_network(network) is network

@@ -35,6 +35,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from secondguess.devices import compile_network
 from secondguess.stress.ambiguous.gan_losses import Combine, LossName, ambiguity_loss, confusion, guarded
 from secondguess.stress.ambiguous.gan_networks import Gan, to_unit
 
@@ -126,9 +127,10 @@ class Step:
         self.targets = torch.zeros(2, size, classes, device=device)
         self.sums = torch.zeros(len(MEASURED), device=device)
         self._bfloat = device.type == "cuda" and recipe.precision == "auto"
-        self._compiled = device.type == "cuda" and recipe.compiled
-        self._generator, self._discriminator = self._ready(gan.generator), self._ready(gan.discriminator)
-        self._judge = None if ambiguity is None else self._ready(ambiguity.judge)
+        ready: Callable[[nn.Module], Callable[..., Tensor]]
+        ready = compile_network if device.type == "cuda" and recipe.compiled else lambda network: network
+        self._generator, self._discriminator = ready(gan.generator), ready(gan.discriminator)
+        self._judge = None if ambiguity is None else ready(ambiguity.judge)
         self._own = {
             part: [weight for weight in network.parameters() if weight.requires_grad]
             for part, network in (("generator", gan.generator), ("discriminator", gan.discriminator))
@@ -231,11 +233,6 @@ class Step:
             spread = members.var(dim=0, correction=0).sum(dim=-1).mean() / 2
             parts = (loss, confusion(members, target).mean(), spread)
         self.sums += torch.stack([d_loss.detach(), g_loss.detach(), *parts])
-
-    def _ready(self, network: nn.Module) -> Callable[..., Tensor]:
-        """The network as it is, or compiled for inputs of one size."""
-        compiled: Callable[..., Tensor] = torch.compile(network, dynamic=False) if self._compiled else network
-        return compiled
 
     def _precision(self) -> torch.autocast:
         # No cache of cast weights: they change between the steps of one iteration.

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from secondguess.devices import compile_network
 from secondguess.stress.ambiguous.flow.network import FlowNetwork
 
 __all__ = ["VelocityField"]
@@ -38,7 +39,7 @@ class VelocityField:
         # Not dynamic: another size that the same code was compiled for, in training, would make it so.
         self._forward: Any = network
         if on_cuda if compiled is None else compiled:
-            self._forward = torch.compile(self.network, dynamic=False)
+            self._forward = compile_network(self.network)
         self._on_cuda = on_cuda
 
     @property

@@ -24,7 +24,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from secondguess.devices import isolated_rng, seed_rng
+from secondguess.devices import compile_network, isolated_rng, seed_rng
 from secondguess.errors import UserError
 from secondguess.files import write_bytes
 from secondguess.progress import Progress, Silent
@@ -151,7 +151,7 @@ class _Run:
         self.optimiser = torch.optim.AdamW(
             network.parameters(), lr=schedule.lr, betas=(0.9, 0.99), weight_decay=0.0, fused=device.type == "cuda"
         )
-        self.forward: Any = torch.compile(network, dynamic=False) if device.type == "cuda" else network
+        self.forward: Any = compile_network(network) if device.type == "cuda" else network
         self.rows: list[dict[str, float]] = []
         self.step, self.parts = 0, 1
 
