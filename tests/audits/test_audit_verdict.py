@@ -111,6 +111,13 @@ def test_how_many_mistakes_are_noticed_stands_beside_how_well_they_are_ranked() 
     assert text.endswith("a right answer in 90% of cases and notices 57% of them at the audit's rate of false alarms.")
 
 
+@pytest.mark.parametrize(("low", "weight"), [(0.5, "caution"), (0.51, "good")])
+def test_of_few_mistakes_nothing_good_is_said(low: float, weight: str) -> None:
+    result = audited({"supervisor.entropy.mistakes.auroc": (0.9, low, 1.0)})
+    assert weights(result)["knowing"] == weight and result.verdict.ready
+    assert ("of so few mistakes that this may be chance" in result.verdict.reasons[1].text) is (weight == "caution")
+
+
 @pytest.mark.parametrize(
     ("value", "said"),
     [(0.699, "69.9%"), (0.6999, "69.99%"), (0.7, "70%"), (0.701, "70%"), (0.694, "69%"), (0.7996, "79.96%")],

@@ -53,6 +53,21 @@ def test_files_folders_and_arrays_are_judged_by_name(guard: Guard, digits: Datas
     assert [name for name, _ in judge_places(guard, [roundabout])] == [str(tmp_path / "1.png")]
 
 
+def test_unreadable_images_are_left_out_and_named_if_wanted(guard: Guard, digits: Dataset, tmp_path: Path) -> None:
+    (tmp_path / "new").mkdir()
+    for number, image in enumerate(digits.test.materialise()[:3]):
+        Image.fromarray(np.rint(255 * image[0]).astype(np.uint8)).save(tmp_path / "new" / f"{number}.png")
+    (tmp_path / "new" / "1.png").write_bytes(b"broken")
+    (tmp_path / "alone.png").write_bytes(b"")
+    folder, files = str(tmp_path / "new"), [str(tmp_path / name) for name in ("alone.png", "new/2.png")]
+    for places, left in ((([folder]), ["0.png", "2.png"]), (files, files[1:]), ([*files, folder], None)):
+        with pytest.raises(UserError, match="leave out unreadable images with --skip-bad"):
+            list(judge_places(guard, places))
+        with pytest.warns(UserWarning, match=r"Left out, as they cannot be read: .*(1|alone)\.png") as warned:
+            names = [name for name, _ in judge_places(guard, places, skip_bad=True)]
+        assert len(warned) == 1 and names == (left or [files[1], "0.png", "2.png"])
+
+
 def test_a_short_plan_takes_fewer_nominal_images_half_of_them_for_each_use(digits: Dataset) -> None:
     parts = split_images(digits.train, digits.test, seed=0, most=None)
     assert parts.fewer(None, seed=0) is parts

@@ -109,6 +109,19 @@ def test_code_is_imported_from_where_it_is(
     sys.modules.pop("guarded_code")
 
 
+def test_a_guard_remembers_what_the_model_returns(
+    onnx_file: Path, classifier: Classifier, digits: Dataset, tmp_path: Path
+) -> None:
+    """A single image that is judged later could not tell."""
+    fitted(Classifier.open(onnx_file), digits).save(tmp_path / "guard")
+    assert tomllib.loads((tmp_path / "guard/model.toml").read_text())["output"]["kind"] == "logits"
+    fitted(Classifier(classifier.backend.module), digits).save(tmp_path / "memory")
+    given = Classifier(classifier.backend.module)
+    assert given.output_kind == "auto"
+    Guard.load(tmp_path / "memory", given)
+    assert given.output_kind == "logits"
+
+
 def test_a_model_in_memory_is_asked_for(guard: Guard, tmp_path: Path) -> None:
     guard.save(tmp_path / "guard")
     assert not (tmp_path / "guard/model.toml").exists()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,19 @@ def test_a_module_that_imports_what_is_missing_is_named(tmp_path: Path, monkeypa
     monkeypatch.setattr(sys, "path", list(sys.path))
     with pytest.raises(UserError, match="No module named 'no_such_library_at_all'"):
         Classifier("models_that_need_more:make")
+
+
+def test_torchscript_is_refused_with_what_can_be_done(tmp_path: Path) -> None:
+    """No checkpoint can be taken out of it."""
+    archive, checkpoint = tmp_path / "script.pt", tmp_path / "weights.pt"
+    with zipfile.ZipFile(archive, "w") as file:  # as torch.jit.save lays it out
+        file.writestr("script/constants.pkl", b"")
+        file.writestr("script/code/__torch__.py", b"")
+    with pytest.raises(UserError, match=r"is a TorchScript archive.*export the original with torch.export.save"):
+        Classifier(archive)
+    torch.save({"w": torch.zeros(1)}, checkpoint)
+    with pytest.raises(UserError, match="is a pickle"):
+        Classifier(checkpoint)
 
 
 @pytest.mark.parametrize("suffix", [".pt", ".pth", ".PT", ".pkl", ".pickle", ".ckpt", ".bin"])

@@ -149,3 +149,41 @@ def test_probabilities_are_recognised_and_returned_unchanged(logits: np.ndarray)
     assert none is None
     np.testing.assert_allclose(values, probabilities, rtol=1e-12)
     assert as_matrix(probabilities, len(logits)) is probabilities
+
+
+class Peak(torch.nn.Module):
+    """Two logits of the brightest pixel, which for an image of .5 lie between 0 and 1 and sum to 1."""
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        peak = images.flatten(1).max(dim=1, keepdim=True).values
+        return torch.cat([10 * peak - 4.55, 0.55 + 0 * peak], dim=1)
+
+
+def test_one_image_whose_logits_look_like_probabilities_does_not_decide() -> None:
+    grey = np.full((1, 1, 4, 4), 0.5, np.float32)
+    classifier = Classifier(Peak(), device="cpu")
+    np.testing.assert_allclose(classifier.predict(grey), softmax(np.array([[0.45, 0.55]])), rtol=1e-6)
+    assert classifier.output_kind == "logits"
+
+
+def test_what_a_few_images_look_like_counts_where_noise_says_nothing() -> None:
+    class Picky(Peak):
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            if len(images) > 1:
+                raise ValueError("one at a time")
+            return super().forward(images)
+
+    grey = np.full((1, 1, 4, 4), 0.5, np.float32)
+    for model in (Picky(), lambda images: np.array([[0.45, 0.55]])):
+        classifier = Classifier(model, device="cpu")
+        np.testing.assert_allclose(classifier.predict(grey), [[0.45, 0.55]], rtol=1e-6)
+        assert classifier.output_kind == "probabilities"
+
+
+def test_what_is_known_of_the_outputs_is_settled_once() -> None:
+    classifier = Classifier(Peak(), device="cpu")
+    classifier.settle("auto")
+    assert classifier.output_kind == "auto"
+    classifier.settle("logits")
+    classifier.settle("probabilities")
+    assert classifier.output_kind == "logits"

@@ -49,7 +49,11 @@ def write_monitor(monitor: AccuracyMonitor, folder: str | Path) -> Path:
     oracle, leading = store_part(folder, "oracle", monitor.oracle), store_part(folder, "leading", monitor.leading)
     card = {
         "format": FORMAT,
-        "model": {"name": monitor.classifier.name, "fingerprint": monitor.classifier.fingerprint},
+        "model": {
+            "name": monitor.classifier.name,
+            "fingerprint": monitor.classifier.fingerprint,
+            "output_kind": monitor.classifier.output_kind,
+        },
         "training": asdict(monitor.training),
         "validation": asdict(monitor.validation),
         "oracle": oracle,
@@ -89,6 +93,7 @@ def read_monitor(folder: str | Path, model: Any = None, **changes: Any) -> Accur
             "AccuracyMonitor.load(folder, model)."
         )
     classifier = Classifier.open(folder / MODEL if model is None else model, **changes)
+    classifier.settle(card["model"].get("output_kind", "auto"))
     if classifier.fingerprint != card["model"]["fingerprint"]:
         raise UserError(
             f"The monitor in {folder} was fitted on the model {card['model']['name']!r}, and {classifier.name!r} is "

@@ -10,7 +10,7 @@ a blocker.
                           share of the most frequent class, or the model is wrong more often than right
                 caution   a class of which, by the upper end of its interval, less than half is found
     knowing     blocker   the best supervisor ranks a mistake above a right answer in less than 70% of cases (AUROC)
-                caution   in less than 80%
+                caution   in less than 80%, or its interval holds 50%: there are too few mistakes to tell
     guard       blocker   more than half of the images of some kind of stress are answered wrongly without an alarm
                 caution   more than a fifth of them; or more than half of attacked ones, which not everybody has to
                           fear; or a kind that was asked for could not be tried
@@ -37,7 +37,7 @@ __all__ = ["FAIR", "FED", "GOOD", "READY", "RENORMALISED", "RULES", "Reason", "V
 
 READY = "Ready to deploy with a guard"
 REASONS = 3
-FAIR, GOOD = 0.7, 0.8  # AUROC of mistakes against right answers
+COIN, FAIR, GOOD = 0.5, 0.7, 0.8  # AUROC of mistakes against right answers
 HARMFUL, NOTABLE = 0.5, 0.2  # share of stress images that are answered wrongly without an alarm
 HARDLY = 0.01  # of the images of a kind: not worth a name
 ATTACKED = "adversarial"  # how the names of stress sets of attacks begin
@@ -63,7 +63,7 @@ RULES = (
     (
         "Knowing its limits",
         f"the best score of suspicion ranks a mistake above a right answer in less than {FAIR:.0%} of cases",
-        f"it does so in less than {GOOD:.0%}",
+        f"it does so in less than {GOOD:.0%}, or there are so few mistakes that this may be chance",
     ),
     (
         "With a guard",
@@ -213,7 +213,15 @@ def _knowing(audit: AuditResult) -> Reason:
         return Reason(weight="blocker", text=text, before="something notices its mistakes", **about)
     if value < GOOD:
         return Reason(weight="caution", text=f"It hardly knows what it does not know: {what}.", **about)
+    if found is not None and _may_be_chance(audit.numbers[f"supervisor.{name}.mistakes.auroc"]):
+        text = f"It may know what it does not know: {what}, but of so few mistakes that this may be chance."
+        return Reason(weight="caution", text=text, **about)
     return Reason(weight="good", text=f"It knows what it does not know: {what}.", **about)
+
+
+def _may_be_chance(auroc: Number) -> bool:
+    """Whether a coin is within the interval."""
+    return auroc.interval is not None and auroc.interval.low <= COIN
 
 
 def _told_apart(value: float) -> str:

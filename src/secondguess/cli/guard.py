@@ -130,6 +130,7 @@ def judge(
     ],
     model: GuardModel,
     resize: Resize = None,
+    skip_bad: SkipBad = False,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="Folder for judgements as Parquet files; a second run makes those missing."),
@@ -176,13 +177,13 @@ def judge(
 
     loaded = open_guard(guard, model)
     how: Any = {"model": model.model, "changes": model.changes() | {"engine": None}, "resize": resize}
-    how |= {"engine": model.engine, "progress": common.progress}
+    how |= {"engine": model.engine, "progress": common.progress, "skip_bad": skip_bad}
     if out is not None:
         common.show(ShardedJudging.of(loaded, guard, images, **how).write(out))
         return
     judged: Iterable[tuple[dict[str, Any], str]]
     if model.engine == "local":
-        found = judge_places(loaded, images, resize=resize, batch_size=model.batch_size)
+        found = judge_places(loaded, images, resize=resize, skip_bad=skip_bad, batch_size=model.batch_size)
         judged = (({"image": name, **one.to_dict()}, f"{name}: {one}") for name, one in found)
     else:
         judged = ShardedJudging.of(loaded, guard, images, **how).rows()

@@ -115,7 +115,11 @@ def write_guard(guard: StoredGuard, folder: str | Path) -> Path:
     card = {
         "format": FORMAT,
         "secondguess": __version__,
-        "model": {"name": classifier.name, "fingerprint": classifier.fingerprint},
+        "model": {
+            "name": classifier.name,
+            "fingerprint": classifier.fingerprint,
+            "output_kind": classifier.output_kind,
+        },
         "shape": list(guard.shape),
         "class_names": list(pipeline.class_names),
         "settings": asdict(guard.settings),
@@ -204,6 +208,7 @@ def read_guard(folder: str | Path, classifier: Classifier) -> StoredGuard:
         supervisors = SupervisorSet([Supervisor.load(_checked(folder, name)) for name in card["supervisors"]])
         settings, shape = Settings(**card["settings"]), tuple(card["shape"])
         report = GuardReport.from_dict(card["report"])
+        classifier.settle(card["model"].get("output_kind", "auto"))
         _recognise(classifier, card, within("canary", arrays), supervisors, shape)
         pipeline = DecisionPipeline(
             labels=supervisors.labels,

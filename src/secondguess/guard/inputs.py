@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from secondguess.errors import UserError
 from secondguess.images import Dataset, ImageSet, as_image_set, load
@@ -16,6 +19,8 @@ if TYPE_CHECKING:
     from secondguess.guard.guard import Guard
     from secondguess.guard.judgements import Judgement
     from secondguess.model.classifier import Classifier
+
+SHOWN = 20  # names of images that were left out
 
 __all__ = ["fitting_images", "images_at", "judge_places", "nominal_images"]
 
@@ -61,7 +66,7 @@ def nominal_images(guard: Guard, nominal: Any, loading: dict[str, Any]) -> Image
 
 
 def judge_places(
-    guard: Guard, places: Sequence[str], *, resize: str | None = None, batch_size: int = 256
+    guard: Guard, places: Sequence[str], *, resize: str | None = None, skip_bad: bool = False, batch_size: int = 256
 ) -> Iterator[tuple[str, Judgement]]:
     """Judge what lies at several places, a few images at a time.
 
@@ -69,29 +74,34 @@ def judge_places(
         guard: fitted.
         places: image files or their URLs, folders, or anything else that `load` takes.
         resize: how images are resized; by default as those that the guard was fitted on.
+        skip_bad: leave out images that cannot be read, with a warning that names them.
         batch_size: images at a time.
 
     Yields:
         The name of every image, and what the guard says of it.
     """
-    for names, source in images_at(guard, places, resize):
+    for names, source in images_at(guard, places, resize, skip_bad=skip_bad):
         for start in range(0, len(source), batch_size):
             rows = slice(start, min(start + batch_size, len(source)))
             yield from zip(names[rows], guard.judge(source[rows]), strict=True)
 
 
-def images_at(guard: Guard, places: Sequence[str], resize: str | None) -> list[tuple[Sequence[str], Any]]:
+def images_at(
+    guard: Guard, places: Sequence[str], resize: str | None, *, skip_bad: bool = False
+) -> list[tuple[Sequence[str], Any]]:
     """The names and the source of the images at several places, in the shape that a guard takes.
 
     Args:
         guard: fitted.
         places: image files or their URLs, folders, or anything else that `load` takes.
         resize: how images are resized; by default as those that the guard was fitted on.
+        skip_bad: leave out images that cannot be read, with a warning that names them.
     """
     from secondguess.images.decode import EXTENSIONS
     from secondguess.images.encoded import FileSource
     from secondguess.images.fitting import check_resize
     from secondguess.images.remote import is_url
+    from secondguess.images.sources import ViewSource
 
     how = _as_fitted(guard) | ({} if resize is None else {"resize": check_resize(resize)})
     images = [place for place in places if place.lower().endswith(EXTENSIONS)]
@@ -100,15 +110,28 @@ def images_at(guard: Guard, places: Sequence[str], resize: str | None) -> list[t
     if missing := next((path for path in files if not path.is_file()), None):
         raise UserError(f"There is no image {missing}.")
     found: list[tuple[Sequence[str], Any]] = []
+    skipped: list[str] = []
+
+    def of_files(names: list[str], source: FileSource) -> None:
+        bad = source.unreadable() if skip_bad else {}
+        good = [row for row in range(len(names)) if row not in bad]
+        skipped.extend(bad.values())
+        if good:
+            found.append(([names[row] for row in good], ViewSource(source, np.array(good)) if bad else source))
+
     if files:
-        found.append(([str(path) for path in files], FileSource(files, guard.shape, how["resize"])))
+        of_files([str(path) for path in files], FileSource(files, guard.shape, how["resize"]))
     for place in places:
         if is_url(place) and place in images:
             folder, _, name = place.rpartition("/")
-            found.append(([place], FileSource([name], guard.shape, how["resize"], root=folder)))
+            of_files([place], FileSource([name], guard.shape, how["resize"], root=folder))
         elif place not in single:
-            some = as_image_set(place, **how)
+            some = as_image_set(place, **how, skip_bad=skip_bad)
+            skipped.extend(some.skipped)
             found.append((some.ids or [f"{place}[{row}]" for row in range(len(some))], some.images))
+    if skipped:
+        shown = ", ".join(skipped[:SHOWN]) + (f" and {len(skipped) - SHOWN} more" if len(skipped) > SHOWN else "")
+        warnings.warn(f"Left out, as they cannot be read: {shown}.", stacklevel=2)
     return found
 
 

@@ -87,6 +87,7 @@ class ShardedJudging:
         model: str | None = None,
         changes: Mapping[str, Any] | None = None,
         resize: str | None = None,
+        skip_bad: bool = False,
         engine: str = "local",
         progress: Progress | None = None,
     ) -> ShardedJudging:
@@ -99,6 +100,7 @@ class ShardedJudging:
             model: where it is not the one in the folder: what `Classifier.open` takes, as a text.
             changes: further arguments of `Classifier.open`, such as `device`.
             resize: how images are resized; by default as those that the guard was fitted on.
+            skip_bad: leave out images that cannot be read, with a warning that names them.
             engine: as `secondguess.engine.open_engine` takes it.
             progress: where to report the shards done.
         """
@@ -108,7 +110,7 @@ class ShardedJudging:
         what = digest_of(repr((order.digest, guard.classifier.fingerprint, order.changes, resize)).encode())
         tasks = [
             _task(Sent(order, what), names, source, start, resources_for(guard.classifier.device))
-            for names, source in images_at(guard, places, resize)
+            for names, source in images_at(guard, places, resize, skip_bad=skip_bad)
             for start in range(0, len(source), SHARD)
         ]
         return cls(tasks, engine, progress or Silent())

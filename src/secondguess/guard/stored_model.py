@@ -47,6 +47,7 @@ def store_model(classifier: Classifier, shape: tuple[int, int, int], folder: Pat
             copies[field] = _copied(files, folder, "model" if field == "path" else field)
     kept = {path.relative_to(folder).parts[0] for path in copies.values()}
     described = {"classes": known.classes, "size": shape[1:], "channels": shape[0], "name": classifier.name}
+    described["output_kind"] = classifier.output_kind  # by now many images have decided it, later perhaps a single one
     known.changed(**described, **copies).write(folder / MODEL)
     return kept
 

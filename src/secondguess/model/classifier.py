@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["Classifier"]
 
 FEWEST = 8  # images of a pass, however large they are
+ENOUGH, NOISE = 64, 16  # rows of outputs that show what they are, and images of noise where there are fewer
 ADVICE = {
     "traces": "wrap the torch module or the ONNX file itself instead of a callable",
     "dropout": "use a torch module with torch.nn.Dropout layers",
@@ -250,8 +251,8 @@ class Classifier:
         source = self.source(images)
         label = f"Observing {images.name if isinstance(images, ImageSet) else 'images'}"
         ids = images.ids if isinstance(images, ImageSet) else None
-        seen = Pass(self, source, needs, seed, ids).run(label, progress or Silent())
         self._seen_shape = (source.shape[0], source.shape[1], source.shape[2])
+        seen = Pass(self, source, needs, seed, ids).run(label, progress or Silent())
         return self.observation(images if isinstance(images, ImageSet) else source, seen)
 
     def session(self, needs: Needs | None = None, shape: tuple[int, int, int] | None = None) -> Session:
@@ -316,10 +317,32 @@ class Classifier:
         return self._convention or "auto"
 
     def convention(self, raw: NDArray[Any]) -> Convention:
-        """How the model's output is read; where that is not known yet, these values (n, K) decide it for good."""
+        """How the model's output is read; where that is not known yet, these values (n, K) decide it for good.
+
+        A few rows of logits may look like probabilities. So a model in this process is shown some noise as well.
+        """
         if self._convention is None:
-            self._convention = detect(raw)
+            self._convention = detect(
+                raw if len(raw) >= ENOUGH else np.concatenate([raw, *self._on_noise(raw.shape[1])])
+            )
         return self._convention
+
+    def settle(self, kind: OutputKind) -> None:
+        """Read the output as this kind, as long as nothing else has decided it."""
+        if self._convention is None and kind != "auto":
+            self._convention = kind
+
+    def _on_noise(self, outputs: int) -> list[NDArray[Any]]:
+        """The output (n, K) for images of noise; nothing where the model is not here or cannot take them."""
+        shape = self.input_shape or self._seen_shape
+        if shape is None or "traces" not in self.gives:  # a callable may be far away, and cost something
+            return []
+        noise = np.random.default_rng(0).random((NOISE, *shape), dtype=np.float32)
+        try:
+            raw = as_matrix(self.backend.forward(self.normalised(noise))[0], NOISE)
+        except Exception:  # a model may refuse noise for any reason, and nobody has asked about it
+            return []
+        return [raw] if raw.shape[1] == outputs else []
 
     def checked(self, layer: str, values: NDArray[np.float32], count: int) -> NDArray[np.float32]:
         """What a layer gave for `count` images, if that is one row per image; else a `UserError`."""

@@ -75,8 +75,8 @@ class Ambiguity(Section):
 
 
 def _words(findings: Findings, name: str, images: ImageSet, observation: Observation) -> str:
-    """How often the model names both classes, and how often it is sure of one."""
-    pair = findings.numbers.get(f"ambiguity.{name}.top_pair")
+    """How often the model names both classes, where there are more than two, and how often it is sure of one."""
+    pair = findings.numbers.get(f"ambiguity.{name}.top_pair") if observation.num_classes > 2 else None
     sure = float((observation.confidences >= SURE).mean())
     words = f"both right classes on top in {pair.value:.0%} of {len(images):,} images; " if pair else ""
     end = "; these are plain blends, a weak stand-in" if name == PixelBlend.name else ", and must not be"

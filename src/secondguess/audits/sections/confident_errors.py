@@ -64,9 +64,10 @@ class ConfidentErrors(Section):
     def run(self, context: Context) -> Findings:
         """What each search finds, over the labels; the first mistakes of each, and explanations of some."""
         attack = _attack(context)
-        rows = _rows(context, attack)
+        rows, eligible = _rows(context, attack)
         about: dict[str, Any] = {
             "images": len(rows),
+            "eligible": eligible,
             "fewest": FEWEST,
             "budget": BUDGET,
             "min_confidence": MIN_CONFIDENCE,
@@ -78,7 +79,7 @@ class ConfidentErrors(Section):
         if not mistakes:
             return Findings(
                 numbers={"confident_errors.mistakes": context.number(0.0)},
-                summary=[("Confidently wrong", f"nowhere: {_how_many(len(rows))} are all right")],
+                summary=[("Confidently wrong", f"nowhere: {_how_many(len(rows), eligible)} are all right")],
                 view=about | {"mistakes": 0},
             )
         distances = _measured(context, rows, attack)
@@ -93,7 +94,7 @@ class ConfidentErrors(Section):
         by_finds = sorted(table, key=lambda row: -float(row["errors"][BUDGET]["mean"]))
         return Findings(
             numbers=_numbers(context, study, table),
-            summary=[("Confidently wrong", _words(table, len(rows), mistakes))],
+            summary=[("Confidently wrong", _words(table, len(rows), eligible, mistakes))],
             view=about
             | {
                 "mistakes": mistakes,
@@ -121,11 +122,11 @@ def _attack(context: Context) -> str:
     return "gradient" if "gradients" in context.classifier.gives else "hop_skip_jump"
 
 
-def _rows(context: Context, attack: str) -> NDArray[np.int64]:
-    """The test images that are searched: labelled, with a confident prediction; a part of them if they are many."""
+def _rows(context: Context, attack: str) -> tuple[NDArray[np.int64], int]:
+    """The test images that are searched, a part if they are many, and of how many: labelled, predicted confidently."""
     rows = np.flatnonzero((context.labels >= 0) & (context.nominal.confidences > MIN_CONFIDENCE))
     limit = context.plan.require("section.confident_errors") or _limit(attack, context.test.shape)
-    return np.sort(np.random.default_rng(context.seed).permutation(rows)[:limit])
+    return np.sort(np.random.default_rng(context.seed).permutation(rows)[:limit]), len(rows)
 
 
 def _limit(attack: str, shape: tuple[int, int, int]) -> int:
@@ -229,16 +230,17 @@ def _side(pool: Pool, one: Explanation) -> dict[str, Any]:
     }
 
 
-def _how_many(images: int) -> str:
-    return f"{images:,} predictions with a confidence above {MIN_CONFIDENCE:.0%}"
+def _how_many(images: int, eligible: int) -> str:
+    drawn = f" (drawn from {eligible:,})" if images < eligible else ""
+    return f"{images:,} predictions with a confidence above {MIN_CONFIDENCE:.0%}{drawn}"
 
 
-def _words(table: Sequence[Mapping[str, Any]], images: int, mistakes: int) -> str:
+def _words(table: Sequence[Mapping[str, Any]], images: int, eligible: int, mistakes: int) -> str:
     """For a manager: how many there are, and how to get at them."""
     found = {row["name"]: float(row["errors"][BUDGET]["mean"]) for row in table}
     most, best = max(found, key=lambda name: found[name]), table[0]
     words = (
-        f"{mistakes} of {_how_many(images)} are wrong; "
+        f"{mistakes} of {_how_many(images, eligible)} are wrong; "
         f"{BUDGET} labels find {found[most]:.1f} with {most}, "
         f"{BUDGET * mistakes / images:.1f} at random"  # on average: no need to simulate
     )

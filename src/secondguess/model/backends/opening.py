@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.machinery
 import sys
+import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -184,8 +185,22 @@ def _is_module(thing: Any) -> bool:
 
 
 def _pickle_refusal(path: Path) -> UserError:
+    if _is_torchscript(path):
+        return UserError(
+            f"{path} is a TorchScript archive, and opening one can run any code, so it is refused; where the model was "
+            "made, export the original with torch.export.save or torch.onnx.export."
+        )
     return UserError(
         f"{path} is a pickle, and opening one can run any code, so it is refused; take the weights out of it with "
         f"`secondguess model convert {path}`, then give --model package.module:make_model --weights "
         f"{path.with_suffix('.safetensors')}."
     )
+
+
+def _is_torchscript(path: Path) -> bool:
+    """Whether it is an archive with constants beside its code, as TorchScript writes and nothing else of torch does."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return any(name.endswith("/constants.pkl") for name in archive.namelist())
+    except (OSError, zipfile.BadZipFile):
+        return False
