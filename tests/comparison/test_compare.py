@@ -143,6 +143,24 @@ def test_what_was_left_out_is_said():
     ]
 
 
+@pytest.mark.parametrize(("sizes", "alike"), [((4000, 1081), False), ((4000, 4000), True), ((4000, None), True)])
+def test_supervisors_of_other_sizes_make_no_model_worse(sizes, alike):
+    """An audit in ten minutes and one in two of the same model: the second has fitted its supervisors on less."""
+    right = np.arange(400) < 300
+    noise = np.random.default_rng(0).random(400)
+    sides = []
+    for size, scores in zip(sizes, (noise - right, noise), strict=True):
+        plan = None if size is None else {"minutes": 10.0, "parts": [{"name": "test"}, {"name": "train", "size": size}]}
+        sides.append(audited("model", {NOMINAL: answers(right, scores={"knn": scores})}, plan=plan))
+    found = sg.compare(*sides)
+    assert found.measure("supervisor.knn.mistakes.auroc").outcome == "worse"
+    assert found.verdict.headline.startswith("In places" if alike else "No: no difference is shown")
+    said = "Supervisors were fitted on 4,000 training images before and on 1,081 now" in " ".join(found.notes)
+    assert said is not alike
+    (reason,) = (one for one in found.verdict.reasons if one.topic == "detection")
+    assert reason.weight == ("caution" if alike else "unknown")
+
+
 def test_without_labels_the_rest_is_compared():
     unlabelled = {NOMINAL: answers(np.ones(50), labels=np.full(50, -1))}
     found = sg.compare(audited("old", unlabelled), audited("new", unlabelled))

@@ -53,6 +53,20 @@ def test_files_folders_and_arrays_are_judged_by_name(guard: Guard, digits: Datas
     assert [name for name, _ in judge_places(guard, [roundabout])] == [str(tmp_path / "1.png")]
 
 
+def test_a_folder_with_images_and_folders_is_judged_whole(guard: Guard, digits: Dataset, tmp_path: Path) -> None:
+    """Who judges wants no classes."""
+    (tmp_path / "new" / "sub dir").mkdir(parents=True)
+    places = [tmp_path / "new" / "0.png", tmp_path / "new" / "sub dir" / "1.png"]
+    for place, image in zip(places, digits.test.materialise()[:2], strict=True):
+        Image.fromarray(np.rint(255 * image[0]).astype(np.uint8)).save(place)
+    (tmp_path / "new" / "sub dir" / "moving.gif").write_bytes(b"")
+    with pytest.warns(UserWarning, match=r"Left out of .*new: 1 file whose names do not end in .png"):
+        found = dict(judge_places(guard, [str(tmp_path / "new")]))
+    assert list(found) == [str(place) for place in places]
+    alone = dict(judge_places(guard, [str(place) for place in places]))
+    assert [one.p_value for one in found.values()] == [one.p_value for one in alone.values()]
+
+
 def test_unreadable_images_are_left_out_and_named_if_wanted(guard: Guard, digits: Dataset, tmp_path: Path) -> None:
     (tmp_path / "new").mkdir()
     for number, image in enumerate(digits.test.materialise()[:3]):

@@ -80,6 +80,12 @@ class Comparison(Result):
         return all(gate.outcome == "passed" for gate in self.gates)
 
     @property
+    def fitted_alike(self) -> bool:
+        """Whether the supervisors of both were fitted on as many training images, as far as that is known."""
+        sizes = {side.fitted_on for side in (self.before, self.after)} - {None}
+        return len(sizes) < 2
+
+    @property
     def verdict(self) -> Verdict:
         """Whether it has become worse, in plain words, with the reasons."""
         return decide(self)
@@ -242,5 +248,11 @@ def _of_audits(found: Comparison) -> Iterator[str]:
         if before != after:
             names = ", ".join(sorted(before ^ after))
             yield f"Only one of the two has the {kind} {names}."
+    if not found.fitted_alike:
+        yield (
+            f"Supervisors were fitted on {found.before.fitted_on:,} training images before and on "
+            f"{found.after.fitted_on:,} now, so that a change in what they notice says little about the model; audit "
+            "the second with the sizes of the first: --plan and its audit.json."
+        )
     if any(side.about.get("status") == "interrupted" for side in (found.before, found.after)):
         yield "One of the two audits was interrupted; what it had measured until then is compared."

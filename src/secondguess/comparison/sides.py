@@ -43,6 +43,15 @@ class Side:
         name = str(self.about["model"]["name"])
         return f"{name} in {self.place}" if self.place else name
 
+    @property
+    def fitted_on(self) -> int | None:
+        """The training images that supervisors were fitted on; None where that is not known."""
+        plan, train = self.about.get("plan"), self.about["data"].get("train")
+        parts = plan.get("parts", ()) if isinstance(plan, dict) else ()
+        sizes = [part.get("size") for part in parts if isinstance(part, dict) and part.get("name") == "train"]
+        size = sizes[0] if sizes else train.get("images") if isinstance(train, dict) else None
+        return size if isinstance(size, int) else None
+
     def describe(self) -> dict[str, Any]:
         """Where it comes from, as JSON can hold it."""
         known = ("created", "command", "seed", "versions", "model", "data", "plan")

@@ -1,6 +1,7 @@
 """Whether it has become worse, in plain words, with the reasons.
 
-Only what chance does not explain counts (`p_corrected` below 5%). The first rule that applies decides:
+Only what chance does not explain counts (`p_corrected` below 5%), and what supervisors notice only where those of both
+were fitted on as many images. The first rule that applies decides:
 
     gates       a gate of the user's does not hold                            it is worse than allowed
     accuracy    it is right less often                                        yes
@@ -32,7 +33,8 @@ def decide(found: Comparison) -> Verdict:
     """The verdict that follows from what has changed."""
     reasons = (*_gates(found), *_accuracy(found), *_flips(found), *_families(found))
     accuracy = found.measure(ACCURACY)
-    worse, better = ([one for one in found.measures if one.outcome == side] for side in ("worse", "better"))
+    counted = [one for one in found.measures if found.fitted_alike or one.family != "detection"]
+    worse, better = ([one for one in counted if one.outcome == side] for side in ("worse", "better"))
     if not found.passed:
         return Verdict(False, "Worse than allowed: a gate does not hold", reasons)
     if accuracy is not None and accuracy.outcome == "worse":
@@ -96,8 +98,11 @@ def _families(found: Comparison) -> Iterator[Reason]:
         worse, better = ([one for one in rows if one.outcome == side] for side in ("worse", "better"))
         parts = [f"{word}: {_listed(side)}." for side, word in ((worse, "Worse"), (better, "Better")) if side]
         text = " ".join(parts) or f"No difference shown in {len(rows)} measure{'s' if len(rows) > 1 else ''}."
+        weight: Weight = "caution" if worse else "good"
+        if family == "detection" and not found.fitted_alike:
+            weight, text = "unknown", f"{text} Their supervisors were fitted on other numbers of images."
         shown = "Confidence" if family == "overall" else title
-        yield Reason(family, "caution" if worse else "good", shown, text, section=family)
+        yield Reason(family, weight, shown, text, section=family)
 
 
 def _counted(rows: Sequence[Measure]) -> str:

@@ -125,6 +125,8 @@ def images_at(
         if is_url(place) and place in images:
             folder, _, name = place.rpartition("/")
             of_files([place], FileSource([name], guard.shape, how["resize"], root=folder))
+        elif place not in single and (names := _loose_and_below(Path(place))):
+            of_files(names, FileSource([Path(name) for name in names], guard.shape, how["resize"]))
         elif place not in single:
             some = as_image_set(place, **how, skip_bad=skip_bad)
             skipped.extend(some.skipped)
@@ -133,6 +135,25 @@ def images_at(
         shown = ", ".join(skipped[:SHOWN]) + (f" and {len(skipped) - SHOWN} more" if len(skipped) > SHOWN else "")
         warnings.warn(f"Left out, as they cannot be read: {shown}.", stacklevel=2)
     return found
+
+
+def _loose_and_below(place: Path) -> list[str]:
+    """All images of a folder that has some of its own and others in folders below, which are no classes then.
+
+    Files beside images that are not named like such are said to be left out.
+    """
+    from secondguess.images.decode import EXTENSIONS
+    from secondguess.images.listing import Found, find_files
+
+    found = find_files(place) if place.is_dir() else Found()
+    if found.images and found.others:
+        few = f"{found.others:,} file{'s' if found.others > 1 else ''}"
+        warnings.warn(f"Left out of {place}: {few} whose names do not end in {', '.join(EXTENSIONS)}.", stacklevel=3)
+    loose, below = (
+        found.images.get("", []),
+        [name for folder in found.images if folder for name in found.images[folder]],
+    )
+    return [str(place / name) for name in (*loose, *below)] if loose and below else []
 
 
 def _as_fitted(guard: Guard) -> dict[str, Any]:
