@@ -66,7 +66,7 @@ def test_the_batch_size_changes_nothing(cnn: nn.Module, images: np.ndarray, size
 def test_all_traces_come_from_one_call_a_batch(cnn: nn.Module, images: np.ndarray) -> None:
     sizes: list[int] = []
     cnn.register_forward_pre_hook(lambda _module, args: sizes.append(len(args[0])))
-    Classifier(cnn, batch_size=8).observe(images, all_traces("flatten", "mean"))
+    Classifier(cnn, batch_size=8, output_kind="logits").observe(images, all_traces("flatten", "mean"))
     assert sizes == [8, 8, 3]
 
 

@@ -42,6 +42,7 @@ __all__ = ["ModelCheck", "check_model"]
 
 MARKS = {"wrong": "WRONG", "doubtful": "doubtful", "note": "note"}
 LINES = 10
+UNREADABLE = "nothing readable"
 LONGEST = 200  # characters of a line of TOML in a summary
 
 
@@ -74,10 +75,11 @@ class ModelCheck(Result):
 
     def summary(self) -> str:
         """Accuracy, then the findings, then what to put into `model.toml`."""
-        lines = [
-            f"{self.model}: {self.accuracy.value:.1%} of {self.images:,} images right, mean confidence "
-            f"{self.confidence:.1%}, returns {self.output_kind}"
-        ]
+        right = f"{self.accuracy.value:.1%} of {self.images:,} images right, mean confidence {self.confidence:.1%}"
+        said = (
+            f"{right}, returns {self.output_kind}" if self.output_kind != UNREADABLE else "no answer that can be read"
+        )
+        lines = [f"{self.model}: {said}"]
         lines += [f"  {MARKS[one.severity]:<8}  {one.text}" for one in self.findings]
         fix = [line if len(line) <= LONGEST else f"{line[:LONGEST]} ..." for line in self.toml().splitlines()]
         fix = ["In model.toml:", *(f"  {line}" for line in fix)] if fix else []
@@ -138,7 +140,7 @@ def check_model(
     raw, unreadable = _raw(classifier, images)
     if raw is None:
         broken = Finding("wrong", "outputs", unreadable)
-        return ModelCheck(classifier.name, len(images), wilson(0, len(images)), 0.0, "nothing readable", (broken,), ())
+        return ModelCheck(classifier.name, len(images), wilson(0, len(images)), 0.0, UNREADABLE, (broken,), ())
     looks, kind, findings = about_output_kind(raw, classifier.description.output_kind)
     classifier = Classifier.open(classifier, output_kind=kind)
     classes = max(raw.shape[1], 2)

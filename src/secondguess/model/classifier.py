@@ -276,7 +276,11 @@ class Classifier:
         """Images (n, C, H, W) in [0, 1] normalised as the model expects them."""
         for name, numbers in (("mean", self.mean), ("std", self.std)):
             if len(numbers) not in (1, images.shape[1]):
-                raise UserError(f"{name} has {len(numbers)} numbers, but the images have {images.shape[1]} channels.")
+                raise UserError(
+                    f"{name} has {len(numbers)} numbers, but the images have {images.shape[1]} channels. Where the "
+                    f"model takes {len(numbers)}, say so (--channels, or channels in its model.toml), and images are "
+                    "brought to that."
+                )
         if not self.mean.any() and (self.std == 1).all():
             return images
         mean, std = self.mean.reshape(-1, 1, 1), self.std.reshape(-1, 1, 1)
