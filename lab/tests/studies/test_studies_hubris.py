@@ -279,7 +279,8 @@ def test_tables_of_the_repository_are_the_summaries_of_its_records(name, file):
             assert first[row, column].value == pytest.approx(statistics.mean(chosen))
         ratio = statistics.mean(list(one["ratios"][variant].values())[-1] for one in made)
         assert second[row, "FID, companion over baseline"].value == pytest.approx(ratio, rel=1e-4)
-        mine = [one for one in record["hubris"]["rows"] if (one["family"], one["set"]) == ("lenet", variant)]
+        asked = json.loads(several.read_text()) if several.exists() and variant == AUTHORS else record
+        mine = [one for one in asked["hubris"]["rows"] if (one["family"], one["set"]) == ("lenet", variant)]
         assert third[f"lenet: {row}", "H_A"].value == pytest.approx(statistics.mean(one["absolute"] for one in mine))
         assert third[f"lenet: {row}", "H_A"].n == len(mine)
 

@@ -327,5 +327,6 @@ def test_coverage_says_at_which_scale_ours_were_measured():
     assert scales("oracles-table6") == {"paper"}
     assert scales("surprise-figure3") == {"smaller"}, "60 models instead of 100"
     assert scales("ambiguity-table2") == {"smaller"}, "one run instead of five"
-    assert scales("hubris-table1") == {"smaller"}, "the record does not say"
+    assert scales("hubris-table1") == {"paper", "smaller"}, "three whole runs on MNIST, else one and shorter"
+    assert scales("hubris-table3") == {"smaller"}, "models from scratch"
     assert scales("search-figure4") == {"smaller"}, "200 draws instead of 1,000"

@@ -323,12 +323,11 @@ class Classifier:
     def convention(self, raw: NDArray[Any]) -> Convention:
         """How the model's output is read; where that is not known yet, these values (n, K) decide it for good.
 
-        A few rows of logits may look like probabilities. So a model in this process is shown some noise as well.
+        A few rows of logits may look like probabilities; where they do, a model in this process is shown noise, too.
         """
         if self._convention is None:
-            self._convention = detect(
-                raw if len(raw) >= ENOUGH else np.concatenate([raw, *self._on_noise(raw.shape[1])])
-            )
+            doubtful = len(raw) < ENOUGH and raw.min() >= 0 and raw.max() <= 1
+            self._convention = detect(np.concatenate([raw, *self._on_noise(raw.shape[1])]) if doubtful else raw)
         return self._convention
 
     def settle(self, kind: OutputKind) -> None:
