@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-__all__ = ["amount", "listed", "visible"]
+__all__ = ["amount", "few", "listed", "visible"]
 
 # Marks that turn the direction of the text around them, and control characters, which a terminal obeys.
 TURNING = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
@@ -23,6 +23,12 @@ def listed(names: Iterable[str]) -> str:
     """Names as people write a list of them: "a, b and c"; underscores are spaces."""
     *first, last = (name.replace("_", " ") for name in names)
     return f"{', '.join(first)} and {last}" if first else last
+
+
+def few(names: Sequence[str], most: int = 8) -> str:
+    """The first of many names: "a, b, c and 197 more"."""
+    more = len(names) - most
+    return ", ".join(names) if more <= 0 else f"{', '.join(names[:most])} and {more:,} more"
 
 
 def amount(size: int) -> str:

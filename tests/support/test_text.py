@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from markupsafe import Markup
 
-from secondguess._text import amount, visible
+from secondguess._text import amount, few, visible
 from secondguess.cli import main
 from secondguess.errors import UserError
 from secondguess.guard.thresholds import _rank, _rounded_up
@@ -74,3 +74,8 @@ def test_warnings_are_sentences(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
         for quiet in ("-q", "--quiet"):
             assert main(["guard", "fit", quiet]) == 0
             assert capsys.readouterr().err == ""
+
+
+def test_of_many_names_the_first_are_told() -> None:
+    assert few([]) == "" and few(["a", "b"], 2) == "a, b"
+    assert few([f"n{number}" for number in range(1200)], 2) == "n0, n1 and 1,198 more"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from secondguess._text import few
 from secondguess.errors import UserError
 from secondguess.images import Dataset, ImageSet, as_image_set, load
 from secondguess.model.agreement import agree
@@ -132,8 +133,7 @@ def images_at(
             skipped.extend(some.skipped)
             found.append((some.ids or [f"{place}[{row}]" for row in range(len(some))], some.images))
     if skipped:
-        shown = ", ".join(skipped[:SHOWN]) + (f" and {len(skipped) - SHOWN} more" if len(skipped) > SHOWN else "")
-        warnings.warn(f"Left out, as they cannot be read: {shown}.", stacklevel=2)
+        warnings.warn(f"Left out, as they cannot be read: {few(skipped, SHOWN)}.", stacklevel=2)
     return found
 
 

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from secondguess._text import few
 from secondguess.contracts.archives import check_archive
 from secondguess.errors import UserError
 from secondguess.images.image_set import ImageSet
@@ -140,7 +141,7 @@ def _read_parts(members: _Members) -> dict[str, ImageSet]:
     whole = next((pair for pair in WHOLE_KEYS if pair[0] in members.keys), None)
     if not pairs and whole is None:
         raise UserError(
-            f"{members.path} holds {', '.join(sorted(members.keys)) or 'no arrays'}, but x_test and "
+            f"{members.path} holds {few(sorted(members.keys)) or 'no arrays'}, but x_test and "
             "y_test (with x_train, y_train), test_images and test_labels, or images and labels are needed."
         )
     if not pairs and whole is not None:

@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from secondguess._text import few
 from secondguess.errors import UserError
 from secondguess.images.npz import read_arrays
 from secondguess.model.needs import PENULTIMATE
@@ -58,7 +59,7 @@ def load_observation(arrays: Arrays, part: str = "") -> Observation | None:
     names = known.pop("class_names", ())
     traces = {_layer(name): known.pop(name) for name in sorted(known) if _is_trace(name)}
     if not {"probabilities", "logits", "predictions"} & given.keys():
-        found = ", ".join(sorted([*given, *known, *(f"traces of {layer}" for layer in traces)]))
+        found = few(sorted([*given, *known, *(f"traces of {layer}" for layer in traces)]))
         raise UserError(
             f"{where} holds {found}; one of the arrays probabilities (n, K), logits (n, K) and predictions (n,) is "
             f"needed{f', with {part}_ before its name' if part else ''}."
