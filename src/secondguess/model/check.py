@@ -75,11 +75,9 @@ class ModelCheck(Result):
 
     def summary(self) -> str:
         """Accuracy, then the findings, then what to put into `model.toml`."""
-        right = f"{self.accuracy.value:.1%} of {self.images:,} images right, mean confidence {self.confidence:.1%}"
-        said = (
-            f"{right}, returns {self.output_kind}" if self.output_kind != UNREADABLE else "no answer that can be read"
-        )
-        lines = [f"{self.model}: {said}"]
+        said = f"{self.accuracy.value:.1%} of {self.images:,} images right, mean confidence {self.confidence:.1%}"
+        said += f", returns {self.output_kind}"
+        lines = [f"{self.model}: {'no answer that can be read' if self.output_kind == UNREADABLE else said}"]
         lines += [f"  {MARKS[one.severity]:<8}  {one.text}" for one in self.findings]
         fix = [line if len(line) <= LONGEST else f"{line[:LONGEST]} ..." for line in self.toml().splitlines()]
         fix = ["In model.toml:", *(f"  {line}" for line in fix)] if fix else []

@@ -23,7 +23,8 @@ from secondguess.model.backends.base import digest
 from secondguess.model.cache import Cache
 from secondguess.model.description import Description
 from secondguess.model.description_fields import PRESENT, OutputKind
-from secondguess.model.needs import PENULTIMATE, Needs, Trace
+from secondguess.model.needs import ADVICE, PENULTIMATE, Needs, Trace
+from secondguess.model.noise import with_noise
 from secondguess.model.observation import Observation, shown_classes
 from secondguess.model.outputs import Convention, as_matrix, detect, restricted, to_probabilities
 from secondguess.model.passes import Pass
@@ -38,13 +39,6 @@ if TYPE_CHECKING:
 __all__ = ["Classifier"]
 
 FEWEST = 8  # images of a pass, however large they are
-ENOUGH, NOISE = 64, 16  # rows of outputs that show what they are, and images of noise where there are fewer
-ADVICE = {
-    "traces": "wrap the torch module or the ONNX file itself instead of a callable",
-    "dropout": "use a torch module with torch.nn.Dropout layers",
-    "gradients": "use a torch module",
-    "logits": "let the model return its logits",
-}
 
 
 class Classifier:
@@ -277,9 +271,8 @@ class Classifier:
         for name, numbers in (("mean", self.mean), ("std", self.std)):
             if len(numbers) not in (1, images.shape[1]):
                 raise UserError(
-                    f"{name} has {len(numbers)} numbers, but the images have {images.shape[1]} channels. Where the "
-                    f"model takes {len(numbers)}, say so (--channels, or channels in its model.toml), and images are "
-                    "brought to that."
+                    f"{name} has {len(numbers)} numbers, but the images have {images.shape[1]} channels; where the "
+                    f"model takes {len(numbers)}, say --channels {len(numbers)}, or channels in its model.toml."
                 )
         if not self.mean.any() and (self.std == 1).all():
             return images
@@ -323,29 +316,16 @@ class Classifier:
     def convention(self, raw: NDArray[Any]) -> Convention:
         """How the model's output is read; where that is not known yet, these values (n, K) decide it for good.
 
-        A few rows of logits may look like probabilities; where they do, a model in this process is shown noise, too.
+        A few rows of logits may look like probabilities; where they do, noise is asked about, too.
         """
         if self._convention is None:
-            doubtful = len(raw) < ENOUGH and raw.min() >= 0 and raw.max() <= 1
-            self._convention = detect(np.concatenate([raw, *self._on_noise(raw.shape[1])]) if doubtful else raw)
+            self._convention = detect(with_noise(self, raw, self.input_shape or self._seen_shape))
         return self._convention
 
     def settle(self, kind: OutputKind) -> None:
         """Read the output as this kind, as long as nothing else has decided it."""
         if self._convention is None and kind != "auto":
             self._convention = kind
-
-    def _on_noise(self, outputs: int) -> list[NDArray[Any]]:
-        """The output (n, K) for images of noise; nothing where the model is not here or cannot take them."""
-        shape = self.input_shape or self._seen_shape
-        if shape is None or "traces" not in self.gives:  # a callable may be far away, and cost something
-            return []
-        noise = np.random.default_rng(0).random((NOISE, *shape), dtype=np.float32)
-        try:
-            raw = as_matrix(self.backend.forward(self.normalised(noise))[0], NOISE)
-        except Exception:  # a model may refuse noise for any reason, and nobody has asked about it
-            return []
-        return [raw] if raw.shape[1] == outputs else []
 
     def checked(self, layer: str, values: NDArray[np.float32], count: int) -> NDArray[np.float32]:
         """What a layer gave for `count` images, if that is one row per image; else a `UserError`."""

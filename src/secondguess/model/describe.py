@@ -7,19 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from secondguess.errors import UserError
 from secondguess.files import make_folder, write_text
 from secondguess.model.classifier import Classifier
 from secondguess.model.description import Description
-from secondguess.model.outputs import as_matrix, detect
+from secondguess.model.noise import answers_to_noise
+from secondguess.model.outputs import detect
 from secondguess.results import Result
 
 __all__ = ["NewDescription", "describe_model"]
 
 MODEL = "model.toml"
-NOISE = 4  # images
 
 
 @dataclass(frozen=True)
@@ -104,8 +102,7 @@ def describe_model(model: Any, **changes: Any) -> NewDescription:
 
 def _seen(classifier: Classifier, shape: tuple[int, int, int]) -> tuple[Any, int]:
     """The kind of output on noise (logits, probabilities, or "auto" where only real images can decide), and K."""
-    noise = np.random.default_rng(0).random((NOISE, *shape), dtype=np.float32)
-    raw = as_matrix(classifier.backend.forward(classifier.normalised(noise))[0], NOISE)
+    raw = answers_to_noise(classifier, shape)
     try:
         kind = detect(raw)
     except UserError:

@@ -16,10 +16,16 @@ from numpy.typing import NDArray
 
 from secondguess.errors import UserError
 
-__all__ = ["PENULTIMATE", "Needs", "Trace"]
+__all__ = ["ADVICE", "PENULTIMATE", "Needs", "Trace"]
 
 PENULTIMATE = "penultimate"
 GRID_SIDE, GRID_WIDTH = 4, 2048
+ADVICE = {  # where a model lacks an ability
+    "traces": "wrap the torch module or the ONNX file itself instead of a callable",
+    "dropout": "use a torch module with torch.nn.Dropout layers",
+    "gradients": "use a torch module",
+    "logits": "let the model return its logits",
+}
 
 
 @dataclass(frozen=True, order=True)
