@@ -7,6 +7,7 @@ import tomllib
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -120,6 +121,10 @@ def test_a_guard_remembers_what_the_model_returns(
     assert given.output_kind == "auto"
     Guard.load(tmp_path / "memory", given)
     assert given.output_kind == "logits"
+    other = Classifier(lambda pixels: np.full((len(pixels), 10), 0.1), version="1")
+    with pytest.raises(UserError, match="is another one"):
+        Guard.load(tmp_path / "memory", other)
+    assert other.output_kind != "logits", "it returns probabilities, whatever the guard's own model returned"
 
 
 def test_a_model_in_memory_is_asked_for(guard: Guard, tmp_path: Path) -> None:

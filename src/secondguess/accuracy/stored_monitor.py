@@ -93,12 +93,12 @@ def read_monitor(folder: str | Path, model: Any = None, **changes: Any) -> Accur
             "AccuracyMonitor.load(folder, model)."
         )
     classifier = Classifier.open(folder / MODEL if model is None else model, **changes)
-    classifier.settle(card["model"].get("output_kind", "auto"))
     if classifier.fingerprint != card["model"]["fingerprint"]:
         raise UserError(
             f"The monitor in {folder} was fitted on the model {card['model']['name']!r}, and {classifier.name!r} is "
             "another one; fit a monitor on it."
         )
+    classifier.settle(card["model"].get("output_kind", "auto"))
     training, validation = (_learnt_from(card[name]) for name in ("training", "validation"))
     return AccuracyMonitor(
         classifier=classifier if classifier.class_names else classifier.with_classes(training.class_names),

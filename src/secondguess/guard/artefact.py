@@ -208,7 +208,6 @@ def read_guard(folder: str | Path, classifier: Classifier) -> StoredGuard:
         supervisors = SupervisorSet([Supervisor.load(_checked(folder, name)) for name in card["supervisors"]])
         settings, shape = Settings(**card["settings"]), tuple(card["shape"])
         report = GuardReport.from_dict(card["report"])
-        classifier.settle(card["model"].get("output_kind", "auto"))
         _recognise(classifier, card, within("canary", arrays), supervisors, shape)
         pipeline = DecisionPipeline(
             labels=supervisors.labels,
@@ -245,6 +244,7 @@ def _recognise(
     """Raise a `UserError` unless the classifier is the one that the guard was fitted on."""
     mine, its = classifier.fingerprint, card["model"]["fingerprint"]
     if its is not None and mine == its:
+        classifier.settle(card["model"].get("output_kind", "auto"))  # of no other model: it would be read wrongly
         return
     refusal = (
         f"The guard was fitted on the model {card['model']['name']!r} (fingerprint {str(its)[:8]}), but "

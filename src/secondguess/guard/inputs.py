@@ -147,12 +147,10 @@ def _loose_and_below(place: Path) -> list[str]:
 
     found = find_files(place) if place.is_dir() else Found()
     if found.images and found.others:
-        few = f"{found.others:,} file{'s' if found.others > 1 else ''}"
-        warnings.warn(f"Left out of {place}: {few} whose names do not end in {', '.join(EXTENSIONS)}.", stacklevel=3)
-    loose, below = (
-        found.images.get("", []),
-        [name for folder in found.images if folder for name in found.images[folder]],
-    )
+        others = f"{found.others:,} file{'s' if found.others > 1 else ''}"
+        warnings.warn(f"Left out of {place}: {others} whose names do not end in {', '.join(EXTENSIONS)}.", stacklevel=3)
+    loose = found.images.get("", [])
+    below = [name for folder, names in found.images.items() if folder for name in names]
     return [str(place / name) for name in (*loose, *below)] if loose and below else []
 
 
