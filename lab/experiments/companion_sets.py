@@ -15,13 +15,6 @@ To compare more variants in one run, without the models:
     python companion_sets.py mnist.npz --classes 9,8 --out mnist_variants.json --families "" --no-bench \
         --variants ambigan:alternate:disjoint,ambigan:alternate:batch,agreement:sum:batch,agreement:guarded:batch
 
-Quality and diversity of small generators, which two cores train in half an hour, to stand where a record of large ones
-has none:
-
-    python companion_sets.py mnist.npz --classes 9,8 --out mnist_quality.json --families "" --no-bench \
-        --variants ambigan:alternate:disjoint --variances 0.01 --filters 128 --members 20 --estimator-epochs 60 \
-        --epochs1 15 --epochs2 6 --count 2000 --draws 0
-
 The families "convnext" and "vit", small and from scratch, need `pip install "secondguess[models]"`.
 """
 

@@ -3,6 +3,8 @@
     python companion_sets.py mnist.npz --classes 9,8 --keep kept/mnist --out mnist.json
     python companion_spaces.py mnist.npz --classes 9,8 --kept kept/mnist --photos cifar10.npz --out spaces.json
 
+The folder may be that of companion_runs.py, too: sets of run 2 are then compared with stage 1 of run 2.
+
 The literature reports Fréchet distances in features of Inception, a network trained on photographs. Its weights
 are not at hand; a small classifier of photographs, in grey and at the size of the images, stands in for it. Beside it,
 pixels on their first 32 principal components. Both see strokes and textures, and no boundary between two digits.
@@ -11,6 +13,7 @@ pixels on their first 32 principal components. Both see strokes and textures, an
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +34,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data")
     parser.add_argument("--classes", required=True)
-    parser.add_argument("--kept", type=Path, required=True, help="the folder of companion_sets.py --keep")
+    parser.add_argument(
+        "--kept", type=Path, required=True, help="the folder of companion_sets.py --keep or companion_runs.py"
+    )
     parser.add_argument("--photos", required=True, help="labelled photographs")
     parser.add_argument("--epochs", type=int, default=20, help="of the classifier of photographs")
     parser.add_argument("--out", type=Path, required=True)
@@ -52,7 +57,7 @@ def main():
         distances = {key: frechet_distance(known, space(one)) for key, one in sets.items()}
         rows[name] = {
             "frechet": distances | {"real test images": frechet_distance(known, space(test))},
-            "over_stage1": {key: value / distances["stage1"] for key, value in distances.items()},
+            "over_stage1": {key: value / distances[stage1_of(key)] for key, value in distances.items()},
         }
     record = {
         **provenance(vars(arguments) | {"components": COMPONENTS}, data),
@@ -60,6 +65,12 @@ def main():
         "spaces": rows,
     }
     write(arguments.out, record)
+
+
+def stage1_of(name: str):
+    """What a set began as: stage1, or that of the same run, as stage1_2 for ambigan_2."""
+    run = re.search(r"_\d+$", name)
+    return "stage1" + (run[0] if run else "")
 
 
 def flat(images: ImageSet):

@@ -178,27 +178,6 @@ def test_table2_is_the_distance_in_the_space_that_decides(results):
     assert found.records[0]["settings"] == {AUTHORS: {"epochs": [50, 25], "tried": [[1.0, 0.1], [1.0, 0.01]]}}
 
 
-def test_quality_and_diversity_may_be_of_smaller_generators(results):
-    """They never take the place of what a record has of its own generators."""
-    giqa = {"quality": 0.3, "diversity": 0.2}
-    sets = {name: measured(all=1.0, others=1.0) | {"giqa": giqa} for name in ("stage1", AUTHORS, OURS)}
-    small = {"hardware": "two cores", "training": {AUTHORS: {"epochs": [15, 6]}}, "sets": sets}
-    (results / "hubris" / "mnist_quality.json").write_text(json.dumps(small))
-    found, before = recorded(get("hubris-table2"), results), 14
-    cells = {key: cell.value for key, cell in found.table.cells.items()}
-    row, ours = "mnist, ambigan", "mnist, agreement guarded batch"
-    assert [cells[row, f"{part} {column}"] for part in ("baseline", "companion") for column in ("QS", "DS")] == [
-        0.3, 0.2, 0.3, 0.2,
-    ]  # fmt: skip
-    assert (cells[row, "baseline FID"], cells[row, "companion FID"]) == (4.0, 10.0)
-    assert (cells[ours, "companion QS"], cells[ours, "companion DS"]) == (0.7, 0.6)
-    assert len(cells) == before + 6
-    assert [one["file"] for one in found.records] == [
-        "hubris/mnist.json", "hubris/pneumoniamnist.json", "hubris/mnist_quality.json",
-    ]  # fmt: skip
-    assert found.records[2]["settings"] == {AUTHORS: {"epochs": [15, 6], "tried": []}}
-
-
 def test_several_runs_at_the_papers_size_have_the_last_word_of_their_rows(results):
     def run(place, alpha, distance, acd):
         row = {"variant": AUTHORS, "alpha": alpha, "variance": 0.1, "frechet": distance, "acd": acd}

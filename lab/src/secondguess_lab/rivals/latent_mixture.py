@@ -49,7 +49,7 @@ SIZES = (2, 3, 4)  # images in a mixture
 MIXTURES = 64  # of each group
 GROUPS = 32  # of each size, decoded and judged at a time
 DRAWS = 10  # labels per image, with labels="draws"
-POOL_BYTES = 1 << 30
+POOL_BYTES = 4 << 30  # of kept mixtures, which are copied once: about twice that in memory
 PATIENCE = 50  # mixtures tried for each one wanted in the pool, then give up
 SMALLEST_FOR_LENET = 16  # pixels a side
 
@@ -124,13 +124,22 @@ class LatentMixture(AmbiguousGenerator):
         self.labels, self.mode, self.stretch, self.device = labels, mode, stretch, device
 
     def generate(
-        self, train: ImageSet, count: int, *, seed: int = 0, progress: Progress | None = None
+        self,
+        train: ImageSet,
+        count: int,
+        *,
+        seed: int = 0,
+        progress: Progress | None = None,
+        trained: TrainedMixture | None = None,
     ) -> AmbiguousImages:
-        """Make `count` ambiguous images of the classes of `train`; fewer, if the ensemble does not keep more."""
+        """Make `count` ambiguous images of the classes of `train`; fewer, if the ensemble does not keep more.
+
+        With `trained`, which `train` has made of the same images, nothing is trained.
+        """
         if count < 1:
             raise UserError(f"{count} ambiguous images were asked for; ask for at least one.")
         progress = progress or Silent()
-        trained = self.train(train, seed=seed, progress=progress)
+        trained = trained or self.train(train, seed=seed, progress=progress)
         pool, yields = self._gather(trained, train, count, seed, progress)
         rng = np.random.default_rng([seed, 1])
         chosen = pool.take(rng.permutation(even_in_entropy(pool.opinion.entropy, count, len(_rows(train)), rng)))

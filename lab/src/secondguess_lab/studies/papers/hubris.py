@@ -20,7 +20,6 @@ __all__ = ["STUDIES"]
 PAPER = "Teixeira, Gomes, Soares, van Rijn: Hubris benchmarking with AmbiGANs, 2025"
 FILES = {"mnist": "mnist", "fashion_mnist": "fashion_mnist", "chest_xray": "pneumoniamnist"}
 AUTHORS = "ambigan alternate disjoint"  # the variant that the tables call "ambigan"
-QUALITY = "_quality"  # ends the names of records of runs that measured quality and diversity
 RUNS = "_runs"  # ends the names of records of several runs
 ACCEPTED = ", accepted"  # ends the name of a set with rejection
 FAMILIES = {"convnext": "ConvNeXt", "vit": "ViT"}
@@ -34,9 +33,9 @@ CHOSEN = {
 SCORES = {"ACD": "acd", "H_A": "absolute", "H_R": "relative"}
 ABOUT_DATA = (
     "The X-rays are PneumoniaMNIST, the same collection at 28 x 28 pixels, with the GAN for that size; the paper has "
-    "them at 128 x 128. Rows named ambigan take the steps of the authors' code. In the repository's records those of "
-    "MNIST are of three runs of 100 + 50 epochs with six settings to choose from, as in the paper; all others are of "
-    "one run, with fewer epochs and fewer settings: --json says which."
+    "them at 128 x 128. Rows named ambigan take the steps of the authors' code; in the repository's records they are "
+    "of three runs of 100 + 50 epochs with six settings to choose from, as in the paper. All others are of one run, "
+    "with fewer epochs and fewer settings: --json says which."
 )
 ABOUT_FID = (
     "Ours is a Fréchet distance in the features of a small classifier, of all other classes where there are some: its "
@@ -128,12 +127,6 @@ def _table2(record: Record) -> Iterator[tuple[str, str, float]]:
                 yield row, "companion ACD, held out", judged["held_out"]["acd"]
 
 
-def _quality(record: Record) -> Iterator[tuple[str, str, float]]:
-    """The part of Table 2 that records of older versions do not have."""
-    for row, part, one in _stages(record):
-        yield from _scores(row, part, one)
-
-
 def _scores(row: str, part: str, measured: Record) -> Iterator[tuple[str, str, float]]:
     for column, key in (("QS", "quality"), ("DS", "diversity")):
         if key in measured.get("giqa", ()):
@@ -208,12 +201,6 @@ def _recorded_with(cells: Cells) -> Callable[[Path], Recorded | None]:
             later.append(source | {"settings": record["settings"]})
             if cells is not _table3 and record.get("scale") == "paper":  # the models of Table 3 are others
                 full.update(several.cells)
-        if cells is _table2:  # quality and diversity may be of other, smaller generators
-            for record, source in zip(*_read(results, QUALITY), strict=True):
-                measured = _tabulated(_quality, [record]).cells
-                if not measured.keys() <= table.cells.keys():
-                    table = Table({**table.cells, **measured, **table.cells})  # its own values, where it has them
-                    sources.append(source)
         if cells is _table3:  # by companion_models.py, perhaps elsewhere
             sources = [
                 one
@@ -278,8 +265,7 @@ STUDIES = (
         _table2,
         f"{ABOUT_DATA} {ABOUT_FID} From baseline to companion the paper's distances grow 5.5, 2.9 and 1.1 times. "
         "ACD, held out, is that of an estimator like the paper's that no generator has seen. QS and DS are in features "
-        "of the small classifier, the paper's in those of Inception; those of Fashion-MNIST and X-rays are of smaller "
-        "generators, trained on two cores (*_quality.json).",
+        "of the small classifier, the paper's in those of Inception.",
     ),
     _study(
         "Table 3",
@@ -288,7 +274,7 @@ STUDIES = (
         f"{ABOUT_DATA} The paper fine-tunes ConvNeXt-T and a ViT from given weights, and tests them on classes made "
         "equally large; our models learn from scratch, ConvNeXt and ViT as small networks. Absolute hubris cannot "
         "exceed .972. H_R is relative to an estimator that no generator has seen, as in the paper; in the repository's "
-        "records that of ConvNeXt and ViT on Fashion-MNIST and X-rays is relative to the one that the generator was "
-        "trained against.",
+        "records that of ConvNeXt and ViT on agreement's images is relative to the one that the generator was trained "
+        "against.",
     ),
 )
