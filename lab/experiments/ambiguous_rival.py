@@ -1,6 +1,7 @@
 """The ambiguity paper's rival, AmbiguousMNIST, with its own number of candidates, beside fewer.
 
     python ambiguous_rival.py mnist.npz --folder kept/rival --out results/ambiguity/rival.json
+    python ambiguous_rival.py mnist.npz ... --architectures fully_connected simple_cnn densenet_se resnet50
 
 One autoencoder and five judges make three sets of 12,000 images, half of them to train on: chosen from ten candidates
 each; from 350, about as many as the original; and as published, where besides the sources are arbitrary digits, the

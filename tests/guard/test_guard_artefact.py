@@ -75,6 +75,23 @@ def test_the_same_model_in_another_wrapping_is_known_by_its_answers(
     assert read.judge(digits.test).p_values == pytest.approx(guard.judge(digits.test).p_values)
 
 
+def test_a_model_that_is_read_in_another_way_is_refused(
+    classifier: Classifier, digits: Dataset, stress_split: StressSplit, tmp_path: Path
+) -> None:
+    """Its fingerprint is the same, its probabilities are not."""
+    from torch import nn
+
+    module = nn.Sequential(classifier.backend.module, nn.Softmax(dim=1))
+    made = Guard(["entropy"], false_alarms=0.1, rule="bonferroni")
+    made.fit(Classifier(module, device="cpu"), digits.train, digits.test, stress=None)
+    folder = made.save(tmp_path / "read")
+    with pytest.raises(UserError, match="read as probabilities, but here it is read as logits; open the model with"):
+        Guard.load(folder, Classifier(module, output_kind="logits", device="cpu"))
+    for kind in ("auto", "probabilities"):
+        again = Guard.load(folder, Classifier(module, output_kind=kind, device="cpu"))
+        assert again.judge(digits.test).p_values.tolist() == made.judge(digits.test).p_values.tolist()
+
+
 def test_a_guard_of_another_shape_is_refused(folder: Path) -> None:
     from torch import nn
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from secondguess import UserError
-from secondguess.guard.cascade import Cascade, fit_cascade
+from secondguess.guard.cascade import Cascade, among, fit_cascade
 from secondguess.guard.panel import fit_panel
 from secondguess.guard.thresholds import Threshold
 
@@ -56,6 +56,41 @@ def test_the_promise_stays_and_little_is_lost(fitted) -> None:
     whole = Threshold.at(panel.combine(calm)[0], 0.05).alarms(panel.combine(stress)[0]).mean()
     quick = Threshold.at(cascade.combine_scores(panel, calm)[1], 0.05)
     assert quick.alarms(cascade.combine_scores(panel, stress)[1]).mean() >= whole - 0.05
+
+
+def test_an_image_that_was_cleared_is_scored_where_it_must_be_known_completely(fitted) -> None:
+    panel, cascade = fitted
+    scores = world(np.random.default_rng(5), 300)
+    found, statistics, chances = cascade.combine_scores(panel, scores)
+    cleared = np.isnan(found).any(axis=1)
+    wanted = np.arange(300) % 2 == 0
+    assert (cleared & wanted).any() and (cleared & ~wanted).any() and (~cleared & wanted).any()
+    asked = []
+
+    def scoring(rows, columns):
+        asked.append((rows, columns))
+        return among(scores)(rows, columns)
+
+    whole, same, names = cascade.complete(panel, wanted, (found, statistics, chances), scoring)
+    assert whole[wanted] == pytest.approx(scores[wanted]) and names[wanted] == pytest.approx(
+        panel.combine(scores)[1][wanted]
+    )
+    assert np.isnan(whole[cleared & ~wanted][:, cascade.expensive]).all(), "nobody has asked for these"
+    assert same is statistics, "an alarm is an alarm by what was calibrated"
+    ((rows, columns),) = asked
+    assert rows.tolist() == np.flatnonzero(cleared & wanted).tolist() and columns is cascade.expensive
+    assert np.isnan(found[cleared]).any(), "what was given is not written to"
+
+
+def test_the_budget_is_for_all_images_of_every_day() -> None:
+    """Also for those of which the first panel learns that they are mistakes, and which look suspicious to it."""
+    rng = np.random.default_rng(6)
+    calm, mistakes = world(rng, 1600), world(rng, 400, 2.5)
+    everyday = np.concatenate([calm, mistakes])
+    cascade = fit_cascade(calm, {"mistaken": mistakes}, COSTS, 1.0, everyday=everyday, rule="learnt", seed=0)
+    new = np.concatenate([world(rng, 1600), world(rng, 400, 2.5)])
+    asked = (cascade.first.combine(new[:, cascade.cheap])[0] > cascade.limit).mean()
+    assert COSTS[cascade.cheap].sum() + asked * COSTS[cascade.expensive].sum() == pytest.approx(1.0, abs=0.12)
 
 
 def test_it_survives_its_file(fitted) -> None:

@@ -16,7 +16,7 @@ from secondguess.guard import Guard, StressSplit, consistency, make_stress_split
 from secondguess.guard.consistency import FINEST, changes_that_keep, mirrored, moved
 from secondguess.guard.fitting import split_images
 from secondguess.guard.naming import LOOKS, Examined, Naming, fit_naming
-from secondguess.guard.onnx_export import _export, export_onnx
+from secondguess.guard.onnx_export import _exported, export_onnx
 from secondguess.guard.planned import plan_guard
 from secondguess.guard.runtime import Runtime
 from secondguess.guard.unfinished import Unfinished
@@ -204,7 +204,7 @@ def test_an_onnx_file_is_asked_in_two_graphs(
     both_ways: Dataset, indifferent: Classifier, split: StressSplit, images: np.ndarray, tmp_path: Path
 ):
     path = tmp_path / "model.onnx"
-    _export(indifferent.backend.module, [torch.rand(2, 1, 8, 8)], path, ["images"], ["raw"])
+    path.write_bytes(_exported(indifferent.backend.module, [torch.rand(2, 1, 8, 8)], ["images"], ["raw"]))
     model = Classifier(str(path), class_names=indifferent.class_names, device="cpu")
     guard = Guard(["entropy", "pcs", make("mdsa", layers="penultimate")], false_alarms=0.1)
     with warnings.catch_warnings():
@@ -215,16 +215,22 @@ def test_an_onnx_file_is_asked_in_two_graphs(
     assert told.chances == pytest.approx(guard.judge(images).chances, abs=1e-3)
 
 
-@pytest.mark.parametrize("older", [2, 3])
+@pytest.mark.parametrize("older", [2, 3, 4])
 def test_an_exported_guard_of_an_older_format_is_read(guard: Guard, strangers: ImageSet, tmp_path: Path, older: int):
     folder = export_onnx(guard, tmp_path / "exported")
     expected = Runtime(folder, threads=1).judge(strangers)
     card = json.loads((folder / "onnx.json").read_text())
-    assert card.pop("format") == 4 and card.pop("resize") == "stretch"
+    assert card.pop("format") == 5 and (older == 4 or card.pop("resize") == "stretch")
+    (graph,) = card.pop("graphs").values()
+    (folder / graph).rename(folder / "model.onnx")
+    card |= {"two_graphs": False, "files": {"model.onnx": card["files"][graph]}}
     if older == 2:
         del card["naming"]["changes"]
     (folder / "onnx.json").write_text(json.dumps({k: v for k, v in card.items() if k != "digest"} | {"format": older}))
     assert Runtime(folder, threads=1).judge(strangers).chances.tolist() == expected.chances.tolist()
+    (folder / "mine.onnx").write_bytes(b"not ours")
+    export_onnx(guard, folder)
+    assert not (folder / "model.onnx").exists() and (folder / "mine.onnx").exists()
 
 
 def test_attacks_are_told_from_other_kinds(asking: Guard, split: StressSplit):

@@ -221,6 +221,80 @@ def test_a_latency_budget_saves_questions(
     assert quick.report.seen["invalid"].without_cascade >= 0.6
 
 
+def test_alarms_among_images_that_a_cascade_has_cleared_have_names(
+    classifier: Classifier, digits: Dataset, stress_split: StressSplit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More alarms are wanted than images are in the grey zone."""
+    costs = np.array([0.01, 0.02, 1.0])
+    monkeypatch.setattr(SupervisorSet, "costs", lambda supervisors, observation: costs)
+    quick = Guard([*CHEAP, make("dissector", epochs=3)], false_alarms=0.4, latency_ms=0.08)
+    quick.fit(classifier, digits.train, digits.test, stress_split)
+    judged = quick.judge(digits.test)
+    assert judged.alarms.mean() > 0.2 > quick.report.fully_scored
+    assert np.isfinite(judged.scores[judged.alarms]).all() and np.isfinite(judged.chances[judged.alarms]).all()
+    assert np.isnan(judged.scores[~judged.alarms]).any()
+    assert all(one.evidence.keys() == set(quick.pipeline.labels) for one in judged if not one.verdict.is_nominal)
+    judged.save(tmp_path / "judged")
+    # What is known beforehand of all scores, as in an exported guard, is judged alike.
+    seen = quick.session.observe(quick.session.batch(digits.test))
+    scores = quick.pipeline.supervisors.score(seen)
+    again = quick.pipeline.judge_scores(seen.probabilities, scores, digits.test.materialise(), quick.session.predict)
+    assert again.codes.tolist() == judged.codes.tolist()
+    assert again.chances[judged.alarms] == pytest.approx(judged.chances[judged.alarms])
+
+
+@pytest.mark.parametrize("promise", [{"false_alarms": 0.1}, {"risk": 0.3, "confidence": 0.8}])
+def test_a_cascade_is_compared_with_the_same_promise(
+    classifier: Classifier, digits: Dataset, stress_split: StressSplit, monkeypatch: pytest.MonkeyPatch, promise
+) -> None:
+    """Fitted without a budget, the same guard detects what the report says that it would."""
+    monkeypatch.setattr(SupervisorSet, "costs", lambda supervisors, observation: np.array([0.01, 0.02]))
+    quick, whole = (Guard(CHEAP, latency_ms=budget, **promise) for budget in (0.02, None))
+    for guard in (quick, whole):
+        guard.fit(classifier, digits.train, digits.test, stress_split)
+    assert quick.pipeline.cascade is not None
+    for kind, seen in quick.report.seen.items():
+        assert seen.without_cascade == whole.report.seen[kind].detected.value
+
+
+@pytest.mark.parametrize("protect", ["both", "errors"])
+def test_the_order_of_the_classes_of_fresh_images_makes_no_difference(
+    classifier: Classifier, digits: Dataset, stress_split: StressSplit, protect: str
+) -> None:
+    """A folder has its classes in the order of their names, a model in that of its outputs."""
+    names = tuple(f"digit {letter}" for letter in "jihgfedcba")
+    model = Classifier(classifier.backend.module, class_names=names, device="cpu")
+
+    def named(images: ImageSet, own: tuple[str, ...]) -> ImageSet:
+        places = np.array([own.index(name) for name in names])
+        labels = np.where(images.labels < 0, -1, places[images.labels])
+        return replace(images, labels=labels, class_names=own)
+
+    def reordered(split: StressSplit, own: tuple[str, ...]) -> StressSplit:
+        parts = (
+            {kind: replace(named(one, own), soft_labels=None) for kind, one in some.items()}
+            for some in (split.learn, split.test)
+        )
+        return StressSplit(*parts)
+
+    found = []
+    for own in (names, tuple(sorted(names))):
+        guard = Guard(CHEAP, false_alarms=0.1, protect=protect)
+        guard.fit(model, named(digits.train, own), named(digits.test, own), reordered(stress_split, own))
+        fitted = guard.report.seen["corrupted"].by_answer
+        guard.recalibrate(named(digits.test, own))
+        found.append((fitted, guard.report.calibrated_on, guard.report.false_alarms))
+    assert found[0] == found[1]
+    assert found[0][1] > 300, "most are answered rightly"
+
+
+def test_a_kind_of_anomaly_with_a_single_image_is_refused(stress_split: StressSplit) -> None:
+    one = stress_split.learn["invalid"].head(1)
+    with pytest.raises(UserError, match="has 1 invalid images to learn from; give 2 or more"):
+        StressSplit({"invalid": one})
+    StressSplit({}, {"invalid": one})
+
+
 def test_without_calibration_images_training_images_must_do_and_it_says_so(
     classifier: Classifier, digits: Dataset, stress_split: StressSplit
 ) -> None:

@@ -14,7 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
-from secondguess import Classifier, Dataset, Needs, Observation, Supervisor, Trace, UserError, check_supervisor
+from secondguess import Classifier, Dataset, Needs, Observation, Supervisor, Trace, UserError, check_supervisor, load
 from secondguess.guard import Guard, StressSplit
 from secondguess.guard.onnx_export import export_onnx
 from secondguess.guard.runtime import Runtime
@@ -208,10 +208,10 @@ def test_a_supervisor_of_another_package_is_exported_without_touching_ours(
 def test_an_onnx_file_is_guarded_and_exported_in_two_graphs(
     classifier: Classifier, digits: Dataset, stress_split: StressSplit, strangers: ImageSet, tmp_path: Path
 ) -> None:
-    from secondguess.guard.onnx_export import _export
+    from secondguess.guard.onnx_export import _exported
 
     path = tmp_path / "model.onnx"
-    _export(classifier.backend.module, [torch.rand(2, 1, 8, 8)], path, ["images"], ["raw"])
+    path.write_bytes(_exported(classifier.backend.module, [torch.rand(2, 1, 8, 8)], ["images"], ["raw"]))
     model = Classifier(str(path), class_names=classifier.class_names, device="cpu")
     guard = Guard(["pcs", "appearance", make("mdsa", layers="penultimate")], false_alarms=0.1)
     with warnings.catch_warnings():
@@ -221,6 +221,32 @@ def test_an_onnx_file_is_guarded_and_exported_in_two_graphs(
     expected = guard.judge(strangers)
     assert runtime.judge(strangers).scores == pytest.approx(expected.scores, rel=1e-4, abs=1e-4)
     assert runtime.judge(strangers.materialise()[0])[0].verdict == expected[0].verdict
+
+
+def test_an_export_that_is_killed_leaves_the_one_of_before(
+    guard: Guard, strangers: ImageSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from secondguess.guard import onnx_export
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    (tmp_path / "model-of-mine.onnx").write_bytes(b"not ours")
+    folder = export_onnx(guard, tmp_path)
+    before = Runtime(folder, threads=1).judge(strangers).p_values.tolist()
+    first = {path.name for path in folder.iterdir()}
+    changed = Guard(["pcs"], false_alarms=0.1, rule="bonferroni")
+    digits = load("digits")
+    changed.fit(guard.classifier, digits.train, digits.test, stress=None)
+    with monkeypatch.context() as patched:
+        patched.setattr(onnx_export, "write_json_sealed", killed)
+        with pytest.raises(KeyboardInterrupt):
+            export_onnx(changed, folder)
+    assert Runtime(folder, threads=1).judge(strangers).p_values.tolist() == before
+    export_onnx(changed, folder)
+    assert Runtime(folder, threads=1).decisions.labels == ("pcs",)
+    second = {path.name for path in folder.iterdir()}
+    assert len(second) == len(first) and "model-of-mine.onnx" in second, "nothing of the older one is left"
 
 
 def test_what_cannot_be_exported_is_said(

@@ -244,7 +244,13 @@ def _recognise(
     """Raise a `UserError` unless the classifier is the one that the guard was fitted on."""
     mine, its = classifier.fingerprint, card["model"]["fingerprint"]
     if its is not None and mine == its:
-        classifier.settle(card["model"].get("output_kind", "auto"))  # of no other model: it would be read wrongly
+        kind = card["model"].get("output_kind", "auto")
+        classifier.settle(kind)  # of no other model: it would be read wrongly
+        if "auto" not in (kind, classifier.output_kind) and kind != classifier.output_kind:
+            raise UserError(
+                f"The guard was fitted on {classifier.name!r} with its output read as {kind}, but here it is read as "
+                f"{classifier.output_kind}; open the model with output_kind={kind!r}, or fit a guard on it."
+            )
         return
     refusal = (
         f"The guard was fitted on the model {card['model']['name']!r} (fingerprint {str(its)[:8]}), but "

@@ -11,7 +11,8 @@ rare among nominal images, and only the whole panel can say what is wrong with t
 
 The statistic of a cleared image is below that of every other, so the whole remains one score for each image and its
 threshold is calibrated as always: the promised false-alarm rate does not depend on the cascade. What may be lost is
-detection, and a guard reports how much.
+detection, and a guard reports how much. Where more alarms are wanted than images are in the grey zone, cleared ones
+raise an alarm, too; the others score these then, because only they can tell what is wrong.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from secondguess.errors import UserError
 from secondguess.guard.panel import Panel, Rule, fit_panel
 from secondguess.guard.verdicts import Kind
 
-__all__ = ["Cascade", "fit_cascade"]
+__all__ = ["Cascade", "Scoring", "among", "fit_cascade"]
 
 Floats = NDArray[np.float64]
 Columns = NDArray[np.int64]
-Ask = Callable[[NDArray[np.int64] | None, Columns], Floats]
+Scoring = Callable[[NDArray[np.int64] | None, Columns], Floats]  # of some images (None: all) by some supervisors
 
 FAR = 1e6  # below every statistic of a panel, which is a sum of logarithms
 
@@ -56,30 +57,47 @@ class Cascade:
     budget: float
     costs: Floats
 
-    def combine(self, panel: Panel, n: int, ask: Ask) -> tuple[Floats, Floats, Floats]:
+    def combine(self, panel: Panel, n: int, scoring: Scoring) -> tuple[Floats, Floats, Floats]:
         """Scores (n, m), statistics (n,) and probabilities of anomalies (n, t); scores that were not computed are NaN.
 
         Args:
             panel: of all supervisors.
             n: number of images.
-            ask: from rows (None: all) and columns to the scores of these images by these supervisors.
+            scoring: of some images by some supervisors.
         """
         scores = np.full((n, len(self.costs)), np.nan)
-        scores[:, self.cheap] = ask(None, self.cheap)
+        scores[:, self.cheap] = scoring(None, self.cheap)
         first, _ = self.first.combine(scores[:, self.cheap])
         statistics = first - self.limit - FAR
         chances = np.full((n, len(panel.anomalies)), 1 / len(panel.anomalies))
         asked = np.flatnonzero(first > self.limit)
         if len(asked):
-            scores[asked[:, None], self.expensive] = ask(asked, self.expensive)
+            scores[asked[:, None], self.expensive] = scoring(asked, self.expensive)
             statistics[asked], chances[asked] = panel.combine(scores[asked])
         return scores, statistics, chances
 
     def combine_scores(self, panel: Panel, scores: Floats) -> tuple[Floats, Floats, Floats]:
         """The same for images whose scores (n, m) are all known."""
-        return self.combine(
-            panel, len(scores), lambda rows, columns: (scores if rows is None else scores[rows])[:, columns]
-        )
+        return self.combine(panel, len(scores), among(scores))
+
+    def complete(
+        self, panel: Panel, rows: NDArray[np.bool_], combined: tuple[Floats, Floats, Floats], scoring: Scoring
+    ) -> tuple[Floats, Floats, Floats]:
+        """The same scores, statistics and probabilities; of cleared images at `rows` all scores and the probabilities.
+
+        Args:
+            panel: of all supervisors.
+            rows: (n,) which images are to be known completely.
+            combined: what `combine` has returned.
+            scoring: of some images by some supervisors.
+        """
+        scores, statistics, chances = combined
+        lacking = np.flatnonzero(rows & (statistics <= -FAR))
+        if len(lacking):
+            scores, chances = scores.copy(), chances.copy()
+            scores[lacking[:, None], self.expensive] = scoring(lacking, self.expensive)
+            _, chances[lacking] = panel.combine(scores[lacking])
+        return scores, statistics, chances
 
     def card(self) -> dict[str, Any]:
         """What JSON can hold."""
@@ -104,12 +122,18 @@ class Cascade:
         )
 
 
+def among(scores: Floats) -> Scoring:
+    """Scores (n, m) that are all known."""
+    return lambda rows, columns: (scores if rows is None else scores[rows])[:, columns]
+
+
 def fit_cascade(
     nominal: Floats,
     anomalies: Mapping[Kind, Floats],
     costs: Floats,
     budget: float,
     *,
+    everyday: Floats | None = None,
     sorts: Mapping[Kind, NDArray[Any]] | None = None,
     harmless: Floats | None = None,
     rule: Rule,
@@ -122,6 +146,8 @@ def fit_cascade(
         anomalies: (k, m) scores for each kind of anomaly.
         costs: (m,) milliseconds per image.
         budget: milliseconds per image.
+        everyday: (e, m) scores of the images for which the budget is meant: all nominal ones, also those of which the
+            first panel learns that they are mistakes. By default the nominal ones that it learns from.
         sorts: (k,) of their images, as for `fit_panel`.
         harmless: (h, m) scores, as for `fit_panel`.
         rule: of both panels.
@@ -142,5 +168,5 @@ def fit_cascade(
     kinds = {kind: scores[:, cheap] for kind, scores in anomalies.items()}
     first = fit_panel(nominal[:, cheap], kinds, sorts=sorts, harmless=few, rule=rule, seed=seed)
     share = (budget - spent[count - 1]) / float(costs[expensive].sum())
-    statistics, _ = first.combine(nominal[:, cheap])
+    statistics, _ = first.combine((nominal if everyday is None else everyday)[:, cheap])
     return Cascade(cheap, expensive, first, float(np.quantile(statistics, 1 - share)), float(budget), costs)

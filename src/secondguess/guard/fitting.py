@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from secondguess.errors import UserError
 from secondguess.guard.actions import Actions
 from secondguess.guard.calibrating import calibrate, check_enough, check_labels, check_right
-from secondguess.guard.cascade import Cascade, fit_cascade
+from secondguess.guard.cascade import Cascade, among, fit_cascade
 from secondguess.guard.consistency import changes_that_keep, consistency
 from secondguess.guard.naming import Examined, Naming, learn_names, looks_of
 from secondguess.guard.panel import Panel, fit_panel
@@ -30,7 +30,6 @@ from secondguess.guard.protect import Answers, Stressed, examples
 from secondguess.guard.report import GuardReport, Seen, summarise
 from secondguess.guard.risk import RiskControl
 from secondguess.guard.stress_split import StressSplit
-from secondguess.guard.thresholds import Threshold
 from secondguess.guard.unfinished import Unfinished
 from secondguess.images.sources import ArraySource
 from secondguess.metrics import MISTAKES, wilson
@@ -130,16 +129,16 @@ def fit_pipeline(
         nominal = work.observe(parts.learn, fitted, "nominal images")
         named = stress is not None and settings.rule == "learnt"
         kept = changes_that_keep(parts.learn.images, nominal.probabilities, work.ask) if named else {}
-    for images, seen, check in ((parts.learn, nominal, check_right), (parts.calibrate, observed, check_enough)):
-        known = Answers.of(images, seen.predictions)  # looked at before stress sets are made for minutes
+    for seen, check in ((nominal, check_right), (observed, check_enough)):
+        known = Answers.of_observation(seen)  # looked at before stress sets are made for minutes
         check_labels(known, settings)
         check(known, settings)
     split = stress() if callable(stress) else stress  # after what every guard needs: then it is known what time is left
     learnt = _learn(work, fitted, nominal, parts.learn, kept, split, settings, seed)
     panel, cascade = learnt.panel, learnt.cascade
-    scores, answers = fitted.score(observed), Answers.of(parts.calibrate, observed.predictions)
+    scores, answers = fitted.score(observed), Answers.of_observation(observed)
     statistics, _ = _combined(panel, cascade, scores)
-    control = learnt.control(settings)
+    control = learnt.control(settings, cascade)
     found = calibrate(statistics, observed.predictions, answers, settings, control)
     pipeline = DecisionPipeline(
         labels=fitted.labels,
@@ -158,7 +157,13 @@ def fit_pipeline(
     notes = (*parts.notes, *left_out)
     if settings.protect == "both" and not answers.known.any():
         notes += ("The validation images have no labels, so nothing is known of the model's own mistakes.",)
-    report = _report(work, pipeline, (parts.calibrate, scores, answers, observed.probabilities), split, notes)
+    everybody = None
+    if cascade is not None:  # what the same promise would bring if all supervisors were always asked
+        alone = learnt.control(settings, None)
+        whole = calibrate(panel.combine(scores)[0], observed.predictions, answers, settings, alone)
+        everybody = replace(pipeline, cascade=None, calibration=whole.calibration, limit=whole.limit)
+    calibrated = parts.calibrate, scores, answers, observed.probabilities
+    report = _report(work, pipeline, everybody, calibrated, split, notes)
     degenerate = find_degenerate(observed.probabilities, observed.labels)
     softmax = degenerate.text if degenerate else ""
     return pipeline, replace(report, softmax=softmax, **found.report(settings, statistics))
@@ -172,23 +177,23 @@ class _Learnt:
         panel: of the supervisors.
         cascade: of them, if there is one.
         naming: of the kinds of anomaly, if there are several.
-        statistics: (n,) of the images of this half.
+        scores: (n, m) of the images of this half.
         answers: to them.
     """
 
     panel: Panel
     cascade: Cascade | None
     naming: Naming | None
-    statistics: Floats
+    scores: Floats
     answers: Answers
 
-    def control(self, settings: Settings) -> RiskControl | None:
-        """The limits to test for a promise of the risk, if one is wanted."""
+    def control(self, settings: Settings, cascade: Cascade | None) -> RiskControl | None:
+        """The limits to test for a promise of the risk, if one is wanted, with a cascade or without."""
         if settings.risk is None:
             return None
         check_labels(self.answers, settings)
-        known = self.answers.known
-        return RiskControl.plan(self.statistics[known], self.answers.wrong[known], settings.risk, settings.confidence)
+        statistics, _, known = *_combined(self.panel, cascade, self.scores), self.answers.known
+        return RiskControl.plan(statistics[known], self.answers.wrong[known], settings.risk, settings.confidence)
 
 
 @dataclass(frozen=True)
@@ -255,12 +260,12 @@ def _learn(
         settings: of the guard.
         seed: of the panel's training.
     """
-    scores, answers = fitted.score(nominal), Answers.of(images, nominal.predictions)
+    scores, answers = fitted.score(nominal), Answers.of_observation(nominal)
     strange, looks = {}, {}
     for kind, anomalous in ({} if stress is None else stress.learn).items():
         observation = work.observe(anomalous, fitted, f"{kind} images to learn from")
         found, sorts = fitted.score(observation), _sorts(kind, anomalous.columns)
-        strange[kind] = Stressed(found, Answers.of(anomalous, observation.predictions, kind), sorts)
+        strange[kind] = Stressed(found, Answers.of_observation(observation, kind), sorts)
         steady = consistency(anomalous.images, np.arange(len(anomalous)), observation.probabilities, [*kept], work.ask)
         looks[kind] = Examined(found, np.hstack([looks_of(anomalous.images), steady]), sorts)
     taught = examples(settings.protect, scores, answers, strange, learnt=settings.rule == "learnt")
@@ -272,8 +277,8 @@ def _learn(
         advance(1, 1)
     if settings.latency_ms is not None:
         costs = fitted.costs(nominal)
-        cascade = fit_cascade(taught.nominal, taught.anomalies, costs, settings.latency_ms, **how)
-    return _Learnt(panel, cascade, naming, _combined(panel, cascade, scores)[0], answers)
+        cascade = fit_cascade(taught.nominal, taught.anomalies, costs, settings.latency_ms, everyday=scores, **how)
+    return _Learnt(panel, cascade, naming, scores, answers)
 
 
 def _combined(panel: Panel, cascade: Cascade | None, scores: Floats) -> tuple[Floats, Floats]:
@@ -284,6 +289,7 @@ def _combined(panel: Panel, cascade: Cascade | None, scores: Floats) -> tuple[Fl
 def _report(
     work: _Work,
     pipeline: DecisionPipeline,
+    everybody: DecisionPipeline | None,
     calibrated: tuple[ImageSet, Floats, Answers, Floats],
     stress: StressSplit | None,
     notes: tuple[str, ...],
@@ -293,6 +299,7 @@ def _report(
     Args:
         work: observes.
         pipeline: judges.
+        everybody: the same without its cascade, if it has one.
         calibrated: the calibration images, their scores (n, m), the answers to them, and their probabilities (n, K).
         stress: with the stress sets.
         notes: for the report.
@@ -300,16 +307,18 @@ def _report(
     panel, cascade, rate = pipeline.panel, pipeline.cascade, pipeline.false_alarms
     own, scores, answers, probabilities = calibrated
     statistics, chances = _combined(panel, cascade, scores)
-    raised = pipeline.alarms(statistics, pipeline.calibration.p_values(statistics, probabilities.argmax(axis=1)))
-    everybody = None if cascade is None else Threshold.at(panel.combine(scores)[0], rate)
+    raised = pipeline.raised(statistics, probabilities.argmax(axis=1))
+    _, _, chances = pipeline.completed(raised, (scores, statistics, chances), among(scores))
     seen: dict[str, Seen] = {}
     for kind, images in ({} if stress is None else stress.test).items():
         observation = work.observe(images, pipeline.supervisors, f"{kind} images to test on")
         found = pipeline.supervisors.score(observation)
-        whole = None if everybody is None else everybody.alarms(panel.combine(found)[0])
-        known = Answers.of(images, observation.predictions, kind)
+        predicted, known = observation.predictions, Answers.of_observation(observation, kind)
         strange, kinds = _combined(panel, cascade, found)
-        alarms = pipeline.alarms(strange, pipeline.calibration.p_values(strange, observation.predictions))
+        alarms, whole = pipeline.raised(strange, predicted), None
+        if everybody is not None:
+            whole = everybody.raised(panel.combine(found)[0], predicted)
+        _, _, kinds = pipeline.completed(alarms, (found, strange, kinds), among(found))
         _, codes = pipeline.named(alarms, found, kinds, images.images, observation.probabilities, work.ask)
         seen[kind] = summarise(kind, statistics, strange, codes, _sorts(kind, images.columns), whole, known)
     fully_scored = None

@@ -301,10 +301,10 @@ class Guard(Result):
         loading = check_loading(loading, self.recalibrate)
         pipeline, nominal = self.pipeline, nominal_images(self, nominal, loading)
         observed = self.classifier.observe(nominal, self.needs)
-        statistics, answers = pipeline.combine(observed)[1], Answers.of(nominal, observed.predictions)
+        statistics, answers = pipeline.combine(observed)[1], Answers.of_observation(observed)
         found = calibrate(statistics, observed.predictions, answers, self.settings, pipeline.control)
         self._pipeline = pipeline = replace(pipeline, calibration=found.calibration, limit=found.limit)
-        raised = pipeline.alarms(statistics, found.calibration.p_values(statistics, observed.predictions))
+        raised = pipeline.raised(statistics, observed.predictions)
         note = "The threshold has been calibrated anew since what is said of anomalies was measured."
         notes = tuple(dict.fromkeys((*self.report.notes, note))) if self.report.seen else self.report.notes
         alarms, said = wilson(int(raised.sum()), len(raised)), found.report(self.settings, statistics)

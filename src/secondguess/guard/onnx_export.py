@@ -1,19 +1,21 @@
 """A guard without torch: the model, the scores and everything else a judgement takes, for ONNX Runtime and NumPy.
 
-    model.onnx                  images (n, C, H, W), normalised -> probabilities (n, K) and scores (n, m)
-    scores.onnx                 only for a model that was an ONNX file already: `model.onnx` is then that file with the
+    model-DIGEST.onnx           images (n, C, H, W), normalised -> probabilities (n, K) and scores (n, m)
+    scores-DIGEST.onnx          only for a model that was an ONNX file already: the first is then that file with the
                                 traced layers as further outputs, and this graph makes scores of its raw output and
                                 them, and of the pixels where a supervisor looks at these
-    onnx.json                   how the two fit together, settings, actions, panel
     panel-DIGEST.safetensors    the arrays of panel, cascade and calibration
+    onnx.json                   names these, and holds how they fit together, settings, actions, panel
 
 `runtime.Runtime` reads the folder and judges as the guard does. Scores are in double precision. With a cascade all of
-them are computed all the same, and the answers are those of the cascade.
+them are computed all the same, and the answers are those of the cascade. An export that is interrupted leaves an older
+one in the folder as it was.
 """
 
 from __future__ import annotations
 
 import logging
+import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,9 +24,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from secondguess.contracts.sealed import file_digest, write_json_sealed
+from secondguess.contracts.content_named import content_digest, sweep_parts
+from secondguess.contracts.sealed import digest_of, read_json, write_json_sealed
 from secondguess.errors import UserError, require
-from secondguess.files import atomic_path, make_folder, write_bytes
+from secondguess.files import make_folder, write_bytes
 from secondguess.guard.artefact import decision_arrays, store_arrays
 from secondguess.guard.runtime import FORMAT
 
@@ -34,6 +37,9 @@ if TYPE_CHECKING:
 __all__ = ["export_onnx"]
 
 OUTPUTS = ["probabilities", "scores"]
+CARD = "onnx.json"
+DIGEST = 16 * "[0-9a-f]"
+PARTS = (f"model-{DIGEST}.onnx", f"scores-{DIGEST}.onnx", f"panel-{DIGEST}.safetensors")
 
 
 def export_onnx(guard: Guard, folder: str | Path) -> Path:
@@ -61,9 +67,9 @@ def export_onnx(guard: Guard, folder: str | Path) -> Path:
     if isinstance(backend, TorchBackend):
         probe = torch.rand(2, *guard.shape, device=backend.device)
         whole = ScoredModule(classifier, pipeline.supervisors, guard.shape)
-        _export(whole, [probe], folder / "model.onnx", ["images"], OUTPUTS)
+        graphs = {"model": _exported(whole, [probe], ["images"], OUTPUTS)}
     elif isinstance(backend, OnnxBackend):
-        _with_layers(backend, layers, folder / "model.onnx")
+        graphs = {"model": _with_layers(backend, layers)}
         noise = np.random.default_rng(0).random((2, *guard.shape), dtype=np.float32)
         raw, activations = backend.forward(classifier.normalised(noise), layers)
         seen = (raw, *([noise] if pixels else []), *(activations[layer] for layer in layers))
@@ -72,7 +78,7 @@ def export_onnx(guard: Guard, folder: str | Path) -> Path:
         logits = "logits" in classifier.gives
         scores = ScoreHead(pipeline.supervisors, logits=logits, places=places, kept=classifier.kept)
         given = ["raw", *(["pixels"] if pixels else []), *(f"layer{number}" for number in range(len(layers)))]
-        _export(scores, tensors, folder / "scores.onnx", given, OUTPUTS)
+        graphs["scores"] = _exported(scores, tensors, given, OUTPUTS)
     else:
         raise UserError(f"{backend.kind} cannot be exported to ONNX; wrap the torch module itself, or an ONNX file.")
     card = {
@@ -87,7 +93,7 @@ def export_onnx(guard: Guard, folder: str | Path) -> Path:
         "mean": classifier.mean.tolist(),
         "std": classifier.std.tolist(),
         "channels_last": isinstance(backend, OnnxBackend) and backend.channels_last,
-        "two_graphs": isinstance(backend, OnnxBackend),
+        "graphs": {part: f"{part}-{content_digest(content)}.onnx" for part, content in graphs.items()},
         "layers": layers,
         "pixels": pixels,
         "panel": pipeline.panel.card(),
@@ -95,20 +101,33 @@ def export_onnx(guard: Guard, folder: str | Path) -> Path:
         "naming": None if pipeline.naming is None else pipeline.naming.card(),
         "arrays": store_arrays(folder, decision_arrays(pipeline)),
     }
-    files = ["model.onnx", *(["scores.onnx"] if card["two_graphs"] else [])]
-    card["files"] = {name: file_digest(folder / name) for name in files}
-    write_json_sealed(folder / "onnx.json", card)
+    card["files"] = {card["graphs"][part]: digest_of(content) for part, content in graphs.items()}
+    older = _older_graphs(folder)
+    for part, content in graphs.items():
+        write_bytes(folder / card["graphs"][part], content)
+    write_json_sealed(folder / CARD, card)
+    sweep_parts(folder, [*PARTS, *older], {*card["files"], card["arrays"]})
     return folder
 
 
-def _with_layers(backend: Any, layers: Sequence[str], path: Path) -> None:
-    """Write an ONNX file again, with the layers as further outputs."""
+def _older_graphs(folder: Path) -> list[str]:
+    """The graphs of an earlier version's export in a folder, which had fixed names; foreign files are left alone."""
+    try:
+        named = read_json(folder / CARD, sealed=False)["files"]
+        return [name for name in ("model.onnx", "scores.onnx") if name in named]
+    except (OSError, ValueError, KeyError, TypeError):  # there is no export, or it cannot be read
+        return []
+
+
+def _with_layers(backend: Any, layers: Sequence[str]) -> bytes:
+    """An ONNX file again, with the layers as further outputs."""
     if backend.fixed_batch is not None:
         raise UserError(
             f"{backend.path} takes batches of {backend.fixed_batch} images only; export the model with a dynamic "
             "batch axis first."
         )
-    write_bytes(path, backend.with_outputs(tuple(layer for layer in layers if layer != backend.output)))
+    content: bytes = backend.with_outputs(tuple(layer for layer in layers if layer != backend.output))
+    return content
 
 
 @contextmanager
@@ -123,8 +142,8 @@ def _without_remarks() -> Iterator[None]:
         log.setLevel(before)
 
 
-def _export(module: Any, inputs: list[Any], path: Path, given: list[str], returned: list[str]) -> None:
-    """Export a torch module with a dynamic first axis, to one file."""
+def _exported(module: Any, inputs: list[Any], given: list[str], returned: list[str]) -> bytes:
+    """A torch module as the content of an ONNX file, with a dynamic first axis."""
     import torch
 
     batch = torch.export.Dim("n", min=1)
@@ -141,5 +160,7 @@ def _export(module: Any, inputs: list[Any], path: Path, given: list[str], return
             verbose=False,
         )
     assert program is not None
-    with atomic_path(path) as temporary:
-        program.save(str(temporary), external_data=False)
+    with tempfile.TemporaryDirectory() as place:  # the exporter writes to paths alone
+        path = Path(place, "graph.onnx")
+        program.save(str(path), external_data=False)
+        return path.read_bytes()

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.guard.actions import Actions
-from secondguess.guard.cascade import Cascade
+from secondguess.guard.cascade import Cascade, Scoring, among
 from secondguess.guard.consistency import Ask, consistency
 from secondguess.guard.judgements import Judgements
 from secondguess.guard.naming import Naming, looks_of
@@ -86,13 +86,23 @@ class Decisions:
             images: the n images, if they are at hand.
             ask: for the model's probabilities of changed images, if it is at hand.
         """
-        if self.cascade is None:
-            return self._judged(probabilities, scores, *self.panel.combine(scores), images, ask)
-        return self._judged(probabilities, *self.cascade.combine_scores(self.panel, scores), images, ask)
+        return self._judged(probabilities, among(scores), images, ask)
 
     def alarms(self, statistics: Floats, p_values: Floats) -> NDArray[np.bool_]:
         """Which images (n,) raise an alarm, from their statistics (n,) and p-values (n,)."""
         return p_values <= self.false_alarms + ROUNDING if self.limit is None else statistics > self.limit
+
+    def raised(self, statistics: Floats, predictions: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which images (n,) raise an alarm, from their statistics (n,) and the classes (n,) that the model says."""
+        return self.alarms(statistics, self.calibration.p_values(statistics, predictions))
+
+    def completed(
+        self, alarms: NDArray[np.bool_], combined: tuple[Floats, Floats, Floats], scoring: Scoring
+    ) -> tuple[Floats, Floats, Floats]:
+        """Scores, statistics and probabilities of kinds; all scores of images (n,) that raise an alarm."""
+        if self.cascade is None:
+            return combined
+        return self.cascade.complete(self.panel, alarms, combined, scoring)
 
     def named(
         self,
@@ -107,7 +117,7 @@ class Decisions:
 
         Args:
             alarms: (n,); only images with an alarm are looked at.
-            scores: (n, m); those of images with an alarm are all known.
+            scores: (n, m); those of images with an alarm are all known, see `completed`.
             chances: (n, t) by the panel, from the scores alone.
             images: n of them, or None where they are not at hand.
             probabilities: (n, K) of the model, for a naming that looks at changed images.
@@ -134,18 +144,19 @@ class Decisions:
             return None
         return np.hstack([looks_of(images, rows), consistency(images, rows, probabilities[rows], changes, ask)])
 
-    def _judged(
-        self,
-        probabilities: Floats,
-        scores: Floats,
-        statistics: Floats,
-        chances: Floats,
-        images: Pixels | None,
-        ask: Ask | None,
-    ) -> Judgements:
+    def _combined(self, n: int, scoring: Scoring) -> tuple[Floats, Floats, Floats]:
+        """Scores (n, m), statistics (n,) and probabilities of each kind of anomaly (n, t)."""
+        if self.cascade is not None:
+            return self.cascade.combine(self.panel, n, scoring)
+        scores = scoring(None, np.arange(len(self.labels)))
+        return scores, *self.panel.combine(scores)
+
+    def _judged(self, probabilities: Floats, scoring: Scoring, images: Pixels | None, ask: Ask | None) -> Judgements:
+        combined = self._combined(len(probabilities), scoring)
         classes = None if self.calibration.known is None else probabilities.argmax(axis=1)
-        p_values = self.calibration.p_values(statistics, classes)
-        alarms = self.alarms(statistics, p_values)
+        p_values = self.calibration.p_values(combined[1], classes)
+        alarms = self.alarms(combined[1], p_values)
+        scores, _, chances = self.completed(alarms, combined, scoring)
         chances, codes = self.named(alarms, scores, chances, images, probabilities, ask)
         return Judgements(
             probabilities=probabilities,
@@ -183,15 +194,14 @@ class DecisionPipeline(Decisions):
         """
         if images is None and self.naming is not None and observation.images is not None:
             images = observation.images.images
-        return self._judged(observation.probabilities, *self.combine(observation), images, ask)
+        return self._judged(observation.probabilities, self._scoring(observation), images, ask)
 
     def combine(self, observation: Observation) -> tuple[Floats, Floats, Floats]:
         """Scores (n, m), statistics (n,) and probabilities of each kind of anomaly (n, t)."""
-        if self.cascade is None:
-            scores = self.supervisors.score(observation)
-            return scores, *self.panel.combine(scores)
+        return self._combined(len(observation), self._scoring(observation))
 
-        def ask(rows: NDArray[np.int64] | None, columns: NDArray[np.int64]) -> Floats:
+    def _scoring(self, observation: Observation) -> Scoring:
+        def scoring(rows: NDArray[np.int64] | None, columns: NDArray[np.int64]) -> Floats:
             return self.supervisors.score(observation if rows is None else observation.take(rows), columns.tolist())
 
-        return self.cascade.combine(self.panel, len(observation), ask)
+        return scoring

@@ -25,6 +25,7 @@ from secondguess.guard.verdicts import MISTAKEN, OF_STRESS, Kind
 
 if TYPE_CHECKING:
     from secondguess.images import ImageSet
+    from secondguess.model.observation import Observation
 
 __all__ = ["PROTECT", "Answers", "Examples", "Protect", "Stressed", "check_protect", "examples"]
 
@@ -63,7 +64,7 @@ class Answers:
         """From the labels of the images.
 
         Args:
-            images: n of them.
+            images: n of them, with classes in the order of the model's.
             predictions: (n,) classes.
             kind: of the stress set, where they are one; images of the kind `invalid` have no right answer.
         """
@@ -75,6 +76,17 @@ class Answers:
         known = images.labels >= 0
         right = predictions == images.labels
         return cls(known & right, known & ~right)
+
+    @classmethod
+    def of_observation(cls, seen: Observation, kind: str = "nominal") -> Answers:
+        """From the images that were observed, whose labels count in the order of the model's classes there.
+
+        The set that was given to be observed may have its classes in another order.
+        """
+        images = seen.require_images("Knowing which answers are right")
+        if kind != "invalid" and (images.soft_labels is not None or images.is_labelled):
+            seen.check_classes()
+        return cls.of(images, seen.predictions, kind)
 
     @property
     def known(self) -> Bools:

@@ -27,7 +27,7 @@ from secondguess.images.sources import Floats
 
 __all__ = ["FORMAT", "Runtime"]
 
-FORMAT = 4  # 3 did not say how images are resized: stretched
+FORMAT = 5  # 4 had files of fixed names; 3 did not say how images are resized: stretched
 
 
 class Runtime:
@@ -51,10 +51,11 @@ class Runtime:
                     raise Damaged(f"{name} does not hold what was written")
         except (OSError, ValueError) as error:
             raise UserError(f"There is no exported guard in {folder} ({error}); write one with export_onnx.") from error
-        if card.get("format") not in (1, 2, 3, FORMAT):
+        if card.get("format") not in (1, 2, 3, 4, FORMAT):
             raise UserError(f"{folder} is written in format {card.get('format')!r}; install a newer secondguess.")
         if card["format"] == 1:
             card = _from_1(card)
+        graphs = card.get("graphs") or {part: f"{part}.onnx" for part in ("model", "scores")[: 1 + card["two_graphs"]]}
         self.shape = tuple(card["shape"])
         self._resize = check_resize(card.get("resize", "stretch"))
         self.decisions = Decisions(
@@ -66,10 +67,10 @@ class Runtime:
         self._mean = np.array(card["mean"], dtype=np.float32).reshape(-1, 1, 1)
         self._std = np.array(card["std"], dtype=np.float32).reshape(-1, 1, 1)
         self._channels_last = bool(card["channels_last"])
-        self._model = _session(folder / "model.onnx", threads)
+        self._model = _session(folder / graphs["model"], threads)
         self._image_name = self._model.get_inputs()[0].name
-        self._scores = _session(folder / "scores.onnx", threads) if card["two_graphs"] else None
-        self._layers = [self._model.get_outputs()[0].name, *card["layers"]] if card["two_graphs"] else None
+        self._scores = _session(folder / graphs["scores"], threads) if "scores" in graphs else None
+        self._layers = [self._model.get_outputs()[0].name, *card["layers"]] if "scores" in graphs else None
         self._pixels = bool(card.get("pixels"))
 
     def judge(self, images: Any) -> Judgements:

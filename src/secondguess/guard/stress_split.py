@@ -54,6 +54,7 @@ __all__ = [
 LEARNT_ATTACKS, HELD_OUT_ATTACKS = ("fgsm", "pgd"), ("bim", "deepfool")
 AUTOENCODER_IMAGES = 6000  # training images of the autoencoders behind ambiguous images, where there is no GPU
 FEWEST = 10  # images of a kind, from which something can be learnt
+LEAST = 2  # without which nothing can be fitted
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,11 @@ class StressSplit:
     def __post_init__(self) -> None:
         if unknown := sorted({*self.learn, *self.test} - OF_STRESS.keys()):
             raise UserError(f"A StressSplit has no kind {unknown[0]!r}; its kinds are {', '.join(OF_STRESS)}.")
+        if few := [kind for kind, images in self.learn.items() if len(images) < LEAST]:
+            raise UserError(
+                f"A StressSplit has {len(self.learn[few[0]])} {few[0]} images to learn from; give {LEAST} or more, "
+                "better hundreds: a panel learns from some and is checked on others."
+            )
 
 
 def learnt_corruptions() -> tuple[str, ...]:
