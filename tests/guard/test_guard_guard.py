@@ -304,6 +304,16 @@ def test_without_calibration_images_training_images_must_do_and_it_says_so(
     assert guard.record["fitted_on"]["images"] == 958
 
 
+def test_the_images_that_the_model_learnt_from_are_no_validation_images(
+    classifier: Classifier, digits: Dataset
+) -> None:
+    again = replace(digits.train, name="copied")
+    with pytest.raises(
+        UserError, match=r"training images .* and the validation images copied are the same images; a mo"
+    ):
+        Guard(CHEAP, rule="bonferroni").fit(classifier, digits.train, again, stress=None)
+
+
 def test_what_is_no_stress_is_refused_before_anything_is_fitted(classifier: Classifier, digits: Dataset) -> None:
     for wrong in ("Generated", "generate", {"invalid": digits.test}):
         with pytest.raises(UserError, match="give 'generated', a StressSplit, or None with a plain rule"):

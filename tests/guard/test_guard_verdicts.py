@@ -52,3 +52,11 @@ def test_unknown_kinds_and_actions_are_refused() -> None:
         Actions({"weird": "ask"})  # type: ignore[dict-item]
     with pytest.raises(UserError, match="no action 'shrug' for 'invalid'; there is accept, hedge"):
         Actions({"invalid": "shrug"})  # type: ignore[dict-item]
+
+
+def test_a_verdict_equals_its_text() -> None:
+    nominal, one, two = Verdict(("nominal",)), Verdict(("invalid",)), Verdict(("ambiguous", "invalid"))
+    assert nominal == "nominal" and one != "nominal" and two == "ambiguous or invalid"
+    assert nominal == Verdict(("nominal",)) and nominal != one
+    assert {nominal, one} == {"nominal", "invalid"} and "nominal" in [nominal]
+    assert nominal != 0

@@ -159,9 +159,23 @@ def test_a_picture_is_turned_as_its_header_says(grey: np.ndarray) -> None:
         ([np.zeros(5)], "takes images of shape"),
         (object(), "dtype object"),
         ("photo.png", "photo.png could not be read"),
-        (b"GIF89a", "the picture given could not be read"),
+        (b"GIF89a", r"^The picture given could not be read \(not an image in a known format\); repair or remove it\.$"),
+        ([np.zeros((6, 5), np.uint8), b"GIF89a"], r"^The picture given at position 1 of the list could not be read"),
+        (io.BytesIO(b"GIF89a"), r"^The picture given could not be read"),
+        (io.StringIO("text"), "Reading a StringIO gave a str, not bytes; open the file in binary mode"),
     ],
 )
 def test_what_is_no_image_is_said(images, message: str) -> None:
     with pytest.raises(UserError, match=message):
         as_batch(images, GREY)
+
+
+def test_an_opened_file_is_what_it_holds(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (6, 5), np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    expected, content = as_batch(pixels, GREY), (tmp_path / "a.png").read_bytes()
+    with (tmp_path / "a.png").open("rb") as opened:
+        assert np.array_equal(as_batch(opened, GREY), expected)
+    assert np.array_equal(as_batch(io.BytesIO(content), GREY), expected)
+    assert np.array_equal(as_batch([io.BytesIO(content), content, pixels], GREY), np.repeat(expected, 3, axis=0))
+    assert as_batch(io.BytesIO(content)).shape == (1, 1, 6, 5)

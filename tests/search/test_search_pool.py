@@ -59,6 +59,19 @@ def test_the_critical_class_above_the_threshold(classifier, images):
     assert everything.confidence == pytest.approx(probabilities.max(axis=1))
 
 
+def test_labels_of_a_pool_count_in_the_order_of_the_models_classes(classifier, images):
+    """A folder has its classes in the order of their names; whoever is asked answers in the model's."""
+    truth = classifier.observe(images).predictions
+    here, there = (
+        ImageSet.from_arrays(images.materialise(), labels, class_names=names, layout="NCHW")
+        for labels, names in ((truth, ["cat", "dog"]), (1 - truth, ["dog", "cat"]))
+    )
+    pools_of = [Pool.of(classifier, one, min_confidence=0) for one in (here, there)]
+    for pool in pools_of:
+        assert pool.images.class_names == ("cat", "dog")
+        assert (pool.images.labels == pool.predictions).all()
+
+
 def test_the_threshold_itself_is_excluded(images):
     def model(x):
         return np.tile([0.35, 0.65], (len(x), 1))

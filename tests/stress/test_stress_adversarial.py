@@ -146,6 +146,20 @@ def test_one_image_as_foolbox_itself_does_it(name: str, net: nn.Module, nominal:
     assert made.columns["epsilon"][0] == sizes[int(success[:, 0].numpy().argmax())]
 
 
+def test_the_order_of_the_classes_makes_no_difference(net: nn.Module, nominal: ImageSet) -> None:
+    """A label that means another class would make every image a success without any change."""
+    model, attack = Classifier(net, class_names=["a", "b", "c"]), Adversarial(["fgsm", "bim"])
+    other = ImageSet.from_arrays(
+        nominal.materialise(), np.array([2, 0, 1])[nominal.labels], class_names=["b", "c", "a"], layout="NCHW"
+    )
+    expected, found = (attack.make(one, classifier=model, seed=1) for one in (nominal, other))
+    assert found.class_names == ("a", "b", "c")
+    assert found.labels.tolist() == expected.labels.tolist()
+    for mine, theirs in zip(columns(found), columns(expected), strict=True):
+        assert mine.tolist() == theirs.tolist()
+    np.testing.assert_array_equal(found.materialise(), expected.materialise())
+
+
 def test_deepfool_on_a_linear_model_in_closed_form() -> None:
     model = seeded(lambda: nn.Sequential(nn.Flatten(), nn.Linear(36, 3)))
     images = np.random.default_rng(1).uniform(0.4, 0.6, (6, *SHAPE)).astype(np.float32)

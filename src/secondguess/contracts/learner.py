@@ -62,7 +62,7 @@ class Learner(Parametrised, ABC):
     def load(cls, path: str | Path) -> Self:
         """Read what `save` has written; called on an abstract class, the one meant is found by its registered name."""
         saved = read(path, cls.noun)
-        kind = cast("type[Self]", cls._registered(saved.name)) if inspect.isabstract(cls) else cls
+        kind = cls._kind_of(saved.name, path) if inspect.isabstract(cls) else cls
         if saved.name != kind.name:
             raise UserError(f"{path} holds the {cls.noun} {saved.name!r}, not {kind.name!r}.")
         try:
@@ -87,6 +87,16 @@ class Learner(Parametrised, ABC):
         """Drop everything that was learnt."""
         for name in self.state():
             delattr(self, name)
+
+    @classmethod
+    def _kind_of(cls, name: str, path: str | Path) -> type[Self]:
+        try:
+            return cast("type[Self]", cls._registered(name))
+        except UserError as error:
+            raise UserError(
+                f"{path} holds the {cls.noun} {name!r}, which nobody has registered here; import the module that does, "
+                f"or install its package. ({error})"
+            ) from error
 
     def _registered_as(self) -> str:
         """The name under which the class is found again."""

@@ -254,7 +254,8 @@ def _recognise(
         return
     refusal = (
         f"The guard was fitted on the model {card['model']['name']!r} (fingerprint {str(its)[:8]}), but "
-        f"{classifier.name!r} (fingerprint {str(mine)[:8]}) is another one; fit a guard on it."
+        f"{classifier.name!r} (fingerprint {str(mine)[:8]}) is another one; fit a guard on it, or, if it "
+        "is the same network, open it with the mean, std and classes of then."
     )
     if not known:
         raise UserError(refusal)

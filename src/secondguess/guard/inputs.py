@@ -47,6 +47,13 @@ def fitting_images(
     held_out = None if validation is None else _data_set(validation, how)
     if held_out is not None:
         validation = held_out.validation or held_out.test
+    same_size = validation is not None and len(validation) == len(train)  # else nothing need be read
+    if same_size and validation.content_fingerprint == train.content_fingerprint:
+        raise UserError(
+            f"The training images {train.name} and the validation images {validation.name} are the same images; a "
+            "model is surer of what it was trained on, and a threshold set there brings more false alarms than "
+            "promised: give others, or leave them out to have some of the training images split off."
+        )
     return agree(classifier, train, validation)
 
 

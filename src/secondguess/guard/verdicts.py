@@ -40,9 +40,9 @@ OF_STRESS: dict[str, Kind] = {
 NOBODY = -1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Verdict:
-    """What a guard thinks of an image.
+    """What a guard thinks of an image; equal to its text, such as `"nominal"` or `"ambiguous or invalid"`.
 
     Attributes:
         kinds: one kind, or two of which the first is the likelier.
@@ -52,6 +52,12 @@ class Verdict:
 
     def __str__(self) -> str:
         return " or ".join(self.kinds)
+
+    def __eq__(self, other: object) -> bool:
+        return str(self) == str(other) if isinstance(other, Verdict | str) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(str(self))
 
     @property
     def kind(self) -> Kind:

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.errors import UserError
-from secondguess.images.decode import decode, from_picture, is_picture
+from secondguess.images.decode import GIVEN, decode, from_picture, is_picture
 from secondguess.images.fitting import Resizing, check_resize, fit_image
 from secondguess.images.image_set import ImageSet
 from secondguess.images.sources import ArraySource, Floats, ImageSource, Shape, channel_axis, check_range
@@ -35,7 +35,7 @@ def read(image: Any, shape: Shape | None = None, resize: Resizing = "stretch", *
     """Read one picture as float32 (C, H, W) in [0, 1].
 
     Args:
-        image: a path, the bytes of an image file, or a picture of Pillow's.
+        image: a path, the bytes of an image file, such a file opened in binary mode, or a picture of Pillow's.
         shape: the (C, H, W) to bring it to; as it is, (1, H, W) if it is grey and (3, H, W) if not, where left out.
         resize: how a picture of other proportions is brought to the shape: "stretch", "crop" or "pad".
         name: what to call the picture in an error.
@@ -43,7 +43,8 @@ def read(image: Any, shape: Shape | None = None, resize: Resizing = "stretch", *
     Raises:
         BadImage: it cannot be read.
     """
-    name = name or (os.fspath(image) if isinstance(image, str | os.PathLike) else "the picture given")
+    name = name or (os.fspath(image) if isinstance(image, str | os.PathLike) else GIVEN)
+    image = _content(image) if _is_opened(image) else image
     pixels = from_picture(image, name) if is_picture(image) else decode(image, name)
     return pixels if shape is None else fit_image(pixels, shape, check_resize(resize))
 
@@ -54,8 +55,8 @@ def as_batch(
     """One image or several as float32 (n, C, H, W) in [0, 1]; the module's description has the rules.
 
     Args:
-        images: an array or a torch tensor, uint8 (0..255) or floats in [0, 1]; a picture of Pillow's; a path or the
-            bytes of an image file; a list of these; an `ImageSet` or an image source.
+        images: an array or a torch tensor, uint8 (0..255) or floats in [0, 1]; a picture of Pillow's; a path, the bytes
+            of an image file, or one opened in binary mode; a list of these; an `ImageSet` or an image source.
         shape: the (C, H, W) of an image, where it is known.
         resize: how pictures of other proportions are brought to the shape: "stretch", "crop" or "pad".
         who: takes images of this shape, in the words of an error.
@@ -86,17 +87,41 @@ def _source(images: Any, shape: Shape | None, resize: Resizing, who: str) -> Ima
         return images.images
     if isinstance(images, ImageSource):
         return images
-    if isinstance(images, str | bytes | os.PathLike | Mapping) or is_picture(images):
+    if _is_file(images):
         return ArraySource(read(images, shape, resize)[None], "NCHW")
     if isinstance(images, Sequence) and not _holds_numbers(images):
-        return ArraySource(_joined([_one(image, shape, resize, who) for image in images]), "NCHW")
+        parts = [_one(image, place, shape, resize, who) for place, image in enumerate(images)]
+        return ArraySource(_joined(parts), "NCHW")
     array = _array(images)
     return ArraySource(_in_order(array, shape, who) if shape else _by_rule(array), "NCHW")
 
 
-def _one(image: Any, shape: Shape | None, resize: Resizing, who: str) -> Floats:
+def _is_file(image: Any) -> bool:
+    """Whether this is a picture, or something that Pillow can read one from."""
+    return isinstance(image, str | bytes | os.PathLike | Mapping) or is_picture(image) or _is_opened(image)
+
+
+def _is_opened(image: Any) -> bool:
+    """Whether this is an opened file, or the like, such as an upload of a web framework."""
+    return callable(getattr(image, "read", None)) and not is_picture(image)
+
+
+def _content(opened: Any) -> bytes:
+    found = opened.read()
+    if not isinstance(found, bytes):
+        raise UserError(
+            f"Reading a {type(opened).__name__} gave a {type(found).__name__}, not bytes; open the file in binary "
+            "mode, or give what it holds (of an upload, await its read())."
+        )
+    return found
+
+
+def _one(image: Any, place: int, shape: Shape | None, resize: Resizing, who: str) -> Floats:
     """An element of a list: one image, or a batch with four axes."""
-    if isinstance(image, str | bytes | os.PathLike | Mapping | ImageSet | ImageSource) or is_picture(image):
+    if _is_file(image):
+        named = isinstance(image, str | os.PathLike)
+        return read(image, shape, resize, name="" if named else f"{GIVEN} at position {place} of the list")[None]
+    if isinstance(image, ImageSet | ImageSource):
         return as_batch(image, shape, resize, who=who)
     array = _array(image)
     if array.ndim > 3:

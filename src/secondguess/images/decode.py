@@ -25,6 +25,7 @@ from secondguess.images.sources import ArraySource, Floats, unit
 __all__ = ["EXTENSIONS", "BadImage", "Header", "decode", "from_picture", "is_picture", "read_header"]
 
 EXTENSIONS = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
+GIVEN = "the picture given"  # begins the name of one that came from memory
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
 GREY_MODES = frozenset({"1", "L", "LA", "La", "F", "I", "I;16", "I;16L", "I;16B", "I;16N"})
 SIDEWAYS = frozenset({5, 6, 7, 8})  # EXIF orientations that swap height and width
@@ -125,14 +126,23 @@ def _reported(name: str) -> Iterator[None]:
         yield
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise BadImage(
-            f"The image at {name} is larger than the {Image.MAX_IMAGE_PIXELS} pixels that are safe to decode; make it "
-            "smaller, or leave it out with --skip-bad."
+            f"{_subject(name)} is larger than the {Image.MAX_IMAGE_PIXELS} pixels that are safe to decode; make it "
+            f"smaller, or leave it out{_by_option(name, ' with --skip-bad')}."
         ) from error
     except Exception as error:  # on broken bytes Pillow's decoders raise exceptions of any type
         raise BadImage(
-            f"The image at {name} could not be read ({_reason(error)}); repair or remove it, or leave out "
-            "unreadable images with --skip-bad."
+            f"{_subject(name)} could not be read ({_reason(error)}); repair or remove it"
+            f"{_by_option(name, ', or leave out unreadable images with --skip-bad')}."
         ) from error
+
+
+def _subject(name: str) -> str:
+    return f"{name[0].upper()}{name[1:]}" if name.startswith(GIVEN) else f"The image at {name}"
+
+
+def _by_option(name: str, advice: str) -> str:
+    """What helps with files alone: pictures in memory came through no command."""
+    return "" if name.startswith(GIVEN) else advice
 
 
 def _reason(error: Exception) -> str:

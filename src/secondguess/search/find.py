@@ -255,7 +255,7 @@ def _scored(
         seen = classifier.observe(training, needs, seed=seed, progress=progress)
         for one in learners:
             with progress.task(f"Fitting {one.name}", 1) as advance:
-                one.fit(seen, training.labels)
+                one.fit(seen, seen.labels)  # in the order of the model's classes
                 advance(1, 1)
     titled = Titled(progress, f"Scoring {pool.images.name}")
     if scores := _scored_there(pool, classifier, asked, seed, titled):

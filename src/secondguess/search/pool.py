@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from secondguess.errors import UserError
+from secondguess.model.agreement import in_order
 from secondguess.model.needs import PENULTIMATE, Needs, Trace
 from secondguess.model.observation import Observation
 from secondguess.progress import Progress
@@ -44,7 +45,7 @@ class Pool:
 
     Attributes:
         observation: what the classifier says about the n images.
-        images: the n images; their labels are never read.
+        images: the n images, with labels in the order of the model's classes; a search never reads them.
         features: (n, d) where each image lies, for clusters, coverage and spread.
         eligible: (n,) which of the images may be asked about.
         distances: how far each of the n images is from another decision, or None where that was not measured.
@@ -111,6 +112,7 @@ class Pool:
             seed: of what the supervisors draw, and of the images that pixel features are learnt from.
             progress: where to report the images that the classifier has observed.
         """
+        images = in_order(images, classifier.class_names, classifier.description.names)
         if not 0 <= min_confidence < 1:
             raise UserError(
                 f"The confidence must exceed {min_confidence}, which is not in [0, 1); the papers take 0.65."

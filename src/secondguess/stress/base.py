@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from secondguess.contracts.learner import Learner
 from secondguess.contracts.saving import Writable
 from secondguess.errors import UserError
+from secondguess.model.agreement import in_order
 from secondguess.progress import Progress, Silent
 
 if TYPE_CHECKING:
@@ -128,7 +129,8 @@ class StressSet(Learner):
         """The stress images.
 
         Args:
-            nominal: images the classifier is made for; their shape and class names carry over.
+            nominal: images the classifier is made for; their shape and class names carry over, the latter in the order
+                of the classifier's where one is given.
             train: the images it was trained on, for generators that learn.
             classifier: used by attacks only.
             seed: same seed, same images.
@@ -143,6 +145,10 @@ class StressSet(Learner):
         """
         if len(nominal) == 0:
             raise UserError(f"The stress set {self.name!r} cannot be made from an empty set of images.")
+        if classifier is not None:  # an attack on a label that means another class would be none
+            names, mapping = classifier.class_names, classifier.description.names
+            nominal = in_order(nominal, names, mapping)
+            train = None if train is None else in_order(train, names, mapping)
         return self._make(Given(nominal, train, classifier, seed, progress or Silent(), device, folder, engine))
 
     @abstractmethod
