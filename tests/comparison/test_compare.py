@@ -116,6 +116,75 @@ def test_stress_sets_are_compared_kind_by_kind():
     assert "The invalid images are not the same before and now, so what is said of them is unpaired." in found.notes
 
 
+def stressed(right, kinds, **more):
+    """An audit of 40 test images and of stress images that were answered like this."""
+    sets = {NOMINAL: answers(np.arange(40) < 30), "corrupted": answers(right, images=range(100, 160), kinds=kinds)}
+    return audited(sets=sets, **more)
+
+
+def test_an_image_that_counts_as_another_kind_now_is_of_neither():
+    kinds, now = np.array(["fog", "snow"] * 30), np.array(["fog", "snow"] * 30)
+    now[0] = "snow"
+    found = sg.compare(stressed(np.arange(60) < 40, kinds), stressed(np.arange(60) < 20, now))
+    sizes = {one.name: one.change.interval.n for one in found.measures if one.family == "kind"}
+    assert sizes == {
+        "accuracy.stress.corrupted": 60,
+        "accuracy.stress.corrupted.fog": 29,
+        "accuracy.stress.corrupted.snow": 30,
+    }
+    assert found.measure("accuracy.stress.corrupted.fog").change.before == 19 / 29
+
+
+@pytest.mark.parametrize(("before", "after", "outcome"), [(0, 1, "better"), (1, 0, "worse")])
+def test_stress_images_that_nobody_answered_before_are_compared(before, after, outcome):
+    kinds = np.array(["fog", "snow"] * 30)
+    found = sg.compare(stressed(np.full(60, before), kinds), stressed(np.full(60, after), kinds))
+    rows = [one for one in found.measures if one.family == "kind"]
+    assert [one.outcome for one in rows] == [outcome] * 3
+    assert [(one.change.before, one.change.after) for one in rows] == [(before, after)] * 3
+
+
+def test_classes_without_names_are_taken_for_those_of_the_other(tmp_path):
+    """Referee: the same comparison, both with names."""
+    before, after = flipped(20, 8)
+    named = sg.compare(before, after)
+    numbers = replace(before.predictions, class_names=tuple("0123"))
+    unnamed = audited("old", dict(numbers.sets), class_names=numbers.class_names)
+    for sides, said in (
+        ((unnamed, after), "The classes before have no names but numbers, so they are taken for those now"),
+        ((before, audited("new", dict(after.predictions.sets), class_names=numbers.class_names)), "The classes now"),
+    ):
+        found = sg.compare(*sides, folder=tmp_path)
+        assert found.measures == named.measures and found.negative == named.negative
+        assert len(found.notes) == 1 and found.notes[0].startswith(said)
+    assert named.notes == []
+
+
+def test_a_stress_set_beside_a_handful_of_test_images_is_not_told_from_them():
+    kinds = np.full(60, "fog")
+    sides = [stressed(np.arange(60) < 40, kinds) for _ in range(2)]
+    for side in sides:
+        side.predictions.sets[NOMINAL] = side.predictions.sets[NOMINAL].take(np.arange(4))
+    assert {one.family for one in sg.compare(*sides).measures} == {"kind"}
+    for side in sides:
+        side.predictions.sets[NOMINAL] = answers(np.ones(5))
+    assert sg.compare(*sides).measure("supervisor.entropy.corrupted.auroc") is not None
+
+
+@pytest.mark.parametrize(("count", "outcome"), [(5, "same"), (40, "worse")])
+def test_a_score_that_has_gone_dead_is_shown_by_many_images_and_not_by_five(count, outcome):
+    """It told all images apart, and now none: by what the images contribute, both AUROCs are known for certain."""
+
+    def side(loud):
+        nominal = answers(np.ones(count), scores={"knn": np.zeros(count)})
+        odd = np.arange(1000, 1000 + count)
+        invalid = answers(np.zeros(count), images=odd, labels=np.full(count, -1), scores={"knn": np.full(count, loud)})
+        return audited(sets={NOMINAL: nominal, "invalid": invalid})
+
+    found = sg.compare(side(1.0), side(0.0)).measure("supervisor.knn.invalid.auroc")
+    assert (found.change.before, found.change.after) == (1.0, 0.5) and found.outcome == outcome
+
+
 def test_different_test_sets_are_compared_unpaired_and_that_is_said():
     before = audited("old", {NOMINAL: answers(np.arange(200) < 160)})
     after = audited("new", {NOMINAL: answers(np.arange(300) < 150, images=np.arange(1000, 1300))})

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from compare_house import answers
+from secondguess import UserError
 from secondguess.audits.predictions import NOMINAL, Predictions
 from secondguess.comparison.pairing import match
 
@@ -67,3 +69,53 @@ def test_classes_are_the_same_by_name():
     assert np.array_equal(pair.before.predicted, pair.after.predicted)
     names, pair = matched(before, before, NAMES, ("a", "b", "x", "y"))
     assert names == ("a", "b", "x", "y", "c", "d") and pair.relabelled == 4
+
+
+@pytest.mark.parametrize("swap", [False, True])
+def test_numbers_stand_for_the_names_of_the_other(swap):
+    """Classes without names are called by their numbers; the other audit says what they are."""
+    labels, right = np.arange(8) % 4, np.arange(8) % 3 > 0
+    numbers, sides = tuple("0123"), (answers(right, labels=labels), answers(~right, labels=labels))
+    names, pair = matched(*sides, *((numbers, NAMES) if swap else (NAMES, numbers)))
+    assert names == NAMES and pair.relabelled == 0 and len(pair.after) == 8
+    assert np.array_equal(pair.before.labels, labels) and np.array_equal(pair.before.predicted, sides[0].predicted)
+
+
+def test_numbers_that_the_other_has_as_well_are_names():
+    before = answers(np.ones(8), labels=[0, 1] * 4)
+    names, pair = matched(before, answers(np.ones(8), labels=[1, 0] * 4), ("0", "1"), ("1", "0"))
+    assert names == ("1", "0") and pair.relabelled == 0
+    names, pair = matched(before, before, ("0", "1", "2"), ("0", "b", "1"))
+    assert names == ("0", "b", "1", "2") and pair.relabelled == 4
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "classes"),
+    [
+        (("0", "1", "2", "3"), (*"abcde",), r"\(0, 1, 2, 3; 4 in all\) before and \(a, b, c, d, e; 5 in all\) now"),
+        (NAMES, tuple("wxyz"), r"\(a, b, c, d; 4 in all\) before and \(w, x, y, z; 4 in all\) now"),
+    ],
+)
+def test_the_same_images_without_a_common_label_are_refused(first, second, classes):
+    side = answers(np.ones(12))
+    with pytest.raises(UserError, match=rf"None of the 12 test images .* the classes are {classes}; audit both with"):
+        matched(side, side, first, second)
+
+
+def test_of_the_same_pixels_the_same_kind_and_label_go_together():
+    """A picture that is black in fog and in snow, and one that is there under two labels."""
+    kinds, labels = np.array(["fog", "fog", "snow", "fog", "fog"]), np.array([0, 1, 1, 2, 3])
+    before = answers([1, 0, 1, 1, 0], images=[1, 2, 2, 3, 3], labels=labels, kinds=kinds)
+    order = np.array([2, 4, 0])
+    _, pair = matched(before, before.take(order))
+    assert pair.paired and pair.relabelled == 0 and len(pair.after) == 3
+    for name in ("kinds", "labels", "right", "digests"):
+        assert np.array_equal(getattr(pair.before, name), getattr(pair.after, name))
+    assert pair.before.kinds.tolist() == ["fog", "snow", "fog"], "in the order of the first"
+
+
+def test_the_same_pixels_of_another_kind_are_the_same_image():
+    kinds = np.array(["fog", "snow"] * 10)
+    before, after = answers(np.ones(20), kinds=kinds), answers(np.ones(20), kinds=np.roll(kinds, 1))
+    _, pair = matched(before, after)
+    assert pair.paired and len(pair.after) == 20 and np.array_equal(pair.before.digests, pair.after.digests)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import comb
+
 import numpy as np
 import pytest
 from statsmodels.stats.contingency_tables import mcnemar as referee_mcnemar
@@ -114,6 +116,60 @@ def test_many_rows_cost_what_few_do_and_spread_as_they_should():
     assert found.interval.high == pytest.approx(1.96 * np.sqrt(2 / 100_000), rel=0.2)
 
 
+@pytest.mark.parametrize("n", [1, 2, 5, 12])
+def test_no_change_is_surer_than_if_every_image_pointed_one_way(n):
+    """Referees: McNemar's test of images that were all lost, Fisher's of other images; every swap, counted."""
+    ones, zeros = np.ones(n), np.zeros(n)
+    lost = share_change(ones > 0, zeros > 0).p_value
+    for step in (1.0, 1e-7):  # and with an error that is all but nothing
+        for noise in (0.0, 1e-9):
+            before = 0.1 + noise * RNG.random(n)
+            found = bootstrap_change(np.mean, [before], [before + step], resamples=50)
+            assert found.p_value == pytest.approx(lost), (step, noise)
+    swaps = (np.arange(2**n)[:, None] >> np.arange(n)) & 1
+    assert lost == pytest.approx(np.mean(np.abs(1 - 2 * swaps.mean(axis=1)) >= 1) if n > 1 else 1.0)
+    for m in (n, n + 3):
+        apart = bootstrap_change(np.mean, [ones], [np.zeros(m)], paired=False, resamples=50)
+        assert apart.p_value == pytest.approx(share_change(ones > 0, np.zeros(m) > 0, paired=False).p_value)
+
+
+def test_images_with_the_same_answer_make_no_change_surer():
+    """As in McNemar's test, whose referee is every swap."""
+    before, after = np.zeros(10), np.zeros(10)
+    after[:4] = 1.0
+    found = bootstrap_change(np.max, [before], [after], resamples=50)  # of which the error says too little
+    swaps = (np.arange(2**10)[:, None] >> np.arange(10)) & 1
+    kept = np.where(swaps, before, after).max(axis=1) - np.where(swaps, after, before).max(axis=1)
+    assert found.p_value >= 2**-3 and np.mean(np.abs(kept) >= 1) == 2**-3
+    other = np.arange(10) < 5
+    dead = auroc_change((other * 1.0, other, np.arange(10)), (np.zeros(10), other, np.arange(10)))
+    assert dead.p_value == 2**-4, "those that scored nothing still do"
+
+
+def test_no_change_is_no_difference_however_little_it_varies():
+    flat, less = np.full(60, 0.1), np.full(50, 0.1)
+    assert flat.mean() != less.mean(), "else this says nothing about rounding"
+    assert bootstrap_change(np.mean, [flat], [less], paired=False, resamples=50).p_value == 1
+    assert bootstrap_change(np.mean, [flat], [flat], resamples=50).p_value == 1
+    other, images = np.arange(10) < 5, np.arange(10)
+    assert auroc_change((other * 1.0, other, images), (other * 2.0, other, images)).p_value == 1
+
+
+def test_an_auroc_without_an_error_of_its_own_is_no_certainty():
+    """It falls from 1 to 0 or to 1/2: nothing that an image contributes says how sure that is."""
+    for n in (2, 5, 30):
+        other = np.arange(2 * n) < n
+        for scores in (-1.0 - other, np.full(2 * n, -1.0)):
+            for images, ways in ((np.arange(2 * n), 2 ** (2 * n)), (np.arange(2 * n) + 2 * n, comb(4 * n, 2 * n))):
+                found = auroc_change((other * 1.0, other, np.arange(2 * n)), (scores, other, images))
+                assert found.interval.low == found.interval.high < 0
+                assert found.p_value == pytest.approx(2 / ways)
+    half = np.r_[np.arange(7), 100 + np.arange(3)]  # seven of ten images are the same
+    other = np.arange(10) < 5
+    found = auroc_change((other * 1.0, other, np.arange(10)), (-1.0 - other, other, half))
+    assert found.p_value == pytest.approx(2 / (2**7 * comb(6, 3)))
+
+
 def test_no_difference_is_shown_too_often_where_there_is_none():
     """300 pairs of equally good models: exact tests keep below the level, the others close to it."""
     shares, areas, means = np.zeros((3, 300))
@@ -149,6 +205,21 @@ def test_the_interval_of_a_paired_share_covers():
         (lambda: share_change([1, 0], [True, False]), "One true or false for each image is needed, not int64"),
         (lambda: auroc_change(([1.0, 2.0], [True, True], [0, 1]), ([1.0], [True], [0])), "two kinds of images"),
         (lambda: mcnemar(-1, 2), "neither can be negative"),
+        (
+            lambda: bootstrap_change(np.mean, [[1.0]], [[2.0]], resamples=1),
+            "resamples is 1, but one resample alone has no",
+        ),
+        (lambda: bootstrap_change(np.mean, [[1.0]], [[2.0]], resamples=0), "resamples is 0; give a whole number"),
+        (lambda: bootstrap_change(np.mean, [[]], [[]]), "is empty; give at least one row"),
+        (lambda: bootstrap_change(np.mean, [[1.0]], [[]], paired=False), "is empty; give at least one row"),
+        (
+            lambda: bootstrap_change(np.dot, [[1.0], [1.0, 2.0]], [[1.0], [1.0]]),
+            r"shapes \(1,\), \(2,\); give arrays with",
+        ),
+        (
+            lambda: bootstrap_change(np.mean, [[1.0, 2.0]], [[1.0, np.nan]], resamples=9),
+            r"is 1\.5 before and nan after, and its change not finite on \d of 9 resamples; give a statistic",
+        ),
     ],
 )
 def test_what_cannot_be_compared_is_refused(call, message):

@@ -11,6 +11,8 @@ import torch
 
 from secondguess import Classifier, ImageSet, Observation, Trace
 from secondguess.errors import UserError
+from secondguess.metrics import brier
+from secondguess.model import given as given_module
 
 RNG = np.random.default_rng(0)
 P = np.array([[0.7, 0.2, 0.1], [0.1, 0.6, 0.3], [0.2, 0.3, 0.5], [0.4, 0.4, 0.2]])
@@ -150,11 +152,136 @@ def test_an_observation_does_not_change() -> None:
         ({"predictions": [0, -1]}, "A prediction is negative"),
         ({"predictions": [0, 3], "class_names": "abc"}, "Class 3 is predicted, but there are 3 classes"),
         ({"probabilities": P, "images": images((0, 1))}, "4 images were observed, but the set 'images' has 2"),
+        ({"probabilities": P, "logits": np.ones((4, 5))}, "probabilities are of 3 classes, but the logits of 5; give"),
+        ({"logits": P, "samples": np.full((4, 2, 5), 0.2)}, "The logits are of 3 classes, but the samples of 5; give"),
+        ({"predictions": [0, 3], "samples": np.full((2, 9, 2), 0.5)}, "Class 3 is predicted, but there are 2 classes"),
+        (
+            {"samples": P[:, None], "predictions": [0] * 4, "class_names": "ab"},
+            "2 class names were given for 3 classes",
+        ),
+        (
+            {"probabilities": np.ones((4, 1))},
+            r"outputs have 1 column, but .* give \(1 - p, p\) for a probability p, or",
+        ),
+        ({"logits": np.ones((4, 1))}, r"outputs have 1 column, but .* or \(0, l\) for a logit l"),
+        ({"probabilities": np.ones((4, 0))}, "outputs have 0 columns, but there are two classes or more"),
+        ({"probabilities": np.full((2, 2), "x")}, "The probabilities are of dtype <U1; give numbers"),
+        ({"logits": np.array([[1.0, None]])}, "The logits are of dtype object; give numbers"),
+        (
+            {"probabilities": [[1.01, -0.01]]},
+            r"from -0\.01 to 1\.01 and rows sum to 1 to 1; none may be negative, and every row must",
+        ),
+        ({"probabilities": [[0.5, 0.5], [0.6, 0.5]]}, r"rows sum to 1 to 1\.1; none .* as such: logits=\.\.\."),
+        ({"probabilities": [[0.5, 0.5], [0.4, 0.5]]}, r"rows sum to 0\.9 to 1; .* every row must sum to 1\."),
+        ({"probabilities": [[0.5, 0.5], [np.nan, 1.0]]}, "run from nan to nan and rows sum to nan to nan"),
+        ({"probabilities": P, "samples": 5 * P[:, None]}, "The samples run from 0.5 to 3.5 .* give their softmax"),
+        ({"probabilities": P, "samples": np.full((4, 2, 3), np.nan)}, "The samples run from nan to nan"),
+        ({"logits": [[0, 1], [0, np.nan]]}, "The logits of image 1 hold NaN or infinity, .* leave such images out"),
+        (
+            {"probabilities": P[:2, :2] / P[:2, :2].sum(axis=1, keepdims=True), "logits": [[0, -np.inf]] * 2},
+            "image 0 hold",
+        ),
+        ({"logits": [[0, 1e39], [0, 1]]}, "The logits of image 0 .* what single precision cannot hold"),
     ],
 )
-def test_what_does_not_fit_together_is_refused(given, says) -> None:
+@pytest.mark.parametrize("numbers", [1 << 20, 2])
+def test_what_does_not_fit_together_is_refused(given, says, numbers, monkeypatch) -> None:
+    monkeypatch.setattr(given_module, "NUMBERS", numbers)  # a row at a time, too
     with pytest.raises(UserError, match=says):
         Observation(**given)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"probabilities": 2 * P}, "every row must sum to 1"),
+        ({"logits": np.ones((4, 4))}, "of 3 classes, but the logits of 4"),
+        ({"logits": np.full((4, 3), np.nan)}, "The logits of image 0 hold NaN"),
+        ({"samples": 2 * P[:, None]}, "The samples run from 0.2 to 1.4"),
+    ],
+)
+def test_what_is_replaced_is_looked_at(changes, says) -> None:
+    with pytest.raises(UserError, match=says):
+        Observation(P).replace(**changes)
+    with pytest.raises(TypeError, match="An observation has no scores"):
+        Observation(P).replace(scores=P)
+
+
+def test_samples_say_how_many_classes_there_are() -> None:
+    seen = Observation(predictions=[0, 1], samples=np.full((2, 9, 4), 0.25))
+    assert seen.num_classes == 4 and seen.classes_are_known
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int64, bool])
+def test_probabilities_are_read_as_those_of_a_classifier_are(dtype) -> None:
+    """Referee: a classifier that gives them."""
+    given = np.eye(3, dtype=dtype)[RNG.integers(3, size=40)]
+    if np.issubdtype(dtype, np.floating):
+        given = RNG.dirichlet(np.ones(3), 40).astype(dtype)
+        given[0] = [1 + 4e-3, -4e-3, 0]
+    pixels = images([-1] * 40, ())
+    expected = Classifier(lambda batch: given[: len(batch)], output_kind="probabilities").observe(pixels)
+    for one in (given, np.asfortranarray(given), torch.tensor(given)):
+        seen = Observation(one)
+        np.testing.assert_array_equal(seen.probabilities, expected.probabilities)
+        np.testing.assert_array_equal(seen.predictions, expected.predictions)
+        np.testing.assert_array_equal(seen.confidences, expected.confidences)
+        assert seen.probabilities.dtype == seen.confidences.dtype == np.float64 and seen.probabilities.min() >= 0
+
+
+def test_confidences_that_single_precision_rounds_to_one_do_not_tie() -> None:
+    left = np.array([1e-9, 1e-12, 1e-30])
+    seen = Observation(np.stack([1 - left, left], axis=1).astype(np.float32))
+    np.testing.assert_allclose(1 - seen.confidences[:2], left[:2], rtol=1e-3)
+
+
+def test_probabilities_within_the_tolerance_are_brought_to_one() -> None:
+    given = np.array([[1.004, -0.004], [0.5, 0.5], [0.999, 0.002], [0.7, 0.3]])
+    seen = Observation(given)
+    np.testing.assert_allclose(seen.probabilities, [[1, 0], [0.5, 0.5], [0.999 / 1.001, 0.002 / 1.001], [0.7, 0.3]])
+    assert seen.probabilities[3].tolist() == [0.7, 0.3], "what is sound stays to the last digit, whatever is beside it"
+    assert given[0, 1] == -0.004
+    assert brier(seen.probabilities, np.array([0, 0, 0, 0])) > 0
+    for rows in ([0], [3, 2], slice(1, 3), slice(0, 0)):
+        some = seen.take(rows).replace(labels=None)
+        np.testing.assert_array_equal(some.probabilities, seen.probabilities[rows])
+        np.testing.assert_array_equal(some.confidences, seen.confidences[rows])
+        np.testing.assert_array_equal(some.predictions, seen.predictions[rows])
+    again = Observation(seen.probabilities)
+    assert (
+        again.probabilities is seen.probabilities and again.replace(labels=[0] * 4).probabilities is seen.probabilities
+    )
+
+
+def test_probabilities_that_are_sound_are_not_copied(tmp_path) -> None:
+    sure = np.exp(RNG.normal(size=(5000, 7)))
+    np.save(tmp_path / "p.npy", sure / sure.sum(axis=1, keepdims=True))
+    mapped = np.load(tmp_path / "p.npy", mmap_mode="r")
+    assert Observation(mapped).probabilities is mapped
+    some = Observation(mapped, labels=[0] * 5000).take(slice(10, 20))
+    assert np.shares_memory(some.probabilities, mapped) and np.array_equal(some.probabilities, mapped[10:20])
+
+
+def test_narrow_probabilities_are_widened_where_they_are_asked_for(tmp_path, monkeypatch) -> None:
+    """A memory-mapped file of float32 is not copied where it is given, nor for predictions, nor whole for some rows."""
+    sure = np.exp(RNG.normal(size=(5000, 7))).astype(np.float32)
+    np.save(tmp_path / "p.npy", sure / sure.sum(axis=1, keepdims=True))
+    mapped = np.load(tmp_path / "p.npy", mmap_mode="r")
+    monkeypatch.setattr(given_module, "NUMBERS", 700)
+    asked = []
+    real = given_module.to_probabilities
+    monkeypatch.setattr(given_module, "to_probabilities", lambda raw, kind: asked.append(len(raw)) or real(raw, kind))
+    seen = Observation(mapped)
+    some = seen.take(slice(0, 150))
+    assert not asked, "nothing was asked for yet"
+    assert some.probabilities.shape == (150, 7) and asked == [100, 50]
+    asked.clear()
+    predictions, confidences = seen.predictions, seen.confidences
+    assert max(asked) == 100 and "probabilities" not in vars(seen)
+    np.testing.assert_array_equal(predictions, seen.probabilities.argmax(axis=1))
+    np.testing.assert_array_equal(confidences, seen.probabilities.max(axis=1))
+    np.testing.assert_array_equal(some.probabilities, seen.probabilities[:150])
+    assert "probabilities" not in vars(Observation(mapped, predictions=predictions))
 
 
 def test_other_classes_are_refused_where_labels_are_used() -> None:

@@ -139,20 +139,20 @@ def test_log_probabilities_are_noticed_once(layer: tuple[Floats, Floats]) -> Non
     assert supervisor.alpha_ > 0
 
 
-def test_logits_that_are_not_finite_are_refused_in_training_and_suspicious_later(
-    layer: tuple[Floats, Floats],
-) -> None:
+def test_traces_that_are_not_finite_are_suspicious_and_such_logits_are_refused(layer: tuple[Floats, Floats]) -> None:
     training = seen(draw(500, 1), layer)
     assert training.logits is not None
     expected = ViM().fit(training).score(training)
     logits, traces = training.logits.copy(), training.trace("penultimate").copy()
     logits[3], traces[3] = np.nan, np.nan
-    broken = Observation(training.probabilities, logits=logits, traces={Trace(): traces})
-    scores = ViM().fit(training).score(broken)
-    assert scores[3] == np.inf
-    np.testing.assert_allclose(np.delete(scores, 3), np.delete(expected, 3), rtol=1e-13)
-    with pytest.raises(UserError, match="The logits of image 3 hold NaN or infinity"):
-        ViM().fit(Observation(training.probabilities, logits=logits, traces=training.traces))
+    for given in (training.logits, logits):  # NaN in a trace is NaN in the logits, most often
+        broken = Observation(training.probabilities, logits=given, traces={Trace(): traces}, checked=True)
+        scores = ViM().fit(training).score(broken)
+        assert scores[3] == np.inf
+        np.testing.assert_allclose(np.delete(scores, 3), np.delete(expected, 3), rtol=1e-13)
+    for checked in (False, True):
+        with pytest.raises(UserError, match="The logits of image 3 hold NaN or infinity"):
+            ViM().fit(Observation(training.probabilities, logits=logits, traces=training.traces, checked=checked))
 
 
 def test_a_dimension_that_leaves_nothing_is_refused(layer: tuple[Floats, Floats]) -> None:

@@ -207,6 +207,60 @@ def test_traces_are_checked(case):
         fitted.score(observed(np.zeros((2, 3)), [0, 1]))
 
 
+FAR = [{}, {"other_distances": "fit"}, {"variant": "dsa1"}, {"subsampling": 0.5, "sampler": "epsilon_free"}]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("value", [4.1e16, 1e18, -1e25, 1e38, np.inf, np.nan])
+@pytest.mark.parametrize("params", FAR, ids=str)
+def test_a_trace_beyond_all_distances_is_infinitely_surprising_and_spoils_no_other(case, params, value, dtype):
+    train, of_train, test, of_test = (array.astype(dtype) if array.ndim == 2 else array for array in case)
+    fitted = DSA(device="cpu", **params).fit(described(train, of_train))
+    expected = fitted.score(described(test, of_test))
+    far = test.copy()
+    far[[7, 30], 3] = value
+    whole = fitted.score(described(far, of_test))
+    assert (whole[[7, 30]] == np.inf).all()
+    others = np.delete(np.arange(90), [7, 30])
+    np.testing.assert_array_equal(whole[others], expected[others])
+    assert fitted.score(described(far[7:8], of_test[7:8])).tolist() == [np.inf]
+    parts = fitted.in_parts(3)
+    seen = described(far, of_test)
+    np.testing.assert_array_equal(fitted.combined(seen, [part.nearest(seen) for part in parts]), whole)
+
+
+def test_the_longest_traces_that_are_measured_are_measured_right():
+    """Referee: the definition, at the end of what is allowed, in opposite directions."""
+    rng = np.random.default_rng(0)
+    train = rng.normal(size=(40, 3)) + 4
+    train, of_train = np.float32(train / np.linalg.norm(train, axis=1, keepdims=True) * 3.9e16), np.arange(40) % 2
+    test, of_test = -train[:10] * np.float32(0.9), of_train[:10]
+    for params in ({}, {"variant": "dsa1"}):
+        scores = DSA(device="cpu", **params).fit(described(train, of_train)).score(described(test, of_test))
+        expected = definition(train, of_train, test, of_test, from_input=bool(params))
+        np.testing.assert_allclose(scores, expected, rtol=1e-12)
+
+
+def test_class_means_are_measured_however_far_a_trace_is(case):
+    train, of_train, test, of_test = case
+    fitted = DSA(variant="dsa2", device="cpu").fit(observed(train, of_train))
+    far = test.copy()
+    far[7, 3] = 1e18
+    assert fitted.score(observed(far, of_test))[7] == pytest.approx(1)
+
+
+@pytest.mark.parametrize("params", FAR, ids=str)
+def test_training_traces_beyond_all_distances_are_refused(case, params):
+    train, of_train, *_ = case
+    far = train.copy()
+    far[5, 0] = 1e18
+    with pytest.raises(
+        UserError, match=r"The trace of image 5 is longer than 4e\+16, .* leave such images out, or choose"
+    ):
+        DSA(device="cpu", **params).fit(observed(far, of_train))
+    DSA(variant="dsa2", device="cpu").fit(observed(far, of_train))
+
+
 def described(traces, predictions) -> Observation:
     return Observation(np.eye(4)[predictions], traces={Trace(): traces})
 

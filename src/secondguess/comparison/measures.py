@@ -180,12 +180,14 @@ def _classes(pair: Pair, names: Sequence[str]) -> Iterator[Measure]:
 def _kinds(stress: Sequence[Pair]) -> Iterator[Measure]:
     """Accuracy on stress images that still have one right answer, and were not made to be answered wrongly."""
     for pair in stress:
-        if not pair.before.right.any() or pair.name.startswith("adversarial"):
+        sides = (pair.before, pair.after)
+        if not any(one.right.any() for one in sides) or pair.name.startswith("adversarial"):
             continue
         for kind in ("", *sorted(set(pair.before.kinds.tolist()) & set(pair.after.kinds.tolist()) - {""})):
-            sides = (pair.before, pair.after)
-            rows = [np.flatnonzero((one.kinds == kind) | (kind == "")) for one in sides]
-            change = _right(_some(pair, *rows))
+            inside = [(one.kinds == kind) | (kind == "") for one in sides]
+            if pair.paired:  # the same pixels may count as another kind now
+                inside = [inside[0] & inside[1]] * 2
+            change = _right(_some(pair, *map(np.flatnonzero, inside)))
             if change is not None:
                 end, title = (f".{kind}", f"{pair.name}: {kind}") if kind else ("", f"all {pair.name}")
                 yield Measure(f"accuracy.stress.{pair.name}{end}", title, "kind", 1, change, pair.paired, True)
@@ -198,7 +200,8 @@ def _detection(nominal: Pair, stress: Sequence[Pair]) -> Iterator[Measure]:
         if (mistakes := _of_mistakes(nominal, name)) is not None:
             yield Measure(f"supervisor.{name}.{MISTAKES}.auroc", f"{name} for mistakes", "detection", 1, *mistakes)
         for pair in stress:
-            if name in pair.before.scores and name in pair.after.scores and len(pair.before) >= FEWEST:
+            sides = (nominal.before, nominal.after, pair.before, pair.after)
+            if all(name in one.scores and len(one) >= FEWEST for one in sides):
                 change = auroc_change(*_against(nominal, pair, name))
                 title = f"{name} for {pair.name}"
                 yield Measure(f"supervisor.{name}.{pair.name}.auroc", title, "detection", 1, change, pair.paired)

@@ -14,7 +14,7 @@ from secondguess.audits.verdict import Verdict
 from secondguess.comparison.flips import Flip
 from secondguess.comparison.markdown import markdown
 from secondguess.comparison.measures import FAMILIES, Family, Measure
-from secondguess.comparison.pairing import Pair
+from secondguess.comparison.pairing import Pair, names_of
 from secondguess.comparison.sides import Side
 from secondguess.comparison.verdict import decide, small
 from secondguess.errors import UserError
@@ -240,8 +240,12 @@ def _of_images(found: Comparison) -> Iterator[str]:
 
 def _of_audits(found: Comparison) -> Iterator[str]:
     first, second = found.before.predictions, found.after.predictions
+    ours, theirs = names_of(first, second)
+    for when, other, given, taken in (("before", "now", first, ours), ("now", "before", second, theirs)):
+        if given.class_names != taken:
+            yield f"The classes {when} have no names but numbers, so they are taken for those {other}, in their order."
     for kind, before, after in (
-        ("class", set(first.class_names), set(second.class_names)),
+        ("class", set(ours), set(theirs)),
         ("set of stress images", set(first.sets), set(second.sets)),
         ("supervisor", set(first.sets[NOMINAL].scores), set(second.sets[NOMINAL].scores)),
     ):

@@ -18,6 +18,14 @@ models that agree on 990 of 1,000 images, only the other ten speak about which i
                interval and p-value (Efron and Tibshirani 1993, chapter 13). Unlike percentiles it can tell one in a
                million from one in a hundred with 500 resamples, which corrections for many tests need.
 
+Of AUROC and the rest the error is estimated from the images as well, and where these are few or much alike it may come
+out as nothing, as if the least change were certain. But where neither model is better, each image might as well have
+got the answer of the one from the other, and an image that only one has seen might have been shown to the other: these
+ways are equally likely, and what was seen is one of them, its opposite another. So no p-value is below their share,
+that of a permutation test in which everything points one way (Pitman 1937): of n images that got different answers,
+2^(1 - n), which McNemar's test gives where all of them were lost; of images that only one has seen, what Fisher's gives
+where all were right and none is. A change within the rounding of the two values is none, and its p-value is 1.
+
 `holm` corrects for many tests (Holm 1979): with k of them, the chance that any difference is shown where there is none
 stays below the level.
 """
@@ -36,11 +44,13 @@ from numpy.typing import ArrayLike, NDArray
 from secondguess.errors import UserError
 from secondguess.metrics import checks
 from secondguess.metrics.checks import Floats, Ints
-from secondguess.metrics.interval import _MOST_ROWS, Interval, check_level
+from secondguess.metrics.interval import _MOST_ROWS, Interval, _arrays, check_level
 
 __all__ = ["Change", "auroc_change", "bootstrap_change", "holm", "mcnemar", "share_change"]
 
 Bools = NDArray[np.bool_]
+
+ROUNDING = 1e-12  # relative: sums of the same numbers in another order differ by less
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +60,8 @@ class Change:
     Attributes:
         before: its value before.
         after: its value after.
-        interval: of the difference, after - before.
+        interval: of the difference, after - before; of width zero where no image contradicts another, which does not
+            mean that it is certain.
         p_value: the chance of a difference as large where there is none; one test alone, see `holm`.
     """
 
@@ -117,7 +128,13 @@ def auroc_change(
     (first, pull, rows), (second, push, others) = (_contributions(*side) for side in (before, after))
     images, place = np.unique(np.concatenate([rows, others]), return_inverse=True)
     moved = np.bincount(place, np.concatenate([-pull, push]), minlength=len(images))
-    return _normal(first, second, float(np.sqrt(moved @ moved)), len(images), level)
+    both, here, there = np.intersect1d(rows, others, return_indices=True)
+    least = _least(
+        _differing([np.asarray(one)[here] for one in before[:2]], [np.asarray(one)[there] for one in after[:2]]),
+        len(np.setdiff1d(rows, both)),
+        len(np.setdiff1d(others, both)),
+    )
+    return _normal(first, second, float(np.sqrt(moved @ moved)), len(images), level, least)
 
 
 def bootstrap_change(
@@ -137,13 +154,14 @@ def bootstrap_change(
         before: the arrays (n, ...) that it is called with.
         after: the same of the other model, (m, ...).
         paired: whether row i is the same image in both; the same rows are then drawn for both.
-        resamples: how many resamples are drawn.
+        resamples: how many resamples are drawn, 2 or more.
         level: of the interval.
         seed: of the draws.
     """
-    first, second = [np.asarray(one) for one in before], [np.asarray(one) for one in after]
+    first, second = _arrays(tuple(before)), _arrays(tuple(after))
     _check_pairs(first[0], second[0], paired)
-    resamples = checks.positive(resamples, "resamples")
+    if checks.positive(resamples, "resamples") < 2:
+        raise UserError("resamples is 1, but one resample alone has no spread; give a whole number of at least 2.")
     values = float(statistic(*first)), float(statistic(*second))
     draw, redraw = np.random.default_rng(seed).spawn(2)
     size = len(first[0]) if paired else len(first[0]) + len(second[0])
@@ -153,7 +171,14 @@ def bootstrap_change(
         rows = draw.integers(len(first[0]), size=math.ceil(share * len(first[0])))
         others = rows if paired else redraw.integers(len(second[0]), size=math.ceil(share * len(second[0])))
         changes[i] = statistic(*(one[others] for one in second)) - statistic(*(one[rows] for one in first))
-    return _normal(*values, math.sqrt(share) * float(changes.std(ddof=1)), size, level)
+    bad = resamples - int(np.isfinite(changes).sum())
+    if bad or not all(map(math.isfinite, values)):
+        raise UserError(
+            f"The statistic is {values[0]:.4g} before and {values[1]:.4g} after, and its change not finite on {bad} of "
+            f"{resamples} resamples; give a statistic that is finite on every resample."
+        )
+    least = _least(_differing(first, second), 0, 0) if paired else _least(0, len(first[0]), len(second[0]))
+    return _normal(*values, math.sqrt(share) * float(changes.std(ddof=1)), size, level, least)
 
 
 def holm(p_values: ArrayLike) -> Floats:
@@ -186,9 +211,35 @@ def _placements(values: Floats, ordered: Floats) -> Floats:
     return (below + up_to) / (2 * len(ordered))
 
 
-def _normal(before: float, after: float, error: float, n: int, level: float) -> Change:
+def _differing(before: Sequence[NDArray[Any]], after: Sequence[NDArray[Any]]) -> int:
+    """Of how many images (n, ...) something is not the same in both."""
+    differ = np.zeros(len(before[0]), dtype=bool)
+    for one, other in zip(before, after, strict=True):
+        if one.shape != other.shape:  # such as the probabilities of other classes
+            return len(one)
+        differ |= (one != other).any(axis=tuple(range(1, one.ndim)))
+    return int(differ.sum())
+
+
+def _least(both: int, first: int, second: int) -> float:
+    """The least p-value that so many images can have.
+
+    Args:
+        both: images to which the models gave different answers.
+        first: images that only the first has seen.
+        second: images that only the second has seen.
+    """
+    ways = both * math.log(2) + math.lgamma(first + second + 1) - math.lgamma(first + 1) - math.lgamma(second + 1)
+    opposite = first == second  # else it is none of the ways
+    return min(1.0, (1 + opposite) * math.exp(-ways))
+
+
+def _normal(before: float, after: float, error: float, n: int, level: float, least: float) -> Change:
     change, z = after - before, _quantile(level)
-    p_value = math.erfc(abs(change) / error / math.sqrt(2)) if error > 0 else float(change == 0)
+    if math.isclose(before, after, rel_tol=ROUNDING):
+        p_value = 1.0
+    else:
+        p_value = max(least, math.erfc(abs(change) / error / math.sqrt(2)) if error > 0 else 0.0)
     return Change(before, after, Interval(change, change - z * error, change + z * error, n, level), p_value)
 
 

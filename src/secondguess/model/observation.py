@@ -5,7 +5,7 @@ An observation is made in one pass, or of arrays that were recorded elsewhere. `
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.errors import UserError
+from secondguess.model.given import (
+    as_array,
+    as_whole,
+    blocks_of,
+    check_logits,
+    check_probabilities,
+    converted,
+    split_traces,
+)
 from secondguess.model.needs import Trace
-from secondguess.model.outputs import TOLERANCE, to_probabilities
+from secondguess.model.outputs import to_probabilities
 
 if TYPE_CHECKING:
     from secondguess.images import ImageSet, ImageSource
@@ -22,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["Observation", "are_numbers", "shown_classes"]
 
 ROWS = ("probabilities", "logits", "samples", "labels", "predictions")  # arguments with one row per image
+VALUES = ("probabilities", "logits", "samples")  # those with a number for each class
 
 
 class Observation:
@@ -32,7 +42,7 @@ class Observation:
     predictions is needed.
 
     Args:
-        probabilities: (n, K) float64, rows sum to one; the softmax of the logits where only those are given.
+        probabilities: (n, K), rows sum to one; the softmax of the logits where only those are given.
         logits: (n, K) float32, or None where the model gives probabilities only.
         traces: one (n, d) float32 array by `Trace`; or the raw output (n, ...) of a layer by the layer's name, which
             is then reduced as requested.
@@ -44,7 +54,8 @@ class Observation:
         predictions: (n,) predicted classes, where probabilities and logits were not recorded.
         columns: further arrays (n,) by name, such as what other models predict; those of the image set where there is
             one.
-        checked: whether the probabilities are known to be valid and need not be checked.
+        checked: whether the numbers in probabilities, logits and samples are known to be valid, probabilities as
+            `to_probabilities` makes them, and need not be looked at.
 
     Attributes:
         logits: (n, K), or None.
@@ -55,7 +66,8 @@ class Observation:
     logits: NDArray[np.float32] | None
     traces: Mapping[Trace, NDArray[np.float32]]
     samples: NDArray[np.float32] | None
-    _probabilities: NDArray[np.float64] | None
+    _probabilities: NDArray[Any] | None  # as they were given
+    _rough: bool  # whether they are still to be brought to float64 and to rows that sum to one
     _predictions: NDArray[np.int64] | None
     _labels: NDArray[np.int64] | None
     _outputs: Mapping[str, NDArray[np.float32]]
@@ -77,22 +89,18 @@ class Observation:
         *,
         checked: bool = False,
     ) -> None:
-        outputs, reduced = _split(traces or {})
-        vars(self).update(
-            _probabilities=_array(probabilities),
-            logits=_array(logits),
-            traces=reduced,
-            samples=_array(samples),
-            _outputs=outputs,
-            _images=images,
-            _labels=None if labels is None else _whole(labels, "labels"),
-            _names=tuple(class_names),
-            _predictions=None if predictions is None else _whole(predictions, "predictions"),
-            _columns={name: _array(values) for name, values in (columns or {}).items()},
-        )
-        self._check()
-        if self._probabilities is not None and not checked:
-            _check_probabilities(self._probabilities)
+        given = {
+            "probabilities": probabilities,
+            "logits": logits,
+            "traces": traces,
+            "samples": samples,
+            "images": images,
+            "labels": labels,
+            "class_names": class_names,
+            "predictions": predictions,
+            "columns": columns,
+        }
+        self._hold(given, () if checked else VALUES)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"An observation does not change; use replace({name}=...) to make another one.")
@@ -109,9 +117,9 @@ class Observation:
 
     @cached_property
     def probabilities(self) -> NDArray[np.float64]:
-        """(n, K), rows sum to one."""
+        """(n, K) float64 between 0 and 1, rows sum to one; the array that was given where it is such a one already."""
         if self._probabilities is not None:
-            return self._probabilities
+            return converted(self._probabilities) if self._rough else self._probabilities
         if self.logits is None:
             raise UserError(
                 "This observation holds predictions but neither probabilities nor logits, which are needed here; "
@@ -124,18 +132,18 @@ class Observation:
         """The predicted class of each image, (n,): the most probable one; ties go to the lowest index."""
         if self._predictions is not None:
             return self._predictions
-        return np.asarray(self.probabilities.argmax(axis=1)).astype(np.int64)
+        return self._most_probable()
 
     @cached_property
     def confidences(self) -> NDArray[np.float64]:
         """The probability of the predicted class, (n,)."""
-        return np.asarray(self.probabilities.max(axis=1))
+        return self._of_rows(lambda rows: rows.max(axis=1))
 
     @cached_property
     def num_classes(self) -> int:
         """K; at least that many where `classes_are_known` is False: one more than the largest class that occurs."""
-        if self._first.ndim == 2:
-            return int(self._first.shape[1])
+        if (width := self._width) is not None:
+            return width
         if names := self._names or _names_of(self._images):
             return len(names)
         seen = [self.predictions] if self.labels is None else [self.predictions, self.labels]
@@ -143,8 +151,8 @@ class Observation:
 
     @property
     def classes_are_known(self) -> bool:
-        """Whether K is known: not where there are predictions without probabilities, logits and class names."""
-        return self._first.ndim == 2 or bool(self._names or _names_of(self._images))
+        """Whether K is known: not where there are predictions and neither other outputs nor class names."""
+        return self._width is not None or bool(self._names or _names_of(self._images))
 
     @cached_property
     def class_names(self) -> tuple[str, ...]:
@@ -220,18 +228,15 @@ class Observation:
         given = self._given()
         rows = {name: given[name][indices] for name in ROWS if given[name] is not None}
         parts = {name: {key: array[indices] for key, array in given[name].items()} for name in ("traces", "columns")}
-        return Observation(
-            checked=True, **(given | rows | parts | {"images": self._some_images(np.arange(len(self))[indices])})
-        )
+        return self._with(rows | parts | {"images": self._some_images(np.arange(len(self))[indices])})
 
     def replace(self, **changes: Any) -> Observation:
         """The same observation with other values for some arguments; labels come with `images`."""
-        given = self._given()
         if changes.get("images") is not None:
-            given["labels"] = None
+            changes = {"labels": None} | changes
         if {"probabilities", "logits"} & changes.keys():
-            given["predictions"] = None
-        return Observation(checked="probabilities" not in changes, **(given | changes))
+            changes = {"predictions": None} | changes
+        return self._with(changes, unknown=changes.keys())
 
     def require_labels(self, who: str) -> NDArray[np.int64]:
         """The labels (n,); a `UserError` if one is unknown, or if the images have other classes than the model."""
@@ -274,6 +279,55 @@ class Observation:
                 return array
         raise UserError(
             "An observation needs probabilities (n, K), logits (n, K) or predictions (n,), and none of them was given."
+        )
+
+    @property
+    def _width(self) -> int | None:
+        """K by the arrays that have a number for each class; None where there is none of them."""
+        for array in (self._probabilities, self.logits, self.samples):
+            if array is not None:
+                return int(array.shape[-1])
+        return None
+
+    def _hold(self, given: Mapping[str, Any], unknown: Collection[str], *, rough: bool = False) -> None:
+        """Take these arguments; of probabilities, logits and samples, the numbers are looked at where `unknown`."""
+        outputs, reduced = split_traces(given["traces"] or {})
+        labels, predictions = given["labels"], given["predictions"]
+        vars(self).update(
+            _probabilities=as_array(given["probabilities"]),
+            _rough=rough,
+            logits=as_array(given["logits"]),
+            traces=reduced,
+            samples=as_array(given["samples"]),
+            _outputs=outputs,
+            _images=given["images"],
+            _labels=None if labels is None else as_whole(labels, "labels"),
+            _names=tuple(given["class_names"]),
+            _predictions=None if predictions is None else as_whole(predictions, "predictions"),
+            _columns={name: as_array(values) for name, values in (given["columns"] or {}).items()},
+        )
+        self._check()
+        self._check_values(unknown)
+        self._check_predictions()
+
+    def _with(self, changes: Mapping[str, Any], unknown: Collection[str] = ()) -> Observation:
+        """The same observation with other arguments; see `_hold`."""
+        given = self._given()
+        if strange := changes.keys() - given.keys():
+            raise TypeError(f"An observation has no {', '.join(sorted(strange))}.")
+        made = object.__new__(Observation)
+        made._hold({**given, **changes}, unknown, rough=self._rough)
+        return made
+
+    def _most_probable(self) -> NDArray[np.int64]:
+        return self._of_rows(lambda rows: rows.argmax(axis=1)).astype(np.int64)
+
+    def _of_rows(self, measure: Callable[[NDArray[np.float64]], NDArray[Any]]) -> NDArray[Any]:
+        """A number for each row of probabilities, (n,); all of them are not converted at once for that alone."""
+        if self._probabilities is None or not self._rough or not len(self) or "probabilities" in vars(self):
+            return np.asarray(measure(self.probabilities))
+        return np.concatenate(
+            [measure(converted(self._probabilities[rows])) for rows in blocks_of(self._probabilities)]
         )
 
     def _given(self) -> dict[str, Any]:
@@ -320,22 +374,54 @@ class Observation:
         for trace, array in self.traces.items():
             if array.ndim != 2 or len(array) != n:
                 raise UserError(f"The trace {trace} has the shape {array.shape}; (n, d) with {n} rows is needed.")
-        if self._names and self._first.ndim == 2 and len(self._names) != self._first.shape[1]:
-            raise UserError(
-                f"{len(self._names)} class names were given for {self._first.shape[1]} classes; give one per class."
-            )
+        self._check_width()
         theirs = getattr(self._images, "labels", None)
         if self._labels is not None and theirs is not None and not np.array_equal(self._labels, theirs):
             raise UserError(
                 f"The labels given are not those of the set {self.name!r}; give the labels to the set alone."
             )
+
+    def _check_width(self) -> None:
+        """Raise a `UserError` unless everything is about the same K classes, two or more."""
+        width = self._width
+        if width is None:
+            return
+        given = {"probabilities": self._probabilities, "logits": self.logits, "samples": self.samples}
+        for name, array in given.items():
+            if array is not None and array.shape[-1] != width:
+                first = next(name for name, array in given.items() if array is not None)
+                raise UserError(
+                    f"The {first} are of {width} classes, but the {name} of {array.shape[-1]}; give what one model "
+                    "said of the same classes."
+                )
+        if width < 2:
+            raise UserError(
+                f"The outputs have {width} column{'s' * (width != 1)}, but there are two classes or more; where one "
+                "number is that of the second of two, give (1 - p, p) for a probability p, or (0, l) for a logit l."
+            )
+        if self._names and len(self._names) != width:
+            raise UserError(f"{len(self._names)} class names were given for {width} classes; give one per class.")
+
+    def _check_values(self, unknown: Collection[str]) -> None:
+        """Raise a `UserError` unless the `unknown` ones among probabilities, logits and samples are valid."""
+        if "probabilities" in unknown:
+            given = self._probabilities
+            sound = given is None or check_probabilities(given, "probabilities", "them as such: logits=...")
+            vars(self)["_rough"] = not sound
+        if "logits" in unknown and self.logits is not None:
+            check_logits(self.logits)
+        if "samples" in unknown and self.samples is not None:
+            check_probabilities(self.samples, "samples", "their softmax")
+
+    def _check_predictions(self) -> None:
+        """Raise a `UserError` unless the predictions given are classes, and those that the rest makes most probable."""
         if self._predictions is None:
             return
         if self._predictions.min(initial=0) < 0:
             raise UserError("A prediction is negative; predictions are whole numbers from 0 on, one per image.")
         if self.classes_are_known and self._predictions.max(initial=0) >= self.num_classes:
             raise UserError(f"Class {self._predictions.max()} is predicted, but there are {self.num_classes} classes.")
-        if self._first.ndim == 2 and not np.array_equal(self._predictions, self.probabilities.argmax(axis=1)):
+        if self._first.ndim == 2 and not np.array_equal(self._predictions, self._most_probable()):
             raise UserError(
                 "The predictions given are not the most probable classes; leave them out, or the probabilities."
             )
@@ -358,41 +444,3 @@ def _numbers(classes: int) -> tuple[str, ...]:
 
 def _names_of(images: ImageSet | ImageSource | None) -> tuple[str, ...]:
     return getattr(images, "class_names", ())
-
-
-def _array(values: Any) -> Any:
-    """The values as an array, without a copy where they are one; None stays None."""
-    if values is None or isinstance(values, np.ndarray):
-        return values
-    return values.detach().cpu().numpy() if hasattr(values, "detach") else np.asarray(values)
-
-
-def _whole(values: Any, name: str) -> NDArray[np.int64]:
-    array = _array(values)
-    if array.dtype.kind not in "iu":
-        raise UserError(f"The {name} are of dtype {array.dtype}; give one whole number per image.")
-    return np.asarray(array, dtype=np.int64)
-
-
-def _check_probabilities(values: NDArray[Any]) -> None:
-    """Raise a `UserError` unless all rows are positive and sum to about one."""
-    sums = values.sum(axis=1, dtype=np.float64)
-    if values.size and not (values.min() >= -TOLERANCE and np.abs(sums - 1).max() <= TOLERANCE):  # NaN is false
-        raise UserError(
-            f"The probabilities run from {values.min():.3g} to {values.max():.3g} and rows sum to {sums.min():.3g} to "
-            f"{sums.max():.3g}; every row must sum to 1. Where these are logits, give them as such: logits=..."
-        )
-
-
-def _split(traces: Mapping[Any, Any]) -> tuple[dict[str, NDArray[np.float32]], dict[Trace, NDArray[np.float32]]]:
-    """Raw outputs of layers by name, and all traces by `Trace`, those outputs among them."""
-    outputs, reduced = {}, {}
-    for key, values in traces.items():
-        if isinstance(key, Trace):
-            reduced[key] = _array(values)
-        else:
-            # Doubles are not rounded: a supervisor centres them first, so that traces far from zero keep their digits.
-            array = _array(values)
-            outputs[key] = array if array.dtype.kind == "f" else array.astype(np.float32)
-            reduced[Trace(key)] = Trace(key).apply(outputs[key])
-    return outputs, reduced

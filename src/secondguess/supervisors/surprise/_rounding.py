@@ -1,4 +1,4 @@
-"""A bound on the error of a float32 matrix product, and the settings under which it holds."""
+"""A bound on the error of a float32 matrix product, the rows and the settings for which it holds."""
 
 from __future__ import annotations
 
@@ -7,14 +7,19 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from secondguess.errors import UserError
+from secondguess.supervisors._traces import row_blocks
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["at_least", "largest", "rounding", "stated_precision"]
+__all__ = ["REACH", "at_least", "largest", "rounding", "rows_in_reach", "stated_precision"]
 
 FURTHEST = 1e17  # beyond this norm, squares leave the range of float32
+REACH = 4e16  # of a row: from any centre of such rows, it is then well within FURTHEST
 Precision = Literal["high", "highest"]
 
 
@@ -37,6 +42,18 @@ def largest(lengths: torch.Tensor) -> float:
             "meaningless; find the images or the layer that cause it, and leave them out."
         )
     return found
+
+
+def rows_in_reach(matrix: NDArray[np.float32]) -> NDArray[np.bool_] | None:
+    """Which rows of a matrix (n, d) are finite and no longer than REACH, (n,); None if all of them are.
+
+    The matrix may be memory-mapped: it is read once, a block at a time, and never copied as a whole.
+    """
+    near = np.ones(len(matrix), dtype=bool)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for rows in row_blocks(*matrix.shape):
+            near[rows] = np.linalg.norm(matrix[rows], axis=1) <= REACH  # NaN is not
+    return None if near.all() else near
 
 
 class _Held:

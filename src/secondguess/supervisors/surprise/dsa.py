@@ -16,7 +16,8 @@ neighbours are exact for the traces thus rounded.
 
 What the definition leaves open is settled here: a class that no training image is predicted as gives +inf, with a
 warning; identical traces in two classes make b = 0, where a = 0 gives 0 and a > 0 a score that is huge but finite and
-still ordered by a; training data of one class only cannot be fitted; a trace that holds NaN or infinity scores +inf.
+still ordered by a; training data of one class only cannot be fitted; a trace that holds NaN or infinity scores +inf,
+and so does one longer than 4e16, beyond which single precision cannot square distances (`"dsa2"` needs no such limit).
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from secondguess.supervisors.registry import register
 from secondguess.supervisors.surprise._classes import one_of
 from secondguess.supervisors.surprise._grouped import Grouped, Indices, as_float32, centre, grouped
 from secondguess.supervisors.surprise._neighbours import nearest_other, nearest_other_of_all, nearest_same
+from secondguess.supervisors.surprise._rounding import REACH, rows_in_reach
 from secondguess.supervisors.surprise.sampling import epsilon_free, share_of, uniform, unsurprising_first
 
 if TYPE_CHECKING:
@@ -151,8 +153,8 @@ class DSA(IndexedSupervisor):
     def nearest(self, observation: Observation) -> NDArray[np.float64]:
         """A and b of each image by these traces, (n, 2); infinite where there is no trace of its class."""
         matrix = as_float32(same_width(self._matrix(observation), len(self.shift_), self.name), self.shift_)
-        finite = finite_rows(matrix)
-        kept = None if finite is None else np.flatnonzero(finite)
+        usable = finite_rows(matrix) if self.variant == "dsa2" else rows_in_reach(matrix)
+        kept = None if usable is None else np.flatnonzero(usable)
         queries = grouped(matrix, observation.predictions, observation.num_classes, kept)
         found = np.full((len(matrix), 2), np.inf)
         if len(queries):
@@ -185,6 +187,12 @@ class DSA(IndexedSupervisor):
         if not np.can_cast(given.dtype, np.float32):
             self.shift_ += centre(given, np.arange(len(given)))
         traces = as_float32(given, self.shift_)
+        if self.variant != "dsa2" and (near := rows_in_reach(traces)) is not None:
+            raise UserError(
+                f"The trace of image {int(near.argmin())} is longer than {REACH:g}, beyond which single precision "
+                f"cannot square distances, so that {self.name!r} cannot learn from it; leave such images out, or "
+                "choose another layer."
+            )
         members = grouped(traces, classes, int(known.max()), self._sampled(given, traces, classes))
         self.traces_, self.order_, self.starts_ = members.rows, members.order, members.starts
         self.other_ = np.full(len(traces), np.nan)
