@@ -420,3 +420,10 @@ def test_two_models_are_asked_about_the_same_images(tmp_path):
     assert found.nominal.paired and len(found.nominal.after) == 60
     assert found.pairs["invalid"].paired and found.measure("supervisor.entropy.invalid.auroc").paired
     assert all(flip.uri for flip in found.negative)
+
+
+def test_a_flip_is_shown_without_its_picture():
+    from secondguess.comparison.flips import Flip
+
+    one = Flip("a.png", "cat", ("cat", 0.9), ("dog", 0.8), "data:image/png;base64,AAAA")
+    assert "a.png" in repr(one) and "base64" not in repr(one)

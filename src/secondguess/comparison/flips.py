@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,7 @@ class Flip:
     label: str
     before: tuple[str, float]
     after: tuple[str, float]
-    uri: str = ""
+    uri: str = field(default="", repr=False)  # kilobytes
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the picture."""
