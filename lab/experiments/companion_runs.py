@@ -10,8 +10,9 @@ work. Parts of other settings or data are refused. The record holds all runs who
 takes ten minutes, three at once twenty.
 
 The second call asks models about the images, which needs no GPU. They are trained once for each data set, as in the
-paper, and asked about the images of every run; what they say is kept in the folder, too. The reference of relative
-hubris is the estimator of the same run that no generator has seen. `--estimators` trains estimators only.
+paper, and asked about the images of every run; what they say is kept in the folder, too, after each family. The
+reference of relative hubris is the estimator of the same run that no generator has seen. `--estimators` trains
+estimators only.
 """
 
 from __future__ import annotations
@@ -68,8 +69,9 @@ def main():
         if len(runs) < arguments.runs:
             raise SystemExit(f"There are {len(runs)} of {arguments.runs} runs in {folder}; make the others first.")
         plan = replace(plans[0], families=arguments.families, models=arguments.models)
-        asking = {"made_of": made_of, "runs": len(runs), **provenance(vars(arguments))}
-        write(folder / "hubris.json", {"rows": asked(data, plan, len(runs), folder), **asking})
+        asking = {"made_of": made_of, "runs": len(runs), "models": arguments.models}
+        for rows in asked(data, plan, len(runs), folder, known_rows(folder, asking)):
+            write(folder / "hubris.json", {"rows": rows, **asking, **provenance(vars(arguments))})
     record = {
         **provenance(chosen | {"runs": arguments.runs}, data),
         "scale": "paper" if full(chosen, arguments.name, len(runs)) else "own",
@@ -156,16 +158,25 @@ def measured(made, folder, data):
     return head | found
 
 
-def asked(data, plan, runs, folder):
-    """One row for each model and each run's images, as `ask_models` makes them."""
+def known_rows(folder, asking):
+    """What models have said of the same runs before; families that are among them are not trained again."""
+    kept = kept_part(folder / "hubris.json", asking["made_of"])
+    return kept["rows"] if kept is not None and asking.items() <= kept.items() else []
+
+
+def asked(data, plan, runs, folder, rows):
+    """After each family all rows so far: one for each model and each run's images, as `ask_models` makes them."""
     images, which = of_classes(data.train, plan.classes)
     real, truth = of_classes(data.test, plan.classes)
-    rows, shown = [], []
+    rows, shown = list(rows), []
     for run in range(runs):
         made = load_images(folder / f"ambigan_{run}.npz").images[:]
         (estimators,) = Companions(data, replace(plan, seed=run), folder=folder).judges.values()
         shown.append((made, np.clip(estimators[1].predict(made), SMALLEST, 1 - SMALLEST)))
+    yield rows
     for family in plan.families:
+        if any(row["family"] == family for row in rows):
+            continue
         fleet = trained(family, plan.models, images, which, plan.model_epochs, plan.seed, plan.device)
         for member, p in enumerate(predict(fleet, family, real, plan.device)):
             rows.append({"family": family, "seed": member, "set": "real", **scored(p)})
@@ -175,7 +186,7 @@ def asked(data, plan, runs, folder):
                 row = {"family": family, "seed": member, "set": STAGES["ambigan"], "run": run, **scored(p)}
                 rows.append(row | {"relative": relative_hubris(p, reference)})
         say(f"{family}: {rows[-1]}")
-    return rows
+        yield rows
 
 
 if __name__ == "__main__":

@@ -67,6 +67,13 @@ def test_runs_are_made_once_and_asked_later(runs, monkeypatch):
     assert len(rows) == 2 * 2 * (1 + 2)
     assert {row["run"] for row in rows if row["set"] != "real"} == {0, 1}
     assert runs()["hubris"]["rows"] == rows, "what models said stays in the record"
+    made = runs.script.trained
+    monkeypatch.setattr(
+        runs.script, "trained", lambda family, *some: made(family, *some) if family == "icos_a" else 1 / 0
+    )
+    more = runs("--families", "lenet,fully_connected,icos_a", "--models", "2")["hubris"]["rows"]
+    assert more[: len(rows)] == rows, "a family that has been asked is not trained again"
+    assert [row["family"] for row in more[len(rows) :]] == ["icos_a"] * 2 * (1 + 2)
     assert len(list(runs.kept.glob("estimator_*.safetensors"))) == 4, "estimators are read, not trained again"
 
 
