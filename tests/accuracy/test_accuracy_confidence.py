@@ -39,7 +39,24 @@ def test_the_threshold_leaves_as_many_below_as_there_are_errors(score, world) ->
     assert estimator.estimate(validation).value == pytest.approx(validation.correct.mean())
     p = world(300, 1).probabilities
     scores = p.max(axis=1) if score == "confidence" else (p * np.log(p)).sum(axis=1)
-    assert estimator.estimate(world(300, 1)).value == pytest.approx((scores >= estimator._learnt).mean())
+    assert estimator.estimate(world(300, 1)).value == pytest.approx((scores >= estimator._learnt.score).mean())
+
+
+@pytest.mark.parametrize("score", ["confidence", "entropy"])
+def test_images_that_tie_at_the_threshold_count_by_a_fraction(score, see) -> None:
+    """A saturated softmax: by definition the estimate of the validation images is their accuracy."""
+    labels = np.arange(100) % 6
+    saturated = 200.0 * np.eye(6)[np.where(np.arange(100) < 10, (labels + 1) % 6, labels)]
+    validation = see(saturated, labels)
+    estimator = ThresholdedConfidence(score).fit(validation)
+    assert estimator.estimate(validation).value == pytest.approx(0.9)
+    unsure = see(saturated / np.where(np.arange(100) < 50, 100, 1)[:, None], labels)
+    assert estimator.estimate(unsure).value == pytest.approx(0.45), "half of them lie below, nine of ten others count"
+    # 25 of 100 lie above the 60 of one score, and 55 are right: half of these 60 are missing.
+    three = np.repeat([3.0, 2.0, 1.0], [25, 60, 15])[:, None] * np.eye(6)[0]
+    tied = ThresholdedConfidence(score).fit(see(three, np.arange(100) >= 55))
+    assert tied._learnt.at == pytest.approx(0.5)
+    assert tied.estimate(see(three[:50], np.full(50, -1))).value == pytest.approx((25 + 0.5 * 25) / 50)
 
 
 @pytest.mark.parametrize("score", ["confidence", "entropy"])

@@ -144,6 +144,41 @@ def test_nobody_is_sure_after_a_few_images_without_failure_or_success(estimator:
             assert found.high - found.value >= min(1 - found.value, known.high - known.low) - 1e-12
 
 
+@pytest.mark.filterwarnings("ignore:The nuclear norm of . images")
+def test_one_image_proves_nothing(estimator: Estimator, see) -> None:
+    """Where resampling changes nothing, the interval is at least the score interval of so many images."""
+    validation = see(*_outcomes(np.arange(60) % 5 > 0))
+    estimator.fit(validation)
+    for count in (1, 2):
+        found = estimator.estimate(see(*_outcomes(np.ones(count))))
+        baseline = estimator.name == "validation_accuracy"  # which does not look at these images
+        assert found.high - found.low >= (0.15 if baseline or count > 1 else 0.5), found
+        assert 0 <= found.low <= found.value <= found.high <= 1
+    alike = estimator.estimate(see(*_outcomes(np.zeros(50))))  # of each class the same image, again and again
+    assert alike.high - alike.low >= 0.05, alike
+
+
+def test_a_share_that_no_resample_changes_has_the_score_interval(see) -> None:
+    class Half(Estimator):
+        """Says .5, whatever it sees."""
+
+        name = "half"
+
+        def _see(self, seen: Observation) -> tuple[np.ndarray, ...]:
+            return seen.confidences, seen.predictions
+
+        def _learn(self, seen: tuple[np.ndarray, ...], labels: np.ndarray) -> None:
+            return None
+
+        def _value(self, learnt: None, seen: tuple[np.ndarray, ...]) -> float:
+            return 0.5
+
+    fitted = Half().fit(see(*_outcomes(np.arange(60) % 5 > 0)))
+    for count, low, high in ((1, 0, 1), (10, 5, 5), (31, 15, 16)):  # a share of .5 of 31 is 15 or 16
+        found = fitted.estimate(see(*_outcomes(np.ones(count))))
+        assert (found.low, found.high) == (wilson(low, count).low, wilson(high, count).high)
+
+
 def _outcomes(right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Logits and labels of predictions that are right or wrong as given."""
     predicted = np.arange(len(right)) % 6

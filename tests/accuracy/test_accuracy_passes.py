@@ -3,10 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from secondguess.accuracy import OraclePasses, cross_judged
+from secondguess.accuracy import OraclePasses, ValidationAccuracy, cross_judged, try_estimators
 from secondguess.accuracy.oracles import Oracle, Verdicts
 from secondguess.accuracy.passes import rogan_gladen
 from secondguess.errors import UserError
+from secondguess.metrics import wilson
 from secondguess.model.observation import Observation
 
 
@@ -70,6 +71,51 @@ def test_an_oracle_that_judges_nothing_wrong_has_no_precision(world) -> None:
 def test_what_becomes_of_the_undecided(undecided, expected, world) -> None:
     estimator = OraclePasses(Noisy(0.0, 0.0, 0.5), undecided=undecided).fit(world(2000, 0))
     assert estimator.estimate(world(2001, 1)).value == pytest.approx(expected, abs=0.04)
+
+
+class Silent(Oracle):
+    """Decides about the first predictions only, and lets them pass."""
+
+    name = "silent"
+    requires_fit = False
+
+    def __init__(self, decided: int = 3) -> None:
+        self.decided = decided
+
+    def _judge(self, operation: Observation) -> Verdicts:
+        return Verdicts.make(np.where(np.arange(len(operation)) < self.decided, 0, -1))
+
+
+@pytest.mark.parametrize("corrected", [False, True])
+def test_resamples_without_a_decision_are_not_taken_for_the_images(corrected, world) -> None:
+    """3 of 100 are decided: of the resamples 1 in 20 has none of them."""
+    validation, operation = world(100, 0), world(100, 1)
+    estimator = OraclePasses(Silent(), corrected, undecided="exclude", resamples=200).fit(validation)
+    found = estimator.estimate(operation)
+    passed = Silent().judge(operation).share_passed("exclude")
+    assert passed == 1.0 and found.details["undecided"] == pytest.approx(0.97)
+    assert found.value == (pytest.approx(validation.correct[:3].mean()) if corrected else passed)
+    assert found.low <= wilson(3, 3).low and found.high == 1.0, "it rests on three images, not on a hundred"
+    nobody = OraclePasses(Silent(0), corrected, undecided="exclude")
+    with pytest.raises(UserError, match="'silent' decided about no prediction; count undecided as 'fail'"):
+        nobody.fit(validation).estimate(operation)
+    assert nobody._learnt == (0.0, 0.0, pytest.approx(1 - validation.correct.mean()))
+
+
+def test_an_oracle_that_decides_about_nothing_in_a_set_is_not_tried_on_it(world) -> None:
+    """Nor does the set end all trials, with a sentence that would be about other images."""
+    validation = world(100, 0)
+    estimators = [OraclePasses(Silent(0), undecided="exclude"), ValidationAccuracy()]
+    found = try_estimators([one.fit(validation) for one in estimators], validation)
+    assert found["silent"] == () and len(found["validation_accuracy"]) == 2
+
+
+def test_the_plain_share_is_that_of_the_verdicts(world) -> None:
+    operation = world(2001, 1)
+    for undecided in ("pass", "fail", "exclude"):
+        oracle = Noisy(undecided=0.3)
+        found = OraclePasses(oracle, undecided=undecided).fit(world(500, 0)).estimate(operation)
+        assert found.value == pytest.approx(oracle.judge(operation).share_passed(undecided))
 
 
 def test_a_corrected_oracle_needs_verdicts_on_images_it_does_not_know(world) -> None:

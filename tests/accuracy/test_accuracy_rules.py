@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -68,6 +70,23 @@ def test_every_image_has_its_probability(world, rules) -> None:
         assert operation.correct[bin_].mean() == pytest.approx(right[bin_].mean(), abs=0.06)
     with pytest.raises(UserError, match="must see labelled images first"):
         RulesAndConfidence(rules).right(operation)
+
+
+def test_estimates_at_the_same_time_are_those_made_alone(world, rules) -> None:
+    """One estimator in several threads, as in a monitor that many ask; nothing of the images stays behind."""
+    estimator = RulesAndConfidence(rules, resamples=2).fit(world(300, 0))
+    before = set(vars(estimator))
+    seen = [world(300, seed, exaggeration=1 + seed % 4, spread=1 + seed % 3) for seed in range(1, 9)]
+    alone = [estimator.estimate(one) for one in seen]
+    assert set(vars(estimator)) == before
+    switching = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            for _ in range(4):
+                assert list(pool.map(estimator.estimate, seen)) == alone
+    finally:
+        sys.setswitchinterval(switching)
 
 
 def test_em_finds_the_maximum_of_the_posterior(world, rules) -> None:

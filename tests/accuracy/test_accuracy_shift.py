@@ -6,7 +6,10 @@ import pytest
 from secondguess.accuracy import EnsembleAgreement, LabelShift, NuclearNorm
 from secondguess.accuracy.dispersion import nuclear_norm
 from secondguess.accuracy.label_shift import class_frequencies_bbse, class_frequencies_em
+from secondguess.accuracy.oracles.cross_reference import CrossReference
 from secondguess.errors import UserError
+from secondguess.images import ImageSet
+from secondguess.model.classifier import Classifier
 
 NOW = np.array([0.4, 0.3, 0.1, 0.1, 0.05, 0.05])
 
@@ -45,6 +48,22 @@ def test_frequencies_against_their_definitions() -> None:
     confusion /= confusion.sum()
     weights = NOW / confusion.sum(axis=0)
     assert class_frequencies_bbse(confusion, confusion @ weights) == pytest.approx(NOW)
+
+
+@pytest.mark.parametrize("method", ["em", "bbse"])
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.99, 1.0])
+def test_classes_without_validation_images_have_the_recall_of_the_others(method, share, see) -> None:
+    """Both recalls are .9, and so is the estimate, however many images are of a third class."""
+    labels = np.arange(100) % 2
+    validation = see(_sure(np.where(np.arange(100) < 10, 1 - labels, labels)), labels)
+    now = np.where(np.arange(100) < 100 * share, 2, labels)
+    found = LabelShift(method).fit(validation).estimate(see(_sure(now), now))
+    assert found.value == pytest.approx(0.9)
+    assert found.low > 0.7
+
+
+def _sure(predicted: np.ndarray) -> np.ndarray:
+    return 7.0 * np.eye(6)[predicted]
 
 
 def test_the_nuclear_norm_is_numpys(world) -> None:
@@ -107,12 +126,36 @@ def test_agreement(world) -> None:
     assert raw.value == pytest.approx(agreement[1])
     corrected = EnsembleAgreement(others).fit(validation).estimate(operation)
     assert corrected.value == pytest.approx(validation.correct.mean() + agreement[1] - agreement[0])
-    with pytest.raises(UserError, match="other has 7 classes"):
+    with pytest.raises(UserError, match="The referee other has 7 classes, but the model in question 6"):
         EnsembleAgreement([Other([validation], 1.0, 0, classes=7)]).fit(validation)
     with pytest.raises(UserError, match="at least one other model"):
         EnsembleAgreement([])
     with pytest.raises(UserError, match="'em' or 'bbse', not by 'map'"):
         LabelShift("map")
+
+
+def test_another_model_is_read_by_the_names_of_its_classes() -> None:
+    """The same model with its outputs in another order agrees with itself; one of other classes is refused."""
+    weights = np.random.default_rng(0).normal(size=(64, 3))
+
+    def answer(pixels: np.ndarray) -> np.ndarray:
+        return np.asarray((pixels.reshape(len(pixels), -1) - 0.5) @ weights)
+
+    pixels = np.random.default_rng(1).random((100, 1, 8, 8), dtype=np.float32)
+    for names in (("cat", "dog", "fox"), ("0", "1", "2")):
+        images = ImageSet.from_arrays(pixels, answer(pixels).argmax(axis=1), class_names=names)
+        seen = Classifier(answer, class_names=names).observe(images)
+        turned = Classifier(lambda x: answer(x)[:, [2, 0, 1]], class_names=[names[k] for k in (2, 0, 1)])
+        assert turned.observe(images).correct.all()
+        assert EnsembleAgreement([turned], corrected=False).fit(seen).estimate(seen).value == 1.0
+        assert not CrossReference([turned, turned]).judge(seen).judged_wrong.any()
+        unnamed = Classifier(answer, name="unnamed")
+        assert EnsembleAgreement([unnamed], corrected=False).fit(seen).estimate(seen).value == 1.0
+    seen = Classifier(answer, class_names=("cat", "dog", "fox")).observe(pixels)
+    other = Classifier(answer, class_names=("cat", "dog", "owl"), name="other")
+    for judge in (EnsembleAgreement([other])._see, CrossReference([other, other]).judge):
+        with pytest.raises(UserError, match=r"referee other has the classes \(cat, dog, owl; 3 in all\).*in any order"):
+            judge(seen)
 
 
 def test_the_curve_of_many_classes_is_interpolated(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from secondguess.accuracy.oracles.selfchecker import SelfChecker
 from secondguess.contracts.sealed import read_json, write_json_sealed
 from secondguess.errors import UserError
 from secondguess.images import Dataset, ImageSet
+from secondguess.images.decode import BadImage
 from secondguess.results import Result
 
 FEW = ("validation-accuracy", "average_confidence", "icos", "icos_corrected")
@@ -170,11 +171,17 @@ def test_a_monitor_of_format_2_is_read(
     for name, old in older.items():
         (kept / name).rename(kept / old)
     card = {key: value for key, value in card.items() if key not in ("oracle", "leading")}
+    (kept / card.pop("canary")).unlink()
+    known = sg.Classifier(model, version="1")  # by its fingerprint alone could a model be recognised then
+    card["model"]["fingerprint"] = known.fingerprint
     card |= {"format": 2, "estimators": [older[name] for name in card["estimators"]]}
     write_json_sealed(kept / "monitor.json", card)
-    assert AccuracyMonitor.load(kept, model).estimate(digits.test).to_dict() == found.to_dict()
-    AccuracyMonitor.load(kept, model).save(kept)
-    assert not (kept / "oracle.safetensors").exists() and AccuracyMonitor.load(kept, model).seed == monitor.seed
+    again = AccuracyMonitor.load(kept, known).estimate(digits.test).to_dict()
+    assert again["model"].pop("fingerprint") == known.fingerprint
+    expected = found.to_dict()
+    assert again == expected | {"model": {"name": expected["model"]["name"]}}
+    AccuracyMonitor.load(kept, known).save(kept)
+    assert not (kept / "oracle.safetensors").exists() and AccuracyMonitor.load(kept, known).seed == monitor.seed
 
 
 def test_a_changed_part_of_a_monitor_is_refused(monitor: AccuracyMonitor, model: Model, tmp_path: Path) -> None:
@@ -219,6 +226,20 @@ def test_a_number_or_the_reason_why_there_is_none(
     assert found.shift.way == "none" and "The images look like the validation images" in str(found)
 
 
+def test_an_interval_is_shown_with_its_own_level(model: Model, digits: Dataset, found: EstimateResult) -> None:
+    """That of the answer stands above the column, another one beside its interval; .999 is not 100 percent."""
+    assert "95% interval" in found.table() and "<th>95% interval</th>" in found._repr_html_()
+    levels = {"synthetic_shifts": 0.999, "icos": 0.9}
+    estimates = {name: replace(one, level=levels.get(name, 0.999)) for name, one in found.estimates.items()}
+    other = replace(found, estimates=estimates, answer=replace(found.answer, level=0.999, withheld=""))
+    assert "(99.9% interval" in str(other)
+    for text in (other.table(), other._repr_html_()):
+        assert "99.9% interval" in text and "95%" not in text
+        assert re.search(r"icos\b.*% to \d+\.\d% \(90%\)", text) and text.count("(90%)") == 1
+    first, *rows = other.table().splitlines()[: 1 + len(estimates)]
+    assert len({row.index(" to ") for row in rows}) <= 2 and all("%" in row for row in rows) and "none" not in first
+
+
 def test_what_was_reported_before_is_not_shown_again(found: EstimateResult) -> None:
     assert found.judged_wrong, "a model that nobody accuses shows nothing here"
     shown = [line for line in found.table().splitlines() if line.startswith("  image ")]
@@ -260,6 +281,69 @@ def test_a_data_set_without_validation_images(model: Model, digits: Dataset) -> 
     assert any("48 of the 240 training images were held out" in note for note in same.notes)
 
 
+def test_validation_images_of_a_data_set_come_before_its_test_images(model: Model, digits: Dataset) -> None:
+    """As with `like`, whose training images they are, too."""
+    few: Any = {"estimators": "validation_accuracy"}
+    both = sg.estimate(model, digits.test, train=digits, validation=digits, **few)
+    assert both.to_dict()["validation"] == sg.estimate(model, digits.test, like=digits, **few).to_dict()["validation"]
+    assert both.about["validation"]["images"] == 100 and both.about["training"]["images"] == 240
+    two = Dataset("two", digits.train, digits.test)
+    fitted = AccuracyMonitor.fit(model, two, two, **few)
+    assert fitted.validation.images == 60, "test images where there are no others"
+
+
+def files(folder: Path, images: ImageSet) -> Path:
+    folder.mkdir(exist_ok=True)
+    for number, image in enumerate(np.rint(images.materialise() * 255).astype(np.uint8)):
+        Image.fromarray(image[0]).save(folder / f"{number:02}.png")
+    return folder
+
+
+@pytest.mark.parametrize("content", [b"", b"<html>Not found</html>", b"\x89PNG not really"])
+def test_a_file_that_is_no_image_is_named_before_the_work(
+    content: bytes, model: Model, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = files(tmp_path / "in", digits.test.take(np.arange(12)))
+    (folder / "07.png").write_bytes(content)
+    few: Any = {"like": digits, "estimators": "validation_accuracy"}
+    found = sg.estimate(model, folder, skip_bad=True, **few)
+    assert [Path(name).name for name in found.about["operation"]["skipped"]] == ["07.png"]
+    monkeypatch.setattr(AccuracyMonitor, "fit", None)
+    with pytest.raises(BadImage, match=r"07\.png could not be read \(not an image in a known format\)"):
+        sg.estimate(model, folder, **few)
+    (folder / "07.png").unlink()
+    (folder / "03.png").rename(tmp_path / "elsewhere.png")
+    (folder / "03.png").symlink_to(tmp_path / "elsewhere.png")
+    with pytest.raises(BadImage, match=r"03\.png is not a file within the folder"):
+        sg.estimate(model, folder, **few)
+
+
+def test_watching_takes_what_an_estimate_takes(model: Model, digits: Dataset, tmp_path: Path) -> None:
+    folder = files(tmp_path / "in", digits.test.take(np.arange(12)))
+    options: Any = {"like": digits, "estimators": [ValidationAccuracy(), "average_confidence"], "seed": 3}
+    once = sg.estimate(model, folder, widest=0.001, resize="stretch", **options)
+    watched = next(sg.accuracy.watch(model, folder, widest=0.001, resize="stretch", every=0.1, **options))
+    assert watched.to_dict() | {"plan": None} == once.to_dict() | {"plan": None}
+    assert list(watched.estimates) == ["synthetic_shifts", "validation_accuracy", "average_confidence"]
+    assert watched.about["seed"] == 3 and watched.value is None
+    unused: Any = {"referees": (), "selfchecker": False}
+    sg.accuracy.watch(model, folder, minutes=None, **options, **unused)
+
+
+def test_watching_refuses_what_looks_at_the_images(
+    model: Model, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once, not when the first image has come."""
+    monkeypatch.setattr(AccuracyMonitor, "fit", None)
+    for option in ({"referees": [model]}, {"selfchecker": True}):
+        with pytest.raises(UserError, match=f"`{next(iter(option))}` was given, but referees and SelfChecker look at"):
+            sg.accuracy.watch(model, tmp_path, like=digits, **option)
+    with pytest.raises(UserError, match="watch has no parameter 'estimator'; did you mean 'estimators'"):
+        sg.accuracy.watch(model, tmp_path, like=digits, estimator="icos")
+    with pytest.raises(UserError, match="The widest interval is 2; give a share"):
+        sg.accuracy.watch(model, tmp_path, like=digits, widest=2)
+
+
 def test_referees_agree_or_outvote(model: Model, digits: Dataset) -> None:
     """Against votes counted by hand."""
 
@@ -282,8 +366,12 @@ def test_referees_agree_or_outvote(model: Model, digits: Dataset) -> None:
     assert "cross_reference" not in alone.estimates
     assert found.answer.method == alone.answer.method == "synthetic_shifts"  # referees are never the ones to report
     named = sg.Classifier(model, class_names=tuple("abcdefghij"))
-    with pytest.raises(UserError, match="a referee needs the same classes in the same order"):
+    with pytest.raises(UserError, match="a referee needs the same classes, in any order"):
         sg.estimate(model, digits.test, referees=[named], **few)
+    turned = sg.Classifier(lambda pixels: shy(pixels)[:, ::-1], class_names=tuple("9876543210"))
+    same = sg.estimate(model, digits.test, referees=[turned, turned], **few)
+    assert same.estimates["cross_reference"] == found.estimates["cross_reference"]
+    assert same.estimates["ensemble_agreement"] == found.estimates["ensemble_agreement"]
 
 
 def test_selfchecker_judges_by_inner_layers(digits: Dataset) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 from torch import nn
 
 import secondguess as sg
@@ -540,6 +541,55 @@ def test_the_images_may_be_given_in_every_way(
         sg.audit(net, train=digits, **options)
     with pytest.raises(UserError, match="without a model"):
         sg.audit(None, test=digits, **options)
+
+
+def test_training_images_of_another_size_are_no_silent_match(tmp_path: Path) -> None:
+    """A network that takes any size: what supervisors learn of the ones says nothing about the others."""
+
+    def folder(name: str, side: int, shade: int) -> str:
+        for label, value in (("dark", shade), ("light", 255 - shade)):
+            (tmp_path / name / label).mkdir(parents=True)
+            for k in range(4):
+                Image.new("RGB", (side, side), (value, k, 0)).save(tmp_path / name / label / f"{k}.png")
+        return str(tmp_path / name)
+
+    torch.manual_seed(0)
+    layers = nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2)
+    network = Classifier(nn.Sequential(*layers), output_kind="logits")
+    of_a_size = Classifier(nn.Sequential(*layers), output_kind="logits", input_shape=(3, 16, 16))
+    large, small, same = folder("large", 16, 0), folder("small", 8, 5), folder("same", 16, 10)
+    options: dict[str, Any] = {"stress": [], "supervisors": ["entropy"], "sections": ["overview"]}
+    said = (
+        f"The training images {small} have 8x8 pixels, but the test images {large} 16x16, and the model does not say "
+        "which it takes; say it with size (--size 8x8 if it was trained on them as they are), or under [input] in its "
+        "model.toml."
+    )
+    for test in (large, sg.load_images(large)):
+        with pytest.raises(UserError) as refused:
+            sg.audit(network, test=test, train=small, **options)
+        assert str(refused.value) == (said if test == large else said.replace(large, "large"))
+    with pytest.raises(UserError, match=r"differ in shape in .* load them with one size"):
+        sg.audit(network, test=large, train=sg.load_images(small), **options)
+    shapes = [
+        [card["shape"] for card in result.about["data"].values()]
+        for result in (
+            sg.audit(network, test=large, train=same, **options),
+            sg.audit(network, test=large, train=small, size=8, **options),
+            sg.audit(of_a_size, test=large, train=small, **options),
+        )
+    ]
+    assert shapes == [[[3, 16, 16]] * 2, [[3, 8, 8]] * 2, [[3, 16, 16]] * 2], "where a size is said, both have it"
+
+
+def test_grey_training_images_of_the_same_size_are_brought_to_the_colours_of_the_test_images(tmp_path: Path) -> None:
+    for name, mode, shade in (("train", "L", 20), ("test", "RGB", (20, 40, 60))):
+        for label in ("a", "b"):
+            (tmp_path / name / label).mkdir(parents=True)
+            Image.new(mode, (8, 8), shade).save(tmp_path / name / label / "1.png")
+    network = Classifier(nn.Sequential(nn.Flatten(), nn.Linear(192, 2)), output_kind="logits")
+    options: dict[str, Any] = {"stress": [], "supervisors": ["entropy"], "sections": ["overview"]}
+    found = sg.audit(network, test=tmp_path / "test", train=tmp_path / "train", **options).about["data"]
+    assert found["train"]["shape"] == found["test"]["shape"] == [3, 8, 8]
 
 
 def test_without_a_model_one_is_trained(digits: Dataset, tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from secondguess import AuditResult
+import secondguess as sg
+from secondguess import AuditResult, Classifier, Dataset
 from secondguess.audits import Gate, GateOutcome
 from secondguess.audits.findings import Findings, Number, SectionResult
 from secondguess.audits.verdict import READY, RENORMALISED, RULES, _told_apart
@@ -134,6 +135,17 @@ def test_attacks_alone_are_no_blocker() -> None:
     assert both.verdict.headline == "Not before a guard sees more of what is invalid"
 
 
+@pytest.mark.parametrize(("share", "weight"), [(0.2, "good"), (0.21, "caution"), (0.5, "caution"), (0.51, "caution")])
+def test_attacked_images_call_for_care_like_all_others(share: float, weight: str) -> None:
+    """They are excepted from what speaks against a model, and from nothing else; so say the rules."""
+    result = audited({"deploy.adversarial.unnoticed": share})
+    assert result.verdict.ready and weights(result)["guard"] == weight
+    topic, against, care = RULES[-1]
+    assert topic == "With a guard"
+    assert against.startswith("more than 50% of the images of some kind, attacked ones excepted, are answered wrongly")
+    assert care.startswith("these are more than 20%, of attacked images too;")
+
+
 def test_kinds_that_could_not_be_tried_are_named() -> None:
     result = audited()
     result.about["stress"] = ["corrupted", "invalid", "adversarial", "ambiguous_blend"]
@@ -187,6 +199,34 @@ def test_what_was_not_measured_leaves_it_open() -> None:
     verdict = audited(without, sections=[skipped]).verdict
     assert verdict.ready is None and verdict.headline == "No verdict: what a guard sees was not measured"
     assert verdict.reasons[2].text == "Too few images."
+
+
+def test_a_section_that_was_left_out_is_said_to_be() -> None:
+    without = {name: None for name in GOOD if name.startswith(("supervisor", "deploy", "accuracy"))}
+    verdict = audited(without).verdict
+    assert [(one.topic, one.text) for one in verdict.reasons] == [
+        (topic, f"Not measured: the section {section!r} was left out; add it to the sections (--sections).")
+        for topic, section in (("accuracy", "accuracy"), ("knowing", "supervisors"), ("guard", "deploy"))
+    ]
+    assert not any(one.section for one in verdict.reasons), "the page has no such section to lead to"
+
+
+def test_supervisors_that_had_nothing_to_be_tried_on_are_not_said_to_be_missing() -> None:
+    without = {name: None for name in GOOD if name.startswith(("supervisor", "deploy"))}
+    done = [SectionResult(name, name, "done") for name in ("supervisors", "deploy")]
+    _, knowing, guard = audited(without, sections=done).verdict.reasons
+    assert knowing.text == "There are neither stress images nor enough mistakes to try supervisors on."
+    assert guard.text == "No guard was tried against stress images."
+    assert (knowing.section, guard.section) == ("supervisors", "deploy")
+
+
+def test_the_verdict_of_some_sections_contradicts_none_of_them(classifier: Classifier, digits: Dataset) -> None:
+    options: Any = {"stress": [], "supervisors": ["entropy", "pcs"], "sections": ["accuracy", "risk"]}
+    result = sg.audit(classifier, digits.test, **options)
+    assert any(what == "Answers accepted" for what, _ in result.highlights)
+    knowing = next(one for one in result.verdict.reasons if one.topic == "knowing")
+    assert knowing.weight == "unknown" and knowing.text.startswith("Not measured: the section 'supervisors' was left")
+    assert "No supervisor" not in result.summary()
 
 
 def test_images_of_one_class_cannot_be_guessed_better() -> None:

@@ -23,6 +23,7 @@ from secondguess.guard.stress_split import StressMaker
 from secondguess.images import Dataset, ImageSet, load
 from secondguess.model.passes import CANARIES, NOISE
 from secondguess.planning import Pace, Part, Plan, Price
+from secondguess.progress import Silent
 from secondguess.stress import Corrupted
 from secondguess.stress.ambiguous.choosing import BLENDS
 from secondguess.stress.ambiguous.flow import AmbiFlow
@@ -157,6 +158,74 @@ def test_the_same_sizes_give_the_same_numbers(
     assert values[0] == values[1] == values[2] != values[3]
     assert whole.about["plan"]["parts"] == [], "no plan without a limit"
     assert "instead of 360" in (tmp_path / "first/report.html").read_text()
+
+
+def test_dropout_samples_are_recorded_as_they_were_drawn_and_repeated(
+    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The audit is much faster than planned, so that sizes grow on the way; not that of what has been drawn."""
+    monkeypatch.setattr(Pace, "sampling", lambda self: 0.005)
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Dropout(0.5), nn.Linear(32, 10))
+    model = sg.Classifier(network, name="dropping", device="cpu")
+    settings: Any = {"train": digits.train, "supervisors": ["mc_dropout_vr", "knn"], "stress": ["corrupted"]}
+    settings |= {"sections": [*SECTIONS, Drawn()]}
+    said: list[str] = []
+    first = sg.audit(model, digits.test, folder=tmp_path / "first", minutes=6.0, progress=Heard(said), **settings)
+    assert not first.failed
+    record = {one["name"]: one for one in json.loads((tmp_path / "first/audit.json").read_text())["plan"]["parts"]}
+    drawn = round(first.numbers["drawn.samples"].value)
+    assert record["samples"]["size"] == drawn and record["samples"]["least"] <= drawn < record["samples"]["full"]
+    assert record["samples"]["among"] == ["test", "stress.corrupted"] and record["samples"]["planned_seconds"] == 0
+    assert not [one for one in said if "sized anew" in one and "dropout samples" in one]
+    again = sg.audit(model, digits.test, folder=tmp_path / "again", plan=tmp_path / "first/audit.json", **settings)
+    values = [
+        {name: one.value for name, one in result.numbers.items() if "seconds" not in name} for result in (first, again)
+    ]
+    assert values[0] == values[1]
+    page = (tmp_path / "first/report.html").read_text("utf-8")
+    row = f"<td>dropout samples</td><td>{drawn} samples</td><td>with other parts</td><td></td><td>instead of 100</td>"
+    assert row in page
+
+
+def test_a_fit_is_recorded_with_the_size_that_it_had(
+    classifier: sg.Classifier, digits: Dataset, tmp_path: Path
+) -> None:
+    """Observing the training images takes no time instead of a hundred seconds, which a longer fit may have."""
+    context = Context(classifier, digits.test, digits.train, [Patient()], [], tmp_path)
+    observing = Part("train", "observe the training images", Price(fixed=100.0, required=True))
+    context.follow(Plan([observing, Part("supervisor.patient", "fit patient", Price(10.0, 0.0, 50, 2))], minutes=5.0))
+    planned = context.plan.part("supervisor.patient").size
+    (fitted,) = context.fitted
+    assert fitted.params()["epochs"] == context.plan.part("supervisor.patient").size > planned
+
+
+def test_training_images_are_not_observed_for_what_is_left_out(
+    classifier: sg.Classifier, digits: Dataset, tmp_path: Path
+) -> None:
+    context = Context(classifier, digits.test, digits.train, [Patient(), make("entropy")], [], tmp_path)
+    context.follow(Plan([Part("train", "x", Price()), Part("supervisor.patient", "y", Price(fixed=1e6))], minutes=5.0))
+    assert [one.name for one in context.fitted] == ["entropy"] and not context.plan.part("train").begun
+    assert context.unusable_supervisors["patient"].startswith("Too little time")
+
+
+class Drawn(Section):
+    """How many samples of each test image the observation holds."""
+
+    name, title = "drawn", "Drawn"
+
+    def run(self, context: Context) -> Findings:
+        return Findings(numbers={"drawn.samples": context.number(float(context.nominal.samples.shape[1]))})
+
+
+class Heard(Silent):
+    """A progress that keeps what is announced."""
+
+    def __init__(self, said: list[str]) -> None:
+        self.said = said
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
 
 
 class Endless(Section):

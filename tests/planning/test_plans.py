@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -92,10 +93,10 @@ def test_what_has_not_begun_is_planned_anew() -> None:
     plan = Plan(parts(), 5.0, clock=clock)
     heard: list[str] = []
     plan.watched(Heard(heard))
-    before = plan.size("stress.adversarial")
+    before = plan.part("stress.adversarial").size
     with plan.doing("supervisor.vae"):
         clock.passes(2.0 * plan.part("supervisor.vae").expected)
-    after = plan.size("stress.adversarial")
+    after = plan.part("stress.adversarial").size
     assert after < before
     [said] = heard
     assert after == 0 and said == "It takes longer than planned; the rest is sized anew: without attack images."
@@ -109,6 +110,137 @@ def test_what_has_not_begun_is_planned_anew() -> None:
     assert more > before
     told = "It goes faster than planned; the rest is sized anew"
     assert heard[1] == f"{told}: attack images: {more} instead of {before}."
+
+
+@pytest.mark.parametrize("ask", [Plan.size, Plan.reduced, Plan.require])
+@pytest.mark.parametrize("pace", [0.1, 2.0])
+def test_a_size_that_was_asked_for_stands_though_its_part_has_not_begun(
+    ask: Callable[[Plan, str], int | None], pace: float, tmp_path: Path
+) -> None:
+    clock = Clock()
+    plan = Plan(parts(), 5.0, clock=clock, path=tmp_path / "plan.json", key="k")
+    heard: list[str] = []
+    plan.watched(Heard(heard))
+    other = Plan(parts(), 5.0, clock=clock)
+    asked = ask(plan, "stress.adversarial")
+    for one in (plan, other):
+        with one.doing("supervisor.vae"):
+            clock.passes(pace * one.part("supervisor.vae").expected)
+    assert ask(plan, "stress.adversarial") == asked == recorded_sizes({"plan": plan.to_dict()})["stress.adversarial"]
+    assert Plan.kept(tmp_path / "plan.json", "k", 5.0).part("stress.adversarial").size == asked
+    assert other.size("stress.adversarial") != asked and not heard
+
+
+def test_what_is_left_out_when_it_is_asked_for_stays_out() -> None:
+    clock = Clock()
+    plan = Plan([Part("first", "x", Price(fixed=200.0, required=True)), *parts()[2:]], 3.0, clock=clock)
+    assert plan.leaves_out("stress.adversarial") and not plan.leaves_out("first") and not plan.leaves_out("no such")
+    with pytest.raises(OutOfTime, match="Too little time"):
+        plan.require("stress.adversarial")
+    with plan.doing("first"):
+        clock.passes(1)
+    assert plan.leaves_out("stress.adversarial")
+
+
+def test_what_was_asked_for_and_is_still_to_be_done_takes_its_time() -> None:
+    """A part whose size stands is not done yet: others have what it leaves."""
+    first = Part("first", "x", Price(fixed=100.0, required=True))
+    late = Part("late", "y", Price(1.0, full=100, least=10, required=True))
+    rest = Part("rest", "z", Price(1.0, full=1000, least=10))
+    plan = Plan([first, late, rest], 5.0, clock=(clock := Clock()))
+    stands = plan.size("late")
+    with plan.doing("first"):
+        clock.passes(100)
+    assert plan.size("rest") == int(0.85 * 200 - stands)
+
+
+def test_what_is_done_within_others_takes_their_time_and_is_recorded_once(tmp_path: Path) -> None:
+    def made() -> list[Part]:
+        samples = Part("samples", "dropout samples", Price(0.01, full=100, least=10, unit="samples", per="test"))
+        return [*parts(), samples]
+
+    plan = Plan(made(), 10.0, clock=(clock := Clock()), path=tmp_path / "plan.json", key="k")
+    before = {part.name: part.expected for part in plan.parts}
+    samples, share = plan.part("samples").size, before["samples"] / 2
+    assert 10 < samples < 100 and share > 10
+    among = ["test", "stress.adversarial", "stress.of another plan"]
+    assert plan.shared_out("samples", among) == samples
+    after = {part.name: part.expected for part in plan.parts}
+    shares = {"test": share, "stress.adversarial": share, "samples": -before["samples"]}
+    assert after == pytest.approx({name: before[name] + shares.get(name, 0.0) for name in before})
+    sizes = {part.name: part.size for part in plan.parts}
+    with plan.doing("test"):
+        clock.passes(after["test"])  # samples included: as expected, so that nothing has to be smaller
+    assert all(part.size >= sizes[part.name] for part in plan.parts)
+    with plan.doing("supervisor.vae"):
+        clock.passes(0.1 * after["supervisor.vae"])
+    assert plan.part("samples").size == samples and plan.part("samples").expected == 0
+    record = {one["name"]: one for one in plan.to_dict()["parts"]}
+    assert record["samples"]["size"] == samples and record["samples"]["among"] == among[:2]
+    assert all("among" not in one for name, one in record.items() if name != "samples")
+
+    kept = Plan(made(), 10.0, clock=Clock(), path=tmp_path / "plan.json", key="k")
+    kept.shared_out("samples", among)
+    with kept.doing("nothing of it"), kept.doing("supervisor.vae"):
+        pass
+    again = Plan.kept(tmp_path / "plan.json", "k", 10.0)
+    assert again is not None and again.shared_out("samples", among) == samples
+    for name in ("test", "stress.adversarial"):
+        assert again.part(name).expected == pytest.approx(kept.part(name).expected, rel=1e-4), "shared out once"
+
+
+def test_what_cannot_be_done_has_no_share_in_what_is_done_within_others() -> None:
+    hindered = Part("stress.mine", "my images", Price(full=300, unit="images", hindrance="foolbox is missing."))
+    plan = Plan([*parts(), hindered, Part("samples", "dropout samples", Price(1.0, full=10, unit="samples"))])
+    expected = plan.part("test").expected
+    assert plan.shared_out("samples", ["test", "stress.mine"]) == 10
+    assert plan.part("stress.mine").expected == 0 and plan.part("test").expected == expected + 5
+
+
+def test_work_at_the_pace_that_was_learnt_changes_nothing() -> None:
+    """What was sized for a slow machine is not made smaller again because the machine is as slow as that."""
+    clock = Clock()
+    steps = [Part(f"step {k}", f"step {k}", Price(1.0, full=300, least=10, unit="images")) for k in range(6)]
+    plan = Plan(steps, 10.0, clock=clock)
+    heard: list[str] = []
+    plan.watched(Heard(heard))
+    with plan.doing("step 0"):
+        clock.passes(4.0 * plan.part("step 0").expected)
+    sizes = [part.size for part in plan.parts]
+    assert len(heard) == 1 and heard[0].startswith("It takes longer than planned; the rest is sized anew: step 1: ")
+    for part in plan.parts[1:]:
+        with plan.doing(part.name):
+            clock.passes(part.expected)
+    assert [part.size for part in plan.parts] == sizes and len(heard) == 1
+
+
+def test_sizes_that_grow_and_shrink_at_once_are_not_said_to_follow_from_the_pace() -> None:
+    clock = Clock()
+    first = Part("first", "observe", Price(fixed=100.0, required=True))
+    some = Part("some", "attack images", Price(1.0, full=300, least=10, unit="images", required=True))
+    plan = Plan([first, some, Part("dear", "fit vae", Price(fixed=180.0))], 5.0, clock=clock)
+    heard: list[str] = []
+    plan.watched(Heard(heard))
+    before = plan.part("some").size
+    assert plan.leaves_out("dear")
+    with plan.doing("first"):
+        clock.passes(20)
+    after = plan.size("some")
+    assert plan.size("dear") and after < before, "what comes back takes from the others"
+    assert heard == [
+        f"The time that is left is shared out anew: attack images: {after} instead of {before}; fit vae after all."
+    ]
+
+
+@pytest.mark.parametrize("seconds", [0.5, 1.0, 2.0, 3.0, 4.0, 5.0])
+def test_time_to_spare_makes_nothing_smaller(seconds: float) -> None:
+    clock = Clock()
+    first = Part("first", "observe", Price(fixed=1.0, required=True))
+    plan = Plan([first, Part("rest", "attack images", Price(0.1, full=30000, least=10))], 5.0, clock=clock)
+    before = plan.part("rest").size
+    with plan.doing("first"):
+        clock.passes(seconds)
+    assert plan.part("rest").size >= before
 
 
 def test_what_cannot_be_done_is_said_before_it_is_tried_and_takes_no_time(tmp_path: Path) -> None:
@@ -146,6 +278,43 @@ def test_progress_beyond_the_deadline_ends_a_part() -> None:
             clock.passes(30)
             advance(done, 100)
     assert 1 < len(seen) < 100
+
+
+def test_what_was_ended_is_recorded_as_left_out_so_that_a_repeated_plan_leaves_it_out(tmp_path: Path) -> None:
+    clock = Clock()
+    plan = Plan(parts(), 5.0, clock=clock, path=tmp_path / "plan.json", key="k")
+    sizes = recorded_sizes({"plan": plan.to_dict()})
+    progress = plan.watched(Callback(lambda done, total: None))
+    with plan.doing("test"):
+        with (
+            pytest.raises(OutOfTime),
+            plan.doing("stress.adversarial"),
+            progress.task("Attacking", 2) as advance,
+        ):
+            clock.passes(1000)
+            advance(1, 2)
+        assert plan.part("stress.adversarial").remark == "ended, since the time was over; allow more minutes"
+    recorded = recorded_sizes({"plan": plan.to_dict()})
+    assert recorded["stress.adversarial"] == 0 < sizes["stress.adversarial"]
+    assert recorded["test"] == sizes["test"], "only that part had nothing to show"
+    assert Plan.kept(tmp_path / "plan.json", "k", 5.0).leaves_out("stress.adversarial")
+    repeated = parts()
+    for part in repeated:
+        part.given = recorded[part.name]
+    again = Plan(repeated)
+    with pytest.raises(OutOfTime), again.doing("stress.adversarial"):
+        again.require("stress.adversarial")
+    assert again.part("stress.adversarial").remark.startswith("left out: "), "it was left out, not ended"
+
+
+def test_what_was_finished_once_keeps_its_size_whatever_is_ended_later() -> None:
+    plan = Plan(parts(), 5.0, clock=Clock())
+    with plan.doing("supervisor.vae"):
+        pass
+    size = plan.size("supervisor.vae")
+    with pytest.raises(OutOfTime), plan.doing("supervisor.vae"):
+        raise OutOfTime("The minutes are over.")
+    assert plan.size("supervisor.vae") == size and not plan.part("supervisor.vae").ended
 
 
 def test_what_is_left_out_claims_no_time_and_finished_work_stays() -> None:

@@ -5,7 +5,7 @@ members agree is the accuracy of one. Where it is not, the difference on the val
 
     acc(V) + agreement(O) - agreement(V)
 
-Agreement is the mean over the other models of the share of images with the same prediction.
+Agreement is the mean over the other models of the share of images with the same prediction, by the names of classes.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.accuracy.base import Estimator, EstimatorSettings, Rows
+from secondguess.accuracy.referees import predicted_by
 from secondguess.accuracy.registry import register
 from secondguess.errors import UserError
 from secondguess.model.observation import Observation
@@ -32,7 +33,7 @@ class EnsembleAgreement(Estimator):
     """How often other models predict the same.
 
     Args:
-        others: models for the same classes, trained apart from the one in question.
+        others: models for the same classes, in any order, trained apart from the one in question.
         corrected: whether to correct for the bias of agreement on the validation images.
         **settings: of every estimator: `resamples`, `level` and `seed`.
     """
@@ -57,13 +58,7 @@ class EnsembleAgreement(Estimator):
     def _see(self, seen: Observation) -> Rows:
         agreement = np.zeros(len(seen))
         for other in self.others:
-            theirs = other.observe(seen.require_images("Agreement with other models"))
-            if theirs.num_classes != seen.num_classes:
-                raise UserError(
-                    f"{other.name} has {theirs.num_classes} classes, but the model in question "
-                    f"{seen.num_classes}; agreement needs models for the same classes."
-                )
-            agreement += theirs.predictions == seen.predictions
+            agreement += predicted_by(other, seen) == seen.predictions
         return agreement / len(self.others), seen.predictions
 
     def _learn(self, seen: Rows, labels: NDArray[np.int64]) -> float:

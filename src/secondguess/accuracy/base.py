@@ -4,9 +4,11 @@ An estimator learns from labelled validation images and is then applied to image
 three pure steps: `_see` takes from an observation what it uses, as arrays with one row per image; `_learn` learns from
 such rows of the validation images and their labels; `_value` turns rows seen in operation into an accuracy. The public
 `fit` and `estimate` are final; they own the checks and the interval, which is a percentile bootstrap of both sets
-together: for every resample `_learn` and `_value` run on rows drawn with replacement. A bootstrap of validation images
-    without a single failure, or without a single success, has no spread; there the interval reaches as far
-beyond the value as the score interval (Wilson) of the validation accuracy does.
+together: for every resample `_learn` and `_value` run on rows drawn with replacement. A bootstrap has no spread where
+all it can draw is alike, which proves nothing. Among validation images without a single failure, or without a single
+success, the interval reaches as far beyond the value as the score interval (Wilson) of the validation accuracy does;
+where images of operation are all alike to the method, as a single one is, or no resample changes the value, at least
+as far as the score interval of such a share of so many images.
 
 The interval says what the number of images leaves open. It cannot say whether the estimator's assumption holds in
 operation: that is what `trust` is for, filled in by `secondguess.accuracy.try_estimators`.
@@ -18,6 +20,7 @@ them is learnt again when a file is loaded.
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -36,11 +39,16 @@ from secondguess.model.observer import Observer
 if TYPE_CHECKING:
     from secondguess.accuracy.shifted_copies import ShiftedCopies
 
-__all__ = ["Estimate", "Estimator", "EstimatorSettings", "Rows", "Trial"]
+__all__ = ["Estimate", "Estimator", "EstimatorSettings", "NothingKnown", "Rows", "Trial"]
 
 Rows = tuple[NDArray[Any], ...]
 
 TOLERANCE = 0.02
+SAME = 1e-12  # bounds that are no farther apart are one number, but for rounding
+
+
+class NothingKnown(UserError):
+    """An estimator has nothing to go by on these very images; on others of their kind it may have."""
 
 
 class EstimatorSettings(TypedDict, total=False):
@@ -200,8 +208,10 @@ class Estimator(Observer):
                 f"{operation.num_classes}."
             )
         seen = self._see(operation)
-        value = float(np.clip(self._value(self._learnt, seen), 0, 1))
-        low, high = self._bounds(value, seen)
+        self._check_rows(seen)
+        learnt = self._adapted(self._learnt, seen)
+        value = float(np.clip(self._value(learnt, seen), 0, 1))
+        low, high = self._bounds(learnt, value, seen)
         return Estimate(
             value,
             max(0.0, min(low, value)),
@@ -209,8 +219,8 @@ class Estimator(Observer):
             self.name,
             len(operation),
             self.level,
-            details=self._details(self._learnt, seen),
-            withheld=self._withheld(self._learnt, seen),
+            details=self._details(learnt, seen),
+            withheld=self._withheld(learnt, seen),
         )
 
     def tried(self, validation: Observation, training: Observation | None) -> Self:
@@ -249,6 +259,20 @@ class Estimator(Observer):
     def _value(self, learnt: Any, seen: Rows) -> float:
         """The accuracy on rows whose labels are not known; clipped to [0, 1] by the caller."""
 
+    def _check_rows(self, seen: Rows) -> None:
+        """Raise `NothingKnown` where nothing can be said about these rows of operation; something can be by default."""
+
+    def _rests_on(self, seen: Rows) -> int:
+        """How many of these rows of operation the value rests on; all by default."""
+        return len(seen[0])
+
+    def _adapted(self, learnt: Any, seen: Rows) -> Any:
+        """What was learnt, with what rows of operation as a whole add to it; nothing by default.
+
+        Value, interval and details get it as what was learnt, so that it is worked out once for all of them.
+        """
+        return learnt
+
     def _details(self, learnt: Any, seen: Rows) -> dict[str, float]:
         """Further results to report; none by default."""
         return {}
@@ -257,10 +281,15 @@ class Estimator(Observer):
         """Why the number must not be reported for these rows; it always may be by default."""
         return ""
 
-    def _bounds(self, value: float, seen: Rows) -> tuple[float, float]:
+    def _bounds(self, learnt: Any, value: float, seen: Rows) -> tuple[float, float]:
         """Lower and upper bound of the interval around the value; the caller keeps them within [0, 1]."""
-        replicates = np.clip(self._replicates(seen), 0, 1)
+        replicates = np.clip(self._replicates(learnt, seen), 0, 1)
         low, high = (float(q) for q in np.quantile(replicates, [(1 - self.level) / 2, (1 + self.level) / 2]))
+        if high - low <= SAME or all((rows == rows[:1]).all() for rows in seen):
+            count = self._rests_on(seen)
+            right = round(value * count, 6)  # not always a whole number, and not to be made one by rounding errors
+            low = min(low, wilson(math.floor(right), count, self.level).low)
+            high = max(high, wilson(math.ceil(right), count, self.level).high)
         known = wilson(self._right, len(self._labels), self.level)
         if self._right == len(self._labels):
             low = min(low, value - (known.high - known.low))
@@ -268,15 +297,16 @@ class Estimator(Observer):
             high = max(high, value + (known.high - known.low))
         return low, high
 
-    def _replicates(self, seen: Rows) -> NDArray[np.float64]:
+    def _replicates(self, learnt: Any, seen: Rows) -> NDArray[np.float64]:
         """The value on resamples of the validation and the operation rows, (resamples,)."""
         ours, theirs = np.random.default_rng(self.seed).spawn(2)
         values = np.empty(self.resamples)
         for i in range(self.resamples):
             known = ours.integers(len(self._labels), size=len(self._labels))
             unknown = theirs.integers(len(seen[0]), size=len(seen[0]))
-            learnt = self._learn(tuple(array[known] for array in self._seen), self._labels[known])
-            values[i] = self._value(learnt, tuple(array[unknown] for array in seen))
+            rows = tuple(array[unknown] for array in seen)
+            anew = self._learn(tuple(array[known] for array in self._seen), self._labels[known])
+            values[i] = self._value(self._adapted(anew, rows), rows)
         return values
 
     @classmethod

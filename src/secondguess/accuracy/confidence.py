@@ -7,7 +7,9 @@ With c the largest probability of an image, V the validation images and O those 
   regression of correctness on c (as in confidence-based performance estimation, NannyML, there one class at a time).
 * difference of confidences (Guillory et al., ICCV 2021): acc(V) + mean_O c - mean_V c.
 * average thresholded confidence (Garg et al., ICLR 2022): the share of O with a score of at least t, where t leaves as
-  many validation images below it as the model has errors there. The score is c, or the negative entropy.
+  many validation images below it as the model has errors there. The score is c, or the negative entropy. Where several
+  validation images have the score t, as with a saturated softmax, no t leaves exactly so many below; then images with
+  that very score count by the fraction that makes the share on V the accuracy there.
 
 All of them assume that confidence means what it meant on the validation images: they detect harder images, as far as
 the model's confidence shows them, and no change in the meaning of the labels.
@@ -15,7 +17,7 @@ the model's confidence shows them, and no change in the meaning of the labels.
 
 from __future__ import annotations
 
-from typing import Any, Literal, Unpack
+from typing import Any, Literal, NamedTuple, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +50,7 @@ class ValidationAccuracy(Estimator):
     def _value(self, learnt: float, seen: Rows) -> float:
         return learnt
 
-    def _bounds(self, value: float, seen: Rows) -> tuple[float, float]:
+    def _bounds(self, learnt: float, value: float, seen: Rows) -> tuple[float, float]:
         known = wilson(self._right, len(self._labels), self.level)
         return known.low, known.high
 
@@ -122,6 +124,13 @@ class DifferenceOfConfidences(Estimator):
         return learnt + float(seen[0].mean())
 
 
+class Threshold(NamedTuple):
+    """The score above which images count as right, and how much one with that very score counts."""
+
+    score: float
+    at: float
+
+
 @register
 class ThresholdedConfidence(Estimator):
     """The share of images above the score below which the validation images would be the errors.
@@ -153,14 +162,16 @@ class ThresholdedConfidence(Estimator):
         inside = seen.probabilities
         return (inside * np.log(np.maximum(inside, np.finfo(float).tiny))).sum(axis=1), seen.predictions
 
-    def _learn(self, seen: Rows, labels: NDArray[np.int64]) -> float:
+    def _learn(self, seen: Rows, labels: NDArray[np.int64]) -> Threshold:
         scores, predictions = seen
-        errors = int((predictions != labels).sum())
-        # The element number `errors` from below, from zero: it and all above it count as right.
-        return float(np.sort(scores)[errors]) if errors < len(scores) else np.inf
+        right = int((predictions == labels).sum())
+        if not right:
+            return Threshold(np.inf, 0.0)
+        score = float(np.sort(scores)[-right])  # without ties it and all above it count as right
+        return Threshold(score, float((right - (scores > score).sum()) / (scores == score).sum()))
 
-    def _value(self, learnt: float, seen: Rows) -> float:
-        return float((seen[0] >= learnt).mean())
+    def _value(self, learnt: Threshold, seen: Rows) -> float:
+        return float((seen[0] > learnt.score).mean() + learnt.at * (seen[0] == learnt.score).mean())
 
 
 def _confidence(scores: NDArray[np.float64], temperature: float) -> NDArray[np.float64]:

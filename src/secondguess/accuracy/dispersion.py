@@ -73,10 +73,10 @@ class NuclearNorm(Estimator):
             answers = GRID[crossings] + (GRID[1] - GRID[0]) * left / (left - right)
         return float(answers[np.abs(answers - learnt.accuracy).argmin()])
 
-    def _bounds(self, value: float, seen: Rows) -> tuple[float, float]:
+    def _bounds(self, learnt: NormCurve, value: float, seen: Rows) -> tuple[float, float]:
         images, classes = seen[0].shape
         if images >= classes:
-            return super()._bounds(value, seen)
+            return super()._bounds(learnt, value, seen)
         warnings.warn(
             f"The nuclear norm of {images} images says nothing about a model with {classes} classes, so its interval "
             f"is everything from 0 to 1; give at least {classes} images, or go by the other estimators.",

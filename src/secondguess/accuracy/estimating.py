@@ -13,8 +13,9 @@ from secondguess.accuracy.monitor import MAX_TRAIN, AccuracyMonitor
 from secondguess.accuracy.oracles.icos import InputRules
 from secondguess.accuracy.planned import plan_estimate
 from secondguess.accuracy.recommendation import WIDEST, check_widest
-from secondguess.accuracy.standard import as_referee, further_estimators
-from secondguess.accuracy.watched_folder import count_images, holds_images
+from secondguess.accuracy.referees import as_referee
+from secondguess.accuracy.standard import further_estimators
+from secondguess.accuracy.watched_folder import check_images, count_images, holds_images
 from secondguess.errors import UserError
 from secondguess.images import Dataset, ImageSet, as_image_set, check_loading, load
 from secondguess.model.agreement import agree
@@ -82,17 +83,14 @@ def estimate(
     arriving = isinstance(images, (str, Path)) and holds_images(Path(images))
     prepared = _Prepared.of(model, images, like, train, validation, rules, loading)
     others = [as_referee(one, prepared.classifier) for one in referees]
-    named = [estimators] if isinstance(estimators, str) else estimators
-    learning["estimators"] = [*named, *further_estimators(others, selfchecker=selfchecker, seed=seed)]
     if arriving:
-        prepared.refuse_columns(images)
+        prepared.check_folder(images)
     elif not isinstance(images, Observation):  # a mistyped name is refused before the work begins
         images = as_image_set(images, prepared.training.shape, **prepared.loading)
     count = count_images(Path(images)) if arriving else len(images)
-    progress = shown(progress)
-    kept = prepared.plan(count, max_train, minutes, plan, progress, models=1 + len(others))
-    watched = kept.watched(progress)
-    monitor = prepared.monitor(**learning, plan=kept, progress=watched)
+    learning["estimators"] = [*_listed(estimators), *further_estimators(others, selfchecker=selfchecker, seed=seed)]
+    sizes: Any = {"minutes": minutes, "plan": plan, "models": 1 + len(others)}
+    monitor, kept, watched = prepared.learn(learning, count, shown(progress), **sizes)
     with kept.doing("images"):
         found = monitor.estimate(images, progress=watched)
     return replace(found, about={**found.about, "plan": kept.to_dict()})
@@ -106,16 +104,20 @@ def watch(
     train: Any = None,
     validation: Any = None,
     rules: str | Path | InputRules | None = None,
+    estimators: str | Iterable[str | Estimator] = "standard",
     every: float = 5.0,
+    seed: int = 0,
     max_train: int = MAX_TRAIN,
+    widest: float = WIDEST,
     minutes: float | None = 3.0,
     plan: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
-    **options: Any,
+    **loading: Any,
 ) -> Iterator[EstimateResult]:
     """Estimate repeatedly, whenever images have been added to a folder or removed.
 
-    The estimators are fitted when this is called; the iterator of results does not end.
+    The estimators are fitted when this is called; the iterator of results does not end. Referees and SelfChecker cannot
+    take part: of images that have arrived only the model's answers are kept.
 
     Args:
         model: as in `estimate`.
@@ -124,23 +126,30 @@ def watch(
         train: as in `estimate`.
         validation: as in `estimate`.
         rules: as in `estimate`.
+        estimators: as in `estimate`.
         every: seconds between two scans of the folder.
+        seed: as in `estimate`.
         max_train: as in `estimate`.
+        widest: as in `estimate`.
         minutes: that fitting may take, as in `estimate`.
         plan: as in `estimate`.
         progress: where to report; by default bars in a notebook, and nothing elsewhere.
-        **options: further ones of `estimate`.
+        **loading: as in `estimate`.
     """
     if not Path(folder).is_dir():
         raise UserError(f"There is no folder {folder} for images to arrive in.")
-    names = ("estimators", "seed", "widest")
-    learning = {name: options.pop(name) for name in names if name in options} | {"max_train": max_train}
-    loading = check_loading(options, estimate)
+    for name in ("referees", "selfchecker"):
+        if loading.pop(name, None):
+            raise UserError(
+                f"`{name}` was given, but referees and SelfChecker look at the images themselves, and of images that "
+                "arrive one by one only the model's answers are kept; leave it out, or use `estimate`."
+            )
+    loading, progress = check_loading(loading, watch), shown(progress)
+    learning: dict[str, Any] = {"seed": seed, "max_train": max_train, "widest": check_widest(widest)}
     prepared = _Prepared.of(model, folder, like, train, validation, rules, loading)
     prepared.refuse_columns(folder)
-    progress = shown(progress)
-    kept = prepared.plan(0, max_train, minutes, plan, progress)
-    monitor = prepared.monitor(**learning, plan=kept, progress=kept.watched(progress))
+    learning["estimators"] = _listed(estimators)
+    monitor, _, _ = prepared.learn(learning, 0, progress, minutes=minutes, plan=plan)
     return monitor.watch(folder, every=every, progress=progress)
 
 
@@ -167,20 +176,44 @@ class _Prepared:
         checking = None if validation is None else labelled_images(validation, "validation", how)
         return cls(classifier, training, checking, known, how)
 
-    def plan(
-        self, images: int, max_train: int, minutes: float | None, plan: Any, progress: Progress, *, models: int = 1
-    ) -> Plan:
-        """How large each part is to be, for so many images of unknown accuracy, which so many models look at."""
+    def learn(
+        self,
+        learning: Mapping[str, Any],
+        images: int,
+        progress: Progress,
+        *,
+        minutes: float | None,
+        plan: Any,
+        models: int = 1,
+    ) -> tuple[AccuracyMonitor, Plan, Progress]:
+        """Plan how large each part is to be and learn from the labelled images.
+
+        Args:
+            learning: the further arguments of `AccuracyMonitor.fit`.
+            images: how many are of unknown accuracy.
+            progress: where to report.
+            minutes: that it may take, the observation of these images included.
+            plan: an `estimate.json` whose sizes are taken instead, or None.
+            models: that look at these images.
+
+        Returns:
+            The monitor, the plan, and the progress to go on with, which knows the plan.
+        """
         sizes = None if plan is None else recorded_sizes(plan)
         held_out = 0 if self.validation is not None else round(HELD_OUT * len(self.training))
-        counts = min(max_train, len(self.training) - held_out), len(self.validation or ()) or held_out, images
+        train = min(learning["max_train"], len(self.training) - held_out)
+        counts = train, len(self.validation or ()) or held_out, images
         known: Any = {"sizes": sizes, "models": models, "progress": progress}
-        return plan_estimate(self.classifier, self.training, counts, minutes, **known)
+        kept = plan_estimate(self.classifier, self.training, counts, minutes, **known)
+        watched = kept.watched(progress)
+        options = {**self.loading, "rules": self.rules, **learning, "plan": kept, "progress": watched}
+        return AccuracyMonitor.fit(self.classifier, self.training, self.validation, **options), kept, watched
 
-    def monitor(self, **learning: Any) -> AccuracyMonitor:
-        """Learn from the labelled images."""
-        options = {**self.loading, "rules": self.rules, **learning}
-        return AccuracyMonitor.fit(self.classifier, self.training, self.validation, **options)
+    def check_folder(self, folder: str | Path) -> None:
+        """Name what cannot be read in a folder of images, and rules that cannot be applied to it, before the work."""
+        self.refuse_columns(folder)
+        if not self.loading.get("skip_bad"):
+            check_images(Path(folder))
 
     def refuse_columns(self, folder: str | Path) -> None:
         """Files in a folder have paths but no metadata: said before anything is learnt."""
@@ -191,6 +224,10 @@ class _Prepared:
                     f"the folder {folder} have no columns; give it ids instead, patterns for their paths within the "
                     'folder, as in ids = ["camera1/*"].'
                 )
+
+
+def _listed(estimators: str | Iterable[str | Estimator]) -> list[str | Estimator]:
+    return [estimators] if isinstance(estimators, str) else list(estimators)
 
 
 def _parts(like: Any, train: Any, validation: Any, images: Any, loading: Any) -> tuple[Any, Any]:

@@ -78,11 +78,9 @@ class LabelShift(Estimator):
 
     def _value(self, learnt: Learnt, seen: Rows) -> float:
         before = learnt.confusion.sum(axis=0)
-        now = self._frequencies(learnt, seen[0])
-        known = before > 0
-        recall = learnt.confusion.diagonal()[known] / before[known]
-        # A class without validation images has no recall; the mean of the others is used.
-        return float(now[known] @ recall / max(now[known].sum(), CLOSE))
+        known = before > 0  # a class without validation images has no recall: that of the others is taken for it
+        recall, share = learnt.confusion.diagonal()[known] / before[known], self._frequencies(learnt, seen[0])[known]
+        return float(share @ recall / share.sum()) if share.sum() > 0 else float(recall.mean())
 
     def _frequencies(self, learnt: Learnt, scores: NDArray[np.float64]) -> NDArray[np.float64]:
         if self.method == "bbse":
@@ -105,7 +103,7 @@ def class_frequencies_em(probabilities: NDArray[np.float64], before: NDArray[np.
         total = probabilities @ weights
         inverse = np.divide(1.0, total, out=np.zeros_like(total), where=total > 0)
         updated = weights * (inverse @ probabilities) / len(total)
-        updated /= max(updated.sum(), CLOSE)
+        updated = _normalised(updated)
         if np.abs(updated - now).max() < CLOSE:
             return updated
         now = updated
@@ -122,5 +120,9 @@ def class_frequencies_bbse(confusion: NDArray[np.float64], predicted: NDArray[np
     from scipy.optimize import nnls
 
     weights, _ = nnls(confusion, predicted)
-    now = weights * confusion.sum(axis=0)
-    return np.asarray(now / max(now.sum(), CLOSE))
+    return _normalised(weights * confusion.sum(axis=0))
+
+
+def _normalised(shares: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The same shares (K,) with a sum of one; all zero where none is more."""
+    return shares / shares.sum() if shares.sum() > 0 else shares

@@ -131,8 +131,8 @@ def labelled_images(what: Any, role: str, loading: Mapping[str, Any]) -> ImageSe
     """The images of a set, a data set or a path that have a label.
 
     Args:
-        what: an `ImageSet`; a data set, or something to load as one: its training images for the role "training", else
-            its test images, or the only ones that it has.
+        what: an `ImageSet`; a data set, or something to load as one: for the role "training" its training images, for
+            the role "validation" its validation images; its test images where there are no such.
         role: "training" or "validation".
         loading: the arguments of `load`.
     """
@@ -148,4 +148,5 @@ def labelled_images(what: Any, role: str, loading: Mapping[str, Any]) -> ImageSe
 
 
 def _part(data: Dataset, role: str) -> ImageSet:
-    return data.test if role != "training" or data.train is None else data.train
+    part = data.train if role == "training" else data.validation
+    return data.test if part is None else part

@@ -180,7 +180,7 @@ class AccuracyMonitor:
 
         Args:
             folder: of the monitor.
-            model: the one it was fitted on, where the folder does not hold it.
+            model: the one it was fitted on, where the folder does not hold it; another one is refused.
             **changes: how the model is run, as for `Classifier.open`.
         """
         from secondguess.accuracy.stored_monitor import read_monitor

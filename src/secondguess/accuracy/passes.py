@@ -15,13 +15,14 @@ estimated from few wrong predictions, it multiplies noise; the interval shows it
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from secondguess.accuracy.base import Estimator, EstimatorSettings, Rows
+from secondguess.accuracy.base import Estimator, EstimatorSettings, NothingKnown, Rows
 from secondguess.accuracy.oracles import Oracle, Verdicts, make
+from secondguess.accuracy.oracles.base import Undecided, check_undecided, counted
 from secondguess.accuracy.oracles.cross_reference import CrossReference
 from secondguess.accuracy.registry import register
 from secondguess.errors import UserError
@@ -33,13 +34,15 @@ if TYPE_CHECKING:
 
 __all__ = ["OraclePasses", "cross_judged", "rogan_gladen"]
 
-Undecided = Literal["pass", "fail", "exclude"]
 FOLDS_OF_A_TRIAL = 2  # for copies that are fitted only for a trial
 LEAST = 0.05  # of t - f: below, alarms carry no information about errors
 
 
 class Rates(NamedTuple):
-    """True and false positive rate of an oracle, and the error of the model on the images they come from."""
+    """True and false positive rate of an oracle, and the error of the model on the images they come from.
+
+    Where the oracle decided about none of these, the rates are zero, and the error is that on all of them.
+    """
 
     true_positive: float
     false_positive: float
@@ -80,8 +83,7 @@ class OraclePasses(Estimator):
         **settings: Unpack[EstimatorSettings],
     ) -> None:
         super().__init__(**settings)
-        if undecided not in ("pass", "fail", "exclude"):
-            raise UserError(f"Undecided predictions can 'pass', 'fail' or be left out ('exclude'), not {undecided!r}.")
+        check_undecided(undecided)
         self.oracle = oracle
         self.corrected = corrected
         self.undecided = undecided
@@ -160,17 +162,29 @@ class OraclePasses(Estimator):
         return self._cross_judged.wrong, validation.predictions
 
     def _learn(self, seen: Rows, labels: NDArray[np.int64]) -> Rates:
-        wrong, decided = self._alarms(seen[0])
-        error, alarm = seen[1][decided] != labels[decided], wrong[decided]
+        failed, counts = counted(seen[0], self.undecided)
+        wrong = seen[1] != labels
+        if not counts.any():
+            return Rates(0.0, 0.0, float(wrong.mean()))
+        error, alarm = wrong[counts], failed[counts]
         false_positive = float(alarm[~error].mean()) if not error.all() else 0.0
         true_positive = float(alarm[error].mean()) if error.any() else false_positive
-        return Rates(true_positive, false_positive, float(error.mean()) if len(error) else 0.0)
+        return Rates(true_positive, false_positive, float(error.mean()))
+
+    def _rests_on(self, seen: Rows) -> int:
+        return int(counted(seen[0], self.undecided)[1].sum())
+
+    def _check_rows(self, seen: Rows) -> None:
+        if not self._rests_on(seen):
+            raise NothingKnown(
+                f"The oracle {self._oracle.name!r} decided about no prediction; count undecided as 'fail'."
+            )
 
     def _value(self, learnt: Rates, seen: Rows) -> float:
-        wrong, decided = self._alarms(seen[0])
-        if not decided.any():
-            raise UserError(f"The oracle {self._oracle.name!r} decided about no prediction; count undecided as 'fail'.")
-        share = float(wrong[decided].mean())
+        failed, counts = counted(seen[0], self.undecided)
+        if not counts.any():  # of a resample: nothing is known of it but what the model's error was
+            return 1 - learnt.error
+        share = float(failed[counts].mean())
         return 1 - (rogan_gladen(share, learnt) if self.corrected else share)
 
     def _details(self, learnt: Rates, seen: Rows) -> dict[str, float]:
@@ -180,14 +194,6 @@ class OraclePasses(Estimator):
             "undecided": float((seen[0] < 0).mean()),
             **({} if learnt.precision is None else {"precision": learnt.precision}),
         }
-
-    def _alarms(self, verdicts: NDArray[np.int8]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Which predictions count as wrong and which count at all, (n,) each."""
-        wrong = verdicts == 1
-        if self.undecided == "fail":
-            wrong = verdicts != 0
-        decided = verdicts >= 0 if self.undecided == "exclude" else np.ones(len(verdicts), dtype=bool)
-        return wrong, decided
 
 
 def rogan_gladen(alarms: float, rates: tuple[float, float, float]) -> float:

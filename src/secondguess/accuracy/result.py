@@ -159,12 +159,12 @@ class EstimateResult(Result):
     def _repr_html_(self) -> str:
         """The summary above the table of estimates."""
         shifts = self._shifts()
-        cells = ["method", "estimate", "95 % interval", *shifts]
+        cells = ["method", "estimate", self._interval_title(), *shifts]
         rows = ["".join(f"<th>{escape(cell)}</th>" for cell in cells)]
         for name, one in self.estimates.items():
             trials = {trial.shift: _flag(trial) for trial in one.trust}
             flags = [trials.get(shift, "-") for shift in shifts]
-            cells = [name, f"{one.value:.1%}", f"{one.low:.1%} to {one.high:.1%}", *flags]
+            cells = [name, f"{one.value:.1%}", self._interval(one), *flags]
             rows.append("".join(f"<td>{escape(cell)}</td>" for cell in cells))
         body = "".join(f"<tr>{row}</tr>" for row in rows)
         return f"{super()._repr_html_()}<table>{body}</table>"
@@ -175,7 +175,7 @@ class EstimateResult(Result):
         if best.withheld:
             return f"{title}: cannot be said for these images, because {best.withheld}."
         return (
-            f"{title}: {best.value:.1%} ({best.level:.0%} interval {best.low:.1%} to {best.high:.1%}), by {best.method}"
+            f"{title}: {best.value:.1%} ({_level(best)} interval {best.low:.1%} to {best.high:.1%}), by {best.method}"
         )
 
     def _tried(self) -> Iterator[str]:
@@ -188,6 +188,14 @@ class EstimateResult(Result):
     def _shifts(self) -> list[str]:
         return list(dict.fromkeys(trial.shift for one in self.estimates.values() for trial in one.trust))
 
+    def _interval_title(self) -> str:
+        return f"{_level(self.answer)} interval"
+
+    def _interval(self, one: Estimate) -> str:
+        """The bounds, and their level where it is not that of the column."""
+        other = "" if one.level == self.answer.level else f" ({_level(one)})"
+        return f"{one.low:.1%} to {one.high:.1%}{other}"
+
     def _rows(self) -> Iterator[str]:
         """The table of estimates, what the flags mean, and what the summary has no room for."""
         tried = self._shifts()
@@ -196,12 +204,13 @@ class EstimateResult(Result):
         titles = [UNCHANGED if shift == "none" else shift for shift in tried]
         widths = [max(7, len(title)) for title in titles]
         heads = "  ".join(f"{title:<{width}}" for title, width in zip(titles, widths, strict=True))
-        yield f"{'':<{wide}}  {'estimate':>8}  {'95% interval':<16}  {heads}".rstrip()
-        for name, one in zip(names, self.estimates.values(), strict=True):
+        intervals = [self._interval(one) for one in self.estimates.values()]
+        room = max(16, *map(len, intervals))
+        yield f"{'':<{wide}}  {'estimate':>8}  {self._interval_title():<{room}}  {heads}".rstrip()
+        for name, one, interval in zip(names, self.estimates.values(), intervals, strict=True):
             trials = {trial.shift: _flag(trial) for trial in one.trust}  # not every method can be tried on each
             flags = "  ".join(f"{trials.get(shift, '-'):<{width}}" for shift, width in zip(tried, widths, strict=True))
-            interval = f"{one.low:.1%} to {one.high:.1%}"
-            yield f"{name:<{wide}}  {one.value:>8.1%}  {interval:<16}  {flags}".rstrip()
+            yield f"{name:<{wide}}  {one.value:>8.1%}  {interval:<{room}}  {flags}".rstrip()
         if self.truth is not None:
             yield f"{'truth, not used':<{wide}}  {self.truth.value:>8.1%}"
         yield ""
@@ -234,6 +243,11 @@ class EstimateResult(Result):
             yield f"  {one.image}: {one.predicted} ({one.confidence:.0%}){rather}; {_cut(one.reason)}"
         if len(new) > SHOWN:
             yield f"  and {len(new) - SHOWN:,} more; estimate.json (--out) has all of them, with the whole rules."
+
+
+def _level(one: Estimate) -> str:
+    """The level of an interval, not rounded: .999 is not 100 percent."""
+    return f"{100 * one.level:g}%"
 
 
 def _flag(trial: Trial) -> str:

@@ -13,7 +13,7 @@ Without rules this is the average confidence after temperature scaling, with its
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,13 @@ __all__ = ["RulesAndConfidence", "allowed_labels"]
 
 FEW_STEPS = 4  # of EM on a resample, begun where the whole set ended
 RESAMPLES = 40
+
+
+class Recalibrated(NamedTuple):
+    """The temperature on validation images, and what rules say about confidence in operation."""
+
+    temperature: float
+    channel: Channel
 
 
 @register
@@ -58,7 +65,7 @@ class RulesAndConfidence(Estimator):
         if not self.is_fitted:
             raise UserError(f"The estimator {self.name!r} must see labelled images first; call fit(validation).")
         scores, allowed = self._see(operation)
-        return probability_right(scores, allowed, self._channel(self._learnt, (scores, allowed)))
+        return probability_right(scores, allowed, _channel(self._learnt, scores, allowed))
 
     def _see(self, seen: Observation) -> Rows:
         return log_scores(seen), allowed_labels(self.rules, seen)
@@ -71,47 +78,52 @@ class RulesAndConfidence(Estimator):
 
         return fit_temperature(seen[0], labels)
 
-    def _value(self, learnt: float, seen: Rows) -> float:
+    def _adapted(self, learnt: float, seen: Rows) -> Recalibrated:
         scores, allowed = seen
-        return float(probability_right(scores, allowed, self._channel(learnt, seen)).mean())
+        return Recalibrated(learnt, _channel(learnt, scores, allowed))
 
-    def _details(self, learnt: float, seen: Rows) -> dict[str, float]:
-        channel = self._channel(learnt, seen)
+    def _value(self, learnt: Recalibrated, seen: Rows) -> float:
+        scores, allowed = seen
+        return float(probability_right(scores, allowed, learnt.channel).mean())
+
+    def _details(self, learnt: Recalibrated, seen: Rows) -> dict[str, float]:
         scores, allowed = seen
         excluded = ~np.take_along_axis(allowed, scores.argmax(axis=1)[:, None], axis=1)
         return {
             "certainly_wrong": float(excluded.mean()),
-            "temperature": channel.temperature,
-            "validation_temperature": learnt,
+            "temperature": learnt.channel.temperature,
+            "validation_temperature": learnt.temperature,
         }
 
-    def _channel(self, learnt: float, seen: Rows, start: Channel | None = None) -> Channel:
-        if start is None:  # value, details and interval all ask for the channel of the same rows
-            if getattr(self, "_last", (None,))[0] is not seen:
-                self._last = (seen, self._fitted(learnt, seen, None))
-            return self._last[1]
-        return self._fitted(learnt, seen, start)
-
-    def _fitted(self, learnt: float, seen: Rows, start: Channel | None) -> Channel:
-        scores, allowed = seen
-        possible = allowed.any(axis=1)
-        if not possible.any() or allowed.all():
-            return Channel(learnt, np.zeros(scores.shape[1]))
-        known = (scores, allowed) if possible.all() else (scores[possible], allowed[possible])
-        return fit_channel(*known, learnt) if start is None else fit_channel(*known, learnt, start, FEW_STEPS)
-
-    def _replicates(self, seen: Rows) -> NDArray[np.float64]:
+    def _replicates(self, learnt: Recalibrated, seen: Rows) -> NDArray[np.float64]:
         """As in every estimator, but each resample begins where the whole set ended."""
-        start = self._channel(self._learnt, seen)
         ours, theirs = np.random.default_rng(self.seed).spawn(2)
         values = np.empty(self.resamples)
         for i in range(self.resamples):
             known = ours.integers(len(self._labels), size=len(self._labels))
             rows = theirs.integers(len(seen[0]), size=len(seen[0]))
-            learnt = self._learn((self._seen[0][known],), self._labels[known])
+            anew = self._learn((self._seen[0][known],), self._labels[known])
             scores, allowed = seen[0][rows], seen[1][rows]
-            values[i] = probability_right(scores, allowed, self._channel(learnt, (scores, allowed), start)).mean()
+            values[i] = probability_right(scores, allowed, _channel(anew, scores, allowed, learnt.channel)).mean()
         return values
+
+
+def _channel(
+    temperature: float, scores: NDArray[np.float64], allowed: NDArray[np.bool_], start: Channel | None = None
+) -> Channel:
+    """What rules about images of operation say about their confidence.
+
+    Args:
+        temperature: on validation images.
+        scores: (n, K) logits with a row maximum of zero.
+        allowed: (n, K), the classes that can be.
+        start: where to begin, in a few steps.
+    """
+    possible = allowed.any(axis=1)
+    if not possible.any() or allowed.all():
+        return Channel(temperature, np.zeros(scores.shape[1]))
+    known = (scores, allowed) if possible.all() else (scores[possible], allowed[possible])
+    return fit_channel(*known, temperature) if start is None else fit_channel(*known, temperature, start, FEW_STEPS)
 
 
 def allowed_labels(rules: InputRules | None, seen: Observation) -> NDArray[np.bool_]:

@@ -7,10 +7,16 @@ image (brightness, contrast, sharpness, colour, the model's confidence) the two 
 of Kolmogorov and Smirnov, its number of images the effective one, (sum w)^2 / sum w^2; p is the smallest times the
 number of measures (Bonferroni).
 
-Classes are compared by the classes that the model predicts: chi-squared test of both sets of counts, and their total
-variation. Where the appearance has changed, wrong predictions alone move these counts. They are then held against
-synthetic sets of about the estimated accuracy whose class frequencies are unchanged: p is the share of these that
-moved as far. Where it is not small nothing can be said about the classes.
+Classes are compared by the classes that the model predicts. p is that of the chi-squared statistic of both sets of
+counts among those of random divisions of the same images into two sets as large (a permutation test): the chi-squared
+distribution holds for many images of every class only, and would be off tenfold for models with hundreds of classes.
+There chance alone moves the counts far, too. Independent deviations add in squares, so the distance is the root of what
+the squared total variation exceeds its mean over these divisions by.
+
+Where the appearance has changed, wrong predictions alone move the counts. They are then held against synthetic sets of
+about the estimated accuracy whose class frequencies are unchanged: p is the share of these that moved as far. A set is
+thinned to as many images as there are in operation, and chance is taken off in the same way. Where p is not small
+nothing can be said about the classes.
 
 "Changed" means that p is below .01 (.05 beside synthetic sets, of which there are few) and the distance at least .1:
 among many images every difference is significant.
@@ -19,7 +25,7 @@ among many images every difference is significant.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -30,13 +36,16 @@ from secondguess.accuracy._scaling import log_scores, softened
 from secondguess.accuracy.label_shift import class_frequencies_em
 from secondguess.model.observation import Observation
 
-__all__ = ["Change", "ShiftReport", "ShiftTests", "measures", "total_variation", "weighted_ks"]
+__all__ = ["Change", "ShiftReport", "ShiftTests", "compare_counts", "measures", "total_variation", "weighted_ks"]
 
 Floats = NDArray[np.float64]
 Way = Literal["none", "classes", "appearance", "both"]
 SMALL, SMALL_BESIDE_SETS, FAR = 0.01, 0.05, 0.1
 MOST = 2000  # images whose pixels are measured
-BLOCK = 1 << 20  # numbers that are read at a time
+BLOCK = 1 << 20  # numbers that are read or drawn at a time
+DIVISIONS = 1999  # at random; 18 of them may be as far apart where p is below .01
+FEW_OF_CLASS = 10  # images of a class, below which they are drawn one by one
+CHANCES = 200  # sets that say how far chance alone moves one
 FEWEST_SETS = 10
 WORDS = {
     "brightness": ("darker", "brighter"),
@@ -54,8 +63,8 @@ class Change:
     Attributes:
         changed: whether there is a change; None where that cannot be said.
         test: what was computed.
-        distance: between the two distributions, from 0 to 1.
-        p: how probable such a distance is without a change.
+        distance: between the two distributions, from 0 to 1; of classes, what chance alone gives is taken off.
+        p: how probable one as large is without a change.
         what: the measure that changed most, and in which direction; empty for classes.
     """
 
@@ -134,17 +143,17 @@ class ShiftTests:
             measures(some),
         )
 
-    def report(self, operation: Observation, explained: Callable[[float], tuple[int, int]]) -> ShiftReport:
+    def report(self, operation: Observation, alike: NDArray[np.integer[Any]]) -> ShiftReport:
         """Compare images with the validation images.
 
         Args:
             operation: of the images in question.
-            explained: of how many synthetic sets with the same classes the predictions moved as far as a distance, and
-                how many there are.
+            alike: (s, K), how often each class is predicted in synthetic sets of such an accuracy that were drawn from
+                the validation images with their class frequencies unchanged.
         """
         appearance = self.appearance(operation)
         counts = np.bincount(operation.predictions, minlength=operation.num_classes)
-        return ShiftReport(self._classes(counts, explained, bool(appearance.changed)), appearance)
+        return ShiftReport(self._classes(counts, alike, bool(appearance.changed)), appearance)
 
     def appearance(self, operation: Observation) -> Change:
         """Compare the appearance of images with that of the validation images, class frequencies made alike."""
@@ -166,27 +175,72 @@ class ShiftTests:
         weights = np.divide(now, before, out=np.zeros_like(now), where=before > 0)[self.labels]
         return weights if weights.any() else np.ones(len(self.labels))  # only classes that no validation image has
 
-    def _classes(
-        self, counts: NDArray[np.int64], explained: Callable[[float], tuple[int, int]], appearance: bool
-    ) -> Change:
-        from scipy.stats import chi2_contingency
-
-        distance = total_variation(counts / counts.sum(), self.counts / self.counts.sum())
+    def _classes(self, counts: NDArray[np.int64], alike: NDArray[np.integer[Any]], appearance: bool) -> Change:
+        distance, p = compare_counts(counts, self.counts)
         if not appearance:
-            both = np.stack([counts, self.counts])[:, counts + self.counts > 0]
-            p = float(chi2_contingency(both).pvalue) if both.shape[1] > 1 else 1.0
-            return Change(p < SMALL and distance >= FAR, "chi-squared, predicted classes", distance, p)
-        moved, alike = explained(distance)
-        p = (moved + 1) / (alike + 1)
-        test = f"{moved} of {alike} synthetic sets of such an accuracy, classes unchanged, moved as far"
+            test = "permutation test of chi-squared, predicted classes"
+            return Change(p < SMALL and distance >= FAR, test, distance, p)
+        moved = int((self._moved(alike, int(counts.sum())) >= distance).sum())
+        p = (moved + 1) / (len(alike) + 1)
+        test = f"{moved} of {len(alike)} synthetic sets of such an accuracy, classes unchanged, moved as far"
         if distance < FAR:
             return Change(False, test, distance, p)
-        return Change(True if p < SMALL_BESIDE_SETS and alike >= FEWEST_SETS else None, test, distance, p)
+        return Change(True if p < SMALL_BESIDE_SETS and len(alike) >= FEWEST_SETS else None, test, distance, p)
+
+    def _moved(self, sets: NDArray[np.integer[Any]], images: int) -> Floats:
+        """How far synthetic sets of at most so many images lie from the validation images, beyond chance, (s,)."""
+        if not len(sets):
+            return np.zeros(0)
+        rng = np.random.default_rng(0)
+        size, usual = min(images, int(sets[0].sum())), self.counts / self.counts.sum()
+        thinned = np.stack([rng.multivariate_hypergeometric(one, size, method="marginals") for one in sets])
+        chance = [
+            total_variation(rng.multinomial(size, usual, rows) / size, usual) for rows in _blocks(CHANCES, len(usual))
+        ]
+        return _beyond(total_variation(thinned / size, usual), np.concatenate(chance))
 
 
-def total_variation(first: Floats, second: Floats) -> float:
-    """Half the sum of the differences between two distributions (K,)."""
-    return float(np.abs(first - second).sum() / 2)
+def compare_counts(first: NDArray[np.int64], second: NDArray[np.int64]) -> tuple[float, float]:
+    """How far two sets of counts (K,) are apart beyond chance, and the p-value of the permutation test.
+
+    The statistic is chi-squared; random divisions of the same images, always the same ones, take the place of its
+    distribution.
+    """
+    seen = first + second > 0
+    ours, both = first[seen], (first + second)[seen]
+    images, total = int(ours.sum()), int(both.sum())
+
+    def against(counts: NDArray[np.int64]) -> tuple[Floats, Floats]:
+        """Chi-squared but for a factor, and the total variation between both parts, of divisions (r, K)."""
+        squares = (counts - both * (images / total)) ** 2 / both
+        return squares.sum(axis=1), total_variation(counts / images, (both - counts) / (total - images))
+
+    rng = np.random.default_rng(0)
+    # Drawing images one by one is faster than drawing the counts of all classes where there are few images.
+    few = total <= BLOCK and min(images, total - images) < FEW_OF_CLASS * len(both)
+    how: Any = {"method": "count" if few else "marginals"}
+    blocks = _blocks(DIVISIONS, len(both))
+    draws = (rng.multivariate_hypergeometric(both, images, size=rows, **how) for rows in blocks)
+    squares, chance = (np.concatenate(parts) for parts in zip(*map(against, draws), strict=True))
+    (found,), apart = against(ours[None])
+    as_far = int((squares >= found * (1 - 1e-9)).sum())  # equal ones may differ by rounding
+    return float(_beyond(apart, chance)[0]), (as_far + 1) / (DIVISIONS + 1)
+
+
+def _blocks(rows: int, columns: int) -> Iterator[int]:
+    """So many rows in parts that do not fill the memory."""
+    step = max(1, BLOCK // columns)
+    yield from (min(step, rows - start) for start in range(0, rows, step))
+
+
+def _beyond(distances: Floats, chance: Floats) -> Floats:
+    """Distances without what chance alone, as in these others, adds to them."""
+    return np.sqrt(np.maximum(distances**2 - np.mean(chance**2), 0))
+
+
+def total_variation(first: Floats, second: Floats) -> Floats:
+    """Half the sum of the differences between distributions (..., K)."""
+    return np.asarray(np.abs(first - second).sum(axis=-1) / 2)
 
 
 def measures(seen: Observation) -> dict[str, Floats]:

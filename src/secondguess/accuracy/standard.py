@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from secondguess.accuracy.agreement import EnsembleAgreement
 from secondguess.accuracy.base import Estimator, EstimatorSettings
@@ -19,14 +19,13 @@ from secondguess.accuracy.oracles.cross_reference import CrossReference
 from secondguess.accuracy.oracles.selfchecker import SelfChecker
 from secondguess.accuracy.passes import OraclePasses
 from secondguess.accuracy.rules_and_confidence import RulesAndConfidence
-from secondguess.errors import UserError
-from secondguess.model.classifier import Classifier
 
 if TYPE_CHECKING:
     from secondguess.accuracy.oracles import Oracle
     from secondguess.accuracy.oracles.icos.input_rules import InputRules
+    from secondguess.model.classifier import Classifier
 
-__all__ = ["as_referee", "further_estimators", "standard_estimators"]
+__all__ = ["further_estimators", "standard_estimators"]
 
 
 def standard_estimators(
@@ -77,15 +76,3 @@ def further_estimators(
     agreeing: list[Estimator] = [EnsembleAgreement(list(referees), **settings)] if referees else []
     passing = [OraclePasses(oracle, corrected, **settings) for oracle in oracles for corrected in (False, True)]
     return [*agreeing, *passing]
-
-
-def as_referee(model: Any, judged: Classifier) -> Classifier:
-    """Open another model, and make sure that its classes are those of the model that it judges."""
-    referee = Classifier.open(model)
-    own, theirs = judged.class_names, referee.description.classes
-    if theirs and own and tuple(theirs) != tuple(own):
-        raise UserError(
-            f"The referee {referee.name} has the classes {', '.join(theirs[:10])}, but {judged.name} has "
-            f"{', '.join(own[:10])}; a referee needs the same classes in the same order."
-        )
-    return referee

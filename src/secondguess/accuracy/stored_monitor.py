@@ -5,18 +5,21 @@
     oracle-DIGEST.safetensors          the oracle
     leading-DIGEST.safetensors         the estimator that leads
     estimators/PLACE-NAME-DIGEST.safetensors   the others
+    canary-DIGEST.safetensors          what the model answered to noise, by which it is recognised
     model.toml, model-*, weights-*     the model, as in the folder of a guard
 
 As in that folder, files are named after their content and `monitor.json` is replaced last: an interruption leaves the
 old monitor or the new one. Only `model.toml` is replaced just before; a monitor that finds another model there raises
-an error. Format 2 had no digests in names.
+an error. Format 3 had no canary: a model without a fingerprint cannot be recognised. Format 2 had no digests in names.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from secondguess.accuracy.base import Estimator, Trial
 from secondguess.accuracy.labelled_data import LearntFrom
@@ -25,17 +28,39 @@ from secondguess.accuracy.synthetic_shifts import SyntheticShifts
 from secondguess.contracts.content_named import checked_part, store_part, sweep_parts
 from secondguess.contracts.sealed import Damaged, read_json, write_json_sealed
 from secondguess.errors import UserError
-from secondguess.files import make_folder
+from secondguess.files import make_folder, write_bytes
 from secondguess.guard.stored_model import MODEL, store_model
 from secondguess.model.classifier import Classifier
+from secondguess.model.recognition import Answers, answers_to_canaries, recognise
 
 if TYPE_CHECKING:
     from secondguess.accuracy.monitor import AccuracyMonitor
 
 __all__ = ["read_monitor", "write_monitor"]
 
-CARD, FORMAT = "monitor.json", 3
-PARTS = ("oracle*.safetensors", "leading*.safetensors", "estimators/*.safetensors", "model-*", "weights-*.safetensors")
+CARD, FORMAT, OLDER = "monitor.json", 4, (2, 3)
+LEARNT = ("oracle*.safetensors", "leading*.safetensors", "estimators/*.safetensors", "canary*.safetensors")
+PARTS = (*LEARNT, "model-*", "weights-*.safetensors")
+
+
+@dataclass(frozen=True)
+class Canary:
+    """What a model answered to noise, as a file."""
+
+    answers: Answers
+
+    def save(self, path: Path) -> None:
+        """Write the file."""
+        from safetensors.numpy import save
+
+        write_bytes(path, save({name: np.ascontiguousarray(array) for name, array in self.answers.items()}))
+
+    @staticmethod
+    def load(path: Path) -> Answers:
+        """Read what `save` has written."""
+        from safetensors.numpy import load
+
+        return load(path.read_bytes())
 
 
 def write_monitor(monitor: AccuracyMonitor, folder: str | Path) -> Path:
@@ -47,6 +72,7 @@ def write_monitor(monitor: AccuracyMonitor, folder: str | Path) -> Path:
         store_part(folder, f"estimators/{place}-{one.name}", one) for place, one in enumerate(monitor.estimators)
     ]
     oracle, leading = store_part(folder, "oracle", monitor.oracle), store_part(folder, "leading", monitor.leading)
+    canary = store_part(folder, "canary", Canary(answers_to_canaries(monitor.classifier, monitor.training.shape)))
     card = {
         "format": FORMAT,
         "model": {
@@ -59,6 +85,7 @@ def write_monitor(monitor: AccuracyMonitor, folder: str | Path) -> Path:
         "oracle": oracle,
         "leading": leading,
         "estimators": estimators,
+        "canary": canary,
         "trust": {name: [asdict(trial) for trial in trials] for name, trials in monitor.trust.items()},
         "notes": list(monitor.notes),
         "held_out": monitor.held_out,
@@ -69,7 +96,7 @@ def write_monitor(monitor: AccuracyMonitor, folder: str | Path) -> Path:
     }
     model_files = store_model(monitor.classifier, monitor.training.shape, folder)
     write_json_sealed(folder / CARD, card)
-    sweep_parts(folder, PARTS, {oracle, leading, *estimators, *model_files})
+    sweep_parts(folder, PARTS, {oracle, leading, canary, *estimators, *model_files})
     return folder
 
 
@@ -84,8 +111,11 @@ def read_monitor(folder: str | Path, model: Any = None, **changes: Any) -> Accur
         raise UserError(f"There is no accuracy monitor in {folder}: it has no {CARD}.") from error
     except (Damaged, OSError, ValueError) as error:
         raise UserError(f"{folder / CARD} is damaged ({error}); fit the monitor again.") from error
-    if card.get("format") not in (2, FORMAT):
-        raise UserError(f"{folder / CARD} is written in format {card.get('format')!r}, but {FORMAT} is read here.")
+    if card.get("format") not in (*OLDER, FORMAT):
+        raise UserError(
+            f"{folder / CARD} is written in format {card.get('format')!r}, but this version of secondguess reads "
+            f"{OLDER[0]} to {FORMAT}; install a newer one, or fit the monitor again."
+        )
     card = {"oracle": "oracle.safetensors", "leading": "leading.safetensors"} | card  # their names in format 2
     if model is None and not (folder / MODEL).is_file():
         raise UserError(
@@ -93,13 +123,9 @@ def read_monitor(folder: str | Path, model: Any = None, **changes: Any) -> Accur
             "AccuracyMonitor.load(folder, model)."
         )
     classifier = Classifier.open(folder / MODEL if model is None else model, **changes)
-    if classifier.fingerprint != card["model"]["fingerprint"]:
-        raise UserError(
-            f"The monitor in {folder} was fitted on the model {card['model']['name']!r}, and {classifier.name!r} is "
-            "another one; fit a monitor on it."
-        )
-    classifier.settle(card["model"].get("output_kind", "auto"))
     training, validation = (_learnt_from(card[name]) for name in ("training", "validation"))
+    known = Canary.load(_part(folder, card["canary"])) if "canary" in card else {}
+    recognise(classifier, card["model"], known, lambda one: answers_to_canaries(one, training.shape), what="monitor")
     return AccuracyMonitor(
         classifier=classifier if classifier.class_names else classifier.with_classes(training.class_names),
         training=training,

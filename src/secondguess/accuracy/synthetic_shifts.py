@@ -43,7 +43,7 @@ from secondguess.accuracy._scaling import log_scores, softened
 from secondguess.accuracy._synthetic_sets import NOMINAL, SIZE, Copies, draw_sets
 from secondguess.accuracy.base import Estimate, Estimator, EstimatorSettings, Rows, Trial
 from secondguess.accuracy.registry import register
-from secondguess.accuracy.shift_tests import ShiftReport, ShiftTests, total_variation
+from secondguess.accuracy.shift_tests import ShiftReport, ShiftTests
 from secondguess.accuracy.shifted_copies import ShiftedCopies
 from secondguess.errors import UserError
 from secondguess.metrics import wilson
@@ -59,11 +59,10 @@ Floats = NDArray[np.float64]
 
 
 class Thresholds(NamedTuple):
-    """Those of average thresholded confidence, for confidence and for negative entropy, and the predicted classes."""
+    """Those of average thresholded confidence, for confidence and for negative entropy."""
 
     confidence: float
     certainty: float
-    predicted: Floats
 
 
 class Regression(NamedTuple):
@@ -87,7 +86,7 @@ class Learnt(NamedTuple):
         thresholds: with which a set is described.
         ways: (m,), in which way each set differs from the validation images: none, classes, appearance or both.
         truths: (m,), the accuracy of each set.
-        moved: (m,), the total variation between its predicted classes and those of the validation images.
+        predicted: (m, K), how often each class is predicted in it.
         errors: (m,), estimate minus truth.
         every: of all sets.
         calm: of the sets whose appearance is unchanged.
@@ -96,7 +95,7 @@ class Learnt(NamedTuple):
     thresholds: Thresholds
     ways: NDArray[np.str_]
     truths: Floats
-    moved: Floats
+    predicted: NDArray[np.int32]
     errors: Floats
     every: Regression
     calm: Regression
@@ -139,8 +138,7 @@ class SyntheticShifts(Estimator):
         """
         learnt = self._learnt
         alike = (learnt.ways == "appearance") & (learnt.truths >= estimate.low) & (learnt.truths <= estimate.high)
-        moved = learnt.moved[alike]
-        return self._tests.report(operation, lambda distance: (int((moved >= distance).sum()), len(moved)))
+        return self._tests.report(operation, learnt.predicted[alike])
 
     def state(self) -> dict[str, Any]:
         """As of every estimator, with the temperature and what was seen of the copies."""
@@ -201,7 +199,7 @@ class SyntheticShifts(Estimator):
         wrong = int((seen[2] != labels).sum())
         # As many validation images lie below the thresholds as the model has errors among them.
         least = [float(np.sort(scores)[wrong]) if wrong < len(scores) else np.inf for scores in seen[:2]]
-        thresholds = Thresholds(least[0], least[1], self._frequencies(seen[2]))
+        thresholds = Thresholds(least[0], least[1])
         sets = list(draw_sets(seen, labels, self._copies, self.seed))
         looks = np.array([self._look(one.rows, thresholds) for one in sets])
         truths = np.array([(one.rows[2] == one.labels).mean() for one in sets])
@@ -216,7 +214,7 @@ class SyntheticShifts(Estimator):
             thresholds,
             np.array([one.way for one in sets]),
             truths,
-            np.array([total_variation(self._frequencies(one.rows[2]), thresholds.predicted) for one in sets]),
+            np.stack([np.bincount(one.rows[2], minlength=self._classes) for one in sets]).astype(np.int32),
             errors,
             every,
             calm,
@@ -238,13 +236,10 @@ class SyntheticShifts(Estimator):
     def _forest(self, looks: Floats, truths: Floats) -> Forest:
         return Forest.fit(looks, truths, trees=self.trees, leaf=LEAF, seed=self.seed)
 
-    def _frequencies(self, predictions: NDArray[np.int64]) -> Floats:
-        return np.asarray(np.bincount(predictions, minlength=self._classes) / max(len(predictions), 1))
-
     def _look(self, seen: Rows, thresholds: Thresholds) -> Floats:
         """The five numbers."""
         confidences, certainties, predictions = seen[:3]
-        shares = self._frequencies(predictions)
+        shares = np.bincount(predictions) / max(len(predictions), 1)
         shares = shares[shares > 0]
         spread = -(shares * np.log(shares)).sum() + (len(shares) - 1) / (2 * len(predictions))
         above = (confidences >= thresholds.confidence).mean(), (certainties >= thresholds.certainty).mean()
@@ -261,10 +256,10 @@ class SyntheticShifts(Estimator):
         chosen, look = self._chosen(learnt, seen)
         return float(chosen.forest.predict(look)[0][0])
 
-    def _bounds(self, value: float, seen: Rows) -> tuple[float, float]:
-        chosen, look = self._chosen(self._learnt, seen)
+    def _bounds(self, learnt: Learnt, value: float, seen: Rows) -> tuple[float, float]:
+        chosen, look = self._chosen(learnt, seen)
         mean, variance = chosen.forest.predict(look)
-        known_of = len(self._labels) if chosen is self._learnt.calm else self._copied
+        known_of = len(self._labels) if chosen is learnt.calm else self._copied
         sampling = _binomial(mean, len(seen[0])) + _binomial(mean, known_of)
         half = chosen.quantile * float(np.sqrt(variance + sampling)[0])
         known = wilson(self._right, len(self._labels), self.level)

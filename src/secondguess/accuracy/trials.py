@@ -9,19 +9,20 @@ Half of the validation images fit the estimators; sets are drawn from the other 
 
 An estimator that was close to the truth here can be trusted under this kind of change, as far as the change in
 operation resembles those. Predictions of other models that were recorded with the original images say nothing about
-their copies: an estimator that reads them is not tried on these. A trial that was not made is missing from the record,
-neither passed nor failed. Estimators that learn from shifted copies have tried themselves, on kinds that they left
-out.
+their copies: an estimator that reads them is not tried on these. Nor is one whose oracle decides about nothing in a
+set. A trial that was not made is missing from the record, neither passed nor failed. Estimators that learn from shifted
+copies have tried themselves, on kinds that they left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 import numpy as np
 
 from secondguess.accuracy._synthetic_sets import WAYS, positions
-from secondguess.accuracy.base import Estimator, Trial
+from secondguess.accuracy.base import Estimator, NothingKnown, Trial
 from secondguess.accuracy.shifted_copies import ShiftedCopies
 from secondguess.errors import UserError
 from secondguess.model.observation import Observation
@@ -78,7 +79,8 @@ def try_estimators(
             sets = list(_sets(way, validation, shifted, shifting, repetitions, rng))
             for name, one in copies.items():
                 if sets and not (one.recorded and way in ("appearance", "both")):
-                    trials[name].append(_trial(way, one, sets))
+                    with suppress(NothingKnown):
+                        trials[name].append(_trial(way, one, sets))
             advance(number + 2, len(ways) + 1)
     return {one.name: one.own_trials or tuple(trials[one.name]) for one in estimators}
 

@@ -3,8 +3,8 @@
 These images are not sorted into classes, so folders below are not classes: an image's id is its path within the
 folder, which rules can refer to. A file that is still being written cannot be read; it is tried again the next time.
 Links to folders are not followed, nothing outside the folder is read, and a link to an image of the folder is not
-counted beside it. What is named like an image but is no plain
-file within the folder (a pipe, a link that leads out or nowhere) counts as unreadable.
+counted beside it. What is named like an image but is no plain file within the folder (a pipe, a link that leads out or
+nowhere) counts as unreadable.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secondguess.errors import UserError
-from secondguess.images.decode import EXTENSIONS, BadImage
+from secondguess.images.decode import EXTENSIONS, BadImage, read_header
 from secondguess.images.encoded import FileSource
 from secondguess.images.image_set import ImageSet
+from secondguess.images.parallel import in_parallel
 from secondguess.images.sources import ArraySource
 from secondguess.model.observation import Observation
 from secondguess.progress import Progress, Titled
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from secondguess.images.fitting import Resizing
     from secondguess.model.classifier import Classifier
 
-__all__ = ["File", "WatchedFolder", "count_images", "files_within", "holds_images"]
+__all__ = ["File", "WatchedFolder", "check_images", "count_images", "files_within", "holds_images"]
 
 IN_MEMORY = 1 << 28  # numbers, a gigabyte
 File = tuple[Path, int, int]  # where it is, when it was changed, how long it is
@@ -123,10 +124,7 @@ class WatchedFolder:
         """All files of the folder, and those that are new and can be read."""
         files, odd = files_within(self.folder)
         if odd and not self._skip_bad:
-            raise BadImage(
-                f"The image {odd[0]} is not a file within the folder {self.folder}; put a copy there, or leave it out "
-                "with --skip-bad."
-            )
+            raise _not_within(odd[0], self.folder)
         new = self._readable([file for file in files if file not in self._seen])
         self.unreadable += odd
         return files, new
@@ -152,13 +150,38 @@ class WatchedFolder:
 
 
 def holds_images(folder: Path) -> bool:
-    """Whether this is a folder with image files in it or below."""
-    return folder.is_dir() and any(files_within(folder))
+    """Whether this is a folder with something in it or below that is named like an image, readable or not.
+
+    Where nothing of it is readable, the first is named as an image that is not, which says more than that there is
+    none.
+    """
+    if not folder.is_dir():
+        return False
+    files, odd = files_within(folder)
+    return bool(files or odd)
 
 
 def count_images(folder: Path) -> int:
     """How many image files are in a folder or below."""
     return len(files_within(folder)[0])
+
+
+def check_images(folder: Path) -> None:
+    """Raise a `BadImage` for the first file in a folder or below that is no image, as far as its header shows.
+
+    No image is decoded, so that one that was cut off in the middle passes.
+    """
+    files, odd = files_within(folder)
+    if odd:
+        raise _not_within(odd[0], folder)
+    for _ in in_parallel(read_header, ((path, str(path)) for path, _, _ in files)):
+        pass
+
+
+def _not_within(name: str, folder: Path) -> BadImage:
+    return BadImage(
+        f"The image {name} is not a file within the folder {folder}; put a copy there, or leave it out with --skip-bad."
+    )
 
 
 def files_within(folder: Path) -> tuple[list[File], tuple[str, ...]]:

@@ -125,7 +125,7 @@ class Context:
         if (rows := self._some(plan.reduced("test"))).size < len(self.test):
             self.test = self.test.take(rows)
             self.votes = None if self.votes is None else self.votes[rows]
-        samples = plan.size("samples")
+        samples = plan.shared_out("samples", ["test", *(f"stress.{one.name}" for one in self.stress)])
         for place, one in enumerate(self.supervisors):
             if samples and one.needs.samples > samples and one.dial:
                 self.supervisors[place] = one.turned(samples)
@@ -214,10 +214,11 @@ class Context:
             try:
                 self._informed.check(supervisor.needs, f"The supervisor {supervisor.name!r}")
                 part = f"supervisor.{supervisor.name}"
-                size = self.plan.reduced(part)
                 with self._listening(supervisor.name):
                     if learns(supervisor):
-                        _ = self._training  # its time is not that of the fit
+                        if not self.plan.leaves_out(part):
+                            _ = self._training  # its time is not that of the fit, and may change the size of that
+                        size = self.plan.reduced(part)
                         with self.plan.doing(part):
                             supervisor = self._fitted(supervisor.turned(size))
                     supervisor.score(self._few)  # one that cannot score must not cost the others

@@ -11,7 +11,8 @@
 
 Stress sets are what an audit is about: one is left out before supervisors only where it alone takes a quarter of the
 time. A section is left out only where its least size takes more than a minute and more than a fifth of the time. What
-is given ready-made or with its parameter, as in `autoencoder:epochs=10`, has the size that was given.
+is given ready-made or with its parameter, as in `autoencoder:epochs=10`, has the size that was given. Samples with
+dropout are drawn where test images and stress sets are observed, whose parts take their time.
 """
 
 from __future__ import annotations

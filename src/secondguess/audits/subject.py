@@ -130,7 +130,15 @@ def as_dataset(data: Images | None, test: Images | None, train: Images | None, l
     if train is None:
         return Dataset(tested.name, None, tested)
     shape = tested.shape
-    trained = _training_images(train, loading | {"size": shape[1:], "channels": shape[0]})
+    # Training images are brought to the size of the test images only where that is known to be what the model takes.
+    sized = {"size": shape[1:]} if loading.get("size") else {}
+    trained = _training_images(train, loading | sized | {"channels": shape[0]})
+    if trained.shape[1:] != shape[1:] and not isinstance(train, (ImageSet, Dataset)):
+        raise UserError(
+            f"The training images {trained.name} have {_pixels(trained)} pixels, but the test images {tested.name} "
+            f"{_pixels(tested)}, and the model does not say which it takes; say it with size (--size "
+            f"{_pixels(trained)} if it was trained on them as they are), or under [input] in its model.toml."
+        )
     dataset = Dataset(tested.name, trained, tested)
     if trained.content_fingerprint == tested.content_fingerprint:
         raise UserError(
@@ -138,6 +146,11 @@ def as_dataset(data: Images | None, test: Images | None, train: Images | None, l
             "supervisors must not learn from the test, so give others."
         )
     return dataset
+
+
+def _pixels(images: ImageSet) -> str:
+    """Height and width, as the option --size takes them."""
+    return "{}x{}".format(*images.shape[1:])
 
 
 def _test_images(test: Images, loading: Any) -> ImageSet:

@@ -11,9 +11,10 @@ a blocker.
                 caution   a class of which, by the upper end of its interval, less than half is found
     knowing     blocker   the best supervisor ranks a mistake above a right answer in less than 70% of cases (AUROC)
                 caution   in less than 80%, or its interval holds 50%: there are too few mistakes to tell
-    guard       blocker   more than half of the images of some kind of stress are answered wrongly without an alarm
-                caution   more than a fifth of them; or more than half of attacked ones, which not everybody has to
-                          fear; or a kind that was asked for could not be tried
+    guard       blocker   more than half of the images of some kind of stress are answered wrongly without an alarm;
+                          not of attacked ones, which not everybody has to fear
+                caution   more than a fifth of them, of attacked ones too; or a kind that was asked for could not be
+                          tried
 
 One blocker, and the model is not ready: the first one says before what. Without blockers it is ready to be deployed
 with a guard, if accuracy, knowing and guard were all measured; else there is no verdict. Kinds of stress that were
@@ -67,9 +68,9 @@ RULES = (
     ),
     (
         "With a guard",
-        f"more than {HARMFUL:.0%} of the images of some kind are answered wrongly without an alarm",
-        f"these are more than {NOTABLE:.0%}, or of attacked images more than {HARMFUL:.0%}; or a kind that was asked "
-        "for could not be tried",
+        f"more than {HARMFUL:.0%} of the images of some kind, attacked ones excepted, are answered wrongly without an "
+        "alarm",
+        f"these are more than {NOTABLE:.0%}, of attacked images too; or a kind that was asked for could not be tried",
     ),
 )  # topic, what speaks against it, what calls for care
 
@@ -154,7 +155,7 @@ def _accuracy(audit: AuditResult) -> Reason:
     number = audit.numbers.get("accuracy.test")
     about: dict[str, Any] = {"topic": "accuracy", "title": "Accuracy", "section": "accuracy"}
     if number is None or number.interval is None:
-        return Reason(weight="unknown", text=_why(audit, "accuracy", "The accuracy was not measured."), **about)
+        return _unknown(audit, about, "The accuracy was not measured.")
     found = number.interval
     text = f"It is right on {found.value:.1%} of {found.n:,} test images ({found.low:.1%} to {found.high:.1%})"
     better = audit.numbers.get(RENORMALISED)
@@ -204,7 +205,7 @@ def _knowing(audit: AuditResult) -> Reason:
     else:
         kinds = [one for kind in audit.about.get("stress", ()) if (one := _best(audit.numbers, kind)) is not None]
         if not kinds:
-            return Reason(weight="unknown", text=_why(audit, "supervisors", "No supervisor was tried."), **about)
+            return _unknown(audit, about, "There are neither stress images nor enough mistakes to try supervisors on.")
         name, value = min(kinds, key=lambda one: one[1])
         what = f"there are too few mistakes or right answers to compare, but {name} ranks stress images above ordinary "
         what += f"ones in {_told_apart(value)} of cases or more"
@@ -241,9 +242,7 @@ def _guard(audit: AuditResult) -> Reason:
     }
     alarms = audit.numbers.get("deploy.false_alarms")
     if not harm or alarms is None:
-        return Reason(
-            weight="unknown", text=_why(audit, "deploy", "No guard was tried against stress images."), **about
-        )
+        return _unknown(audit, about, "No guard was tried against stress images.")
     blocking = [name for name, share in harm.items() if share > HARMFUL and not name.startswith(ATTACKED)]
     worst = max(blocking or harm, key=lambda name: harm[name])
     left = f"{harm[worst]:.0%} of {worst.replace('_', ' ')} images"
@@ -311,6 +310,11 @@ def _said(audit: AuditResult, section: str, topic: str) -> str:
     return "" if found is None else dict(found.summary).get(topic, "")
 
 
-def _why(audit: AuditResult, section: str, otherwise: str) -> str:
-    """Why a section has no numbers."""
-    return next((one.reason for one in audit.sections if one.name == section and one.reason), otherwise)
+def _unknown(audit: AuditResult, about: Mapping[str, str], otherwise: str) -> Reason:
+    """That a topic has no numbers: nobody asked for its section, or that says why not, or `otherwise`."""
+    section = about["section"]
+    found = next((one for one in audit.sections if one.name == section), None)
+    if found is None:
+        text = f"Not measured: the section {section!r} was left out; add it to the sections (--sections)."
+        return Reason(about["topic"], "unknown", about["title"], text)  # the page has no such section to lead to
+    return Reason(about["topic"], "unknown", about["title"], found.reason or otherwise, section=section)

@@ -22,7 +22,6 @@ supervisors in `supervisors/LABEL.safetensors` without digests, and knew no nois
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -45,6 +44,7 @@ from secondguess.guard.report import GuardReport
 from secondguess.guard.risk import RiskControl
 from secondguess.guard.stored_model import store_model
 from secondguess.guard.thresholds import Calibration
+from secondguess.model.recognition import canaries, recognise
 from secondguess.supervisors import SupervisorSet
 from secondguess.supervisors.base import Supervisor
 
@@ -70,8 +70,6 @@ FORMAT = 5
 CARD = "guard.json"
 PARTS = ("panel*.safetensors", "supervisors/*.safetensors", "model-*", "weights-*.safetensors")
 LIMIT, LIMITS = "risk/limit", "risk/limits"
-CANARIES = 8
-TOLERANCE = 1e-3  # of what a model answers in another version of its library
 OLD_SETTINGS = ("false_alarms", "per_class", "rule", "sure", "latency_ms")  # of formats 1 and 2
 DAMAGE = (KeyError, TypeError, ValueError, AttributeError)
 
@@ -208,7 +206,8 @@ def read_guard(folder: str | Path, classifier: Classifier) -> StoredGuard:
         supervisors = SupervisorSet([Supervisor.load(_checked(folder, name)) for name in card["supervisors"]])
         settings, shape = Settings(**card["settings"]), tuple(card["shape"])
         report = GuardReport.from_dict(card["report"])
-        _recognise(classifier, card, within("canary", arrays), supervisors, shape)
+        known = within("canary", arrays)
+        recognise(classifier, card["model"], known, lambda one: _canary(one, supervisors, shape), what="guard")
         pipeline = DecisionPipeline(
             labels=supervisors.labels,
             false_alarms=settings.false_alarms,
@@ -234,55 +233,9 @@ def load_arrays(folder: Path, card: Mapping[str, Any]) -> dict[str, NDArray[Any]
         raise UserError(f"{path} is damaged ({error}); fit the guard again.") from error
 
 
-def _recognise(
-    classifier: Classifier,
-    card: Mapping[str, Any],
-    known: Mapping[str, NDArray[Any]],
-    supervisors: SupervisorSet,
-    shape: Any,
-) -> None:
-    """Raise a `UserError` unless the classifier is the one that the guard was fitted on."""
-    mine, its = classifier.fingerprint, card["model"]["fingerprint"]
-    if its is not None and mine == its:
-        kind = card["model"].get("output_kind", "auto")
-        classifier.settle(kind)  # of no other model: it would be read wrongly
-        if "auto" not in (kind, classifier.output_kind) and kind != classifier.output_kind:
-            raise UserError(
-                f"The guard was fitted on {classifier.name!r} with its output read as {kind}, but here it is read as "
-                f"{classifier.output_kind}; open the model with output_kind={kind!r}, or fit a guard on it."
-            )
-        return
-    refusal = (
-        f"The guard was fitted on the model {card['model']['name']!r} (fingerprint {str(its)[:8]}), but "
-        f"{classifier.name!r} (fingerprint {str(mine)[:8]}) is another one; fit a guard on it, or, if it "
-        "is the same network, open it with the mean, std and classes of then."
-    )
-    if not known:
-        raise UserError(refusal)
-    try:
-        answers = _canary(classifier, supervisors, shape)
-    except UserError as error:
-        raise UserError(f"{refusal} ({error})") from error
-    same = all(
-        answers[name].shape == array.shape and np.allclose(answers[name], array, rtol=TOLERANCE, atol=TOLERANCE)
-        for name, array in known.items()
-    )
-    if not same:
-        raise UserError(refusal)
-    if mine is not None and its is not None:
-        warnings.warn(
-            f"The fingerprint of {classifier.name!r} is not the one that the guard was fitted on, but it answers alike "
-            "(another version of its library, perhaps); it is taken for the same model.",
-            stacklevel=4,
-        )
-
-
 def _canary(classifier: Classifier, supervisors: SupervisorSet, shape: tuple[int, int, int]) -> dict[str, NDArray[Any]]:
-    """The outputs of the classifier and the supervisors for a few fixed noise images."""
-    from secondguess.images.sources import ArraySource
-
-    noise = np.random.default_rng(0).random((CANARIES, *shape), dtype=np.float32)
-    observation = classifier.observe(ArraySource(noise, "NCHW"), supervisors.needs)
+    """The outputs of the classifier and the supervisors for the canaries."""
+    observation = classifier.observe(canaries(shape), supervisors.needs)
     # Distances of noise to the data differ by rounding in their last digits, whatever their size.
     scores = np.arcsinh(supervisors.score(observation))
     return {"probabilities": observation.probabilities, "scores": np.clip(scores, -1e3, 1e3)}

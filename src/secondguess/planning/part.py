@@ -26,8 +26,12 @@ class Part:
         expected: seconds that it is planned to take at this size.
         least_seconds: what it would take at its least size.
         seconds: what it took; None until it has ended.
+        slowness: how many times longer than its price says it was expected to take when its size was chosen.
         begun: whether it has begun, and its size thus stands.
+        used: whether somebody has asked how large it is to be, and its size thus stands.
+        ended: whether it was ended before it had anything to show, because the time was over; its size is 0 then.
         given: its size, where that is not up for discussion.
+        among: the parts within which it is done, which take its time; () where it is done by itself.
     """
 
     name: str
@@ -37,8 +41,12 @@ class Part:
     expected: float = 0.0
     least_seconds: float = 0.0
     seconds: float | None = None
+    slowness: float = 1.0
     begun: bool = False
+    used: bool = False
+    ended: bool = False
     given: int | None = None
+    among: tuple[str, ...] = ()
 
     @property
     def offer(self) -> Price:
@@ -46,10 +54,17 @@ class Part:
         return self.price if self.given is None else self.price.at(self.given)
 
     @property
+    def priced(self) -> float:
+        """Seconds by its price alone at the chosen size, whatever the pace at which the rest was done."""
+        return self.expected / self.slowness
+
+    @property
     def remark(self) -> str:
         """What is left out or made smaller; "" where nothing is."""
         if self.price.hindrance:
             return f"cannot be done: {self.price.hindrance}"
+        if self.ended:
+            return "ended, since the time was over; allow more minutes"
         if not self.size:
             return f"left out: {self.lacking}; allow more minutes"
         return f"instead of {self.price.full:,}" if self.size < self.price.full else ""
@@ -94,7 +109,7 @@ class Part:
             "least_seconds": round(self.least_seconds, 3),
             "seconds": None if self.seconds is None else round(self.seconds, 3),
             "remark": self.remark,
-        } | ({"hindrance": self.price.hindrance} if self.price.hindrance else {})
+        } | {name: value for name, value in (("hindrance", self.price.hindrance), ("among", list(self.among))) if value}
 
 
 def spoken(seconds: float) -> str:

@@ -2,7 +2,8 @@
 
 A plan is made before the work and kept to. The code that works says which part it does (`with plan.doing(name)`) and
 asks how large that is to be (`plan.size(name)`). When a part has taken longer or shorter than expected, the parts that
-have not begun are sized again, so that the whole still fits. A part that may be left out has a deadline: reported
+have not begun are sized again, so that the whole still fits. A size that somebody has asked for stands, whether or not
+its part has begun: what was done with it cannot be undone. A part that may be left out has a deadline: reported
 progress (`plan.watched(progress)`) beyond it ends that part with `OutOfTime`.
 
 Sizes depend on the machine and on what else it does. They are recorded, and the same sizes give the same results.
@@ -16,7 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -146,25 +147,61 @@ class Plan:
         return next((part for part in self.parts if part.name == name), None)
 
     def size(self, name: str) -> int | None:
-        """How large a part is to be; 0: left out; None: there is no such part, and nothing limits it."""
+        """How large a part is to be; 0: left out; None: there is no such part, and nothing limits it.
+
+        Whoever asks keeps to the answer, so that it stands from then on. `part(name).size` only looks.
+        """
         part = self.part(name)
-        return None if part is None else part.size
+        if part is None:
+            return None
+        part.used = True
+        return part.size
 
     def reduced(self, name: str) -> int | None:
-        """How large a part is to be, where that is less than full; None where nothing limits it."""
+        """As `require`, but None for a full size too: nothing limits it."""
         size, part = self.require(name), self.part(name)
         return None if part is None or size == part.price.full else size
 
     def require(self, name: str) -> int | None:
         """As `size`, but a part that is left out raises `OutOfTime` with the reason."""
-        part = self.part(name)
-        if part is not None and not part.size:
+        size, part = self.size(name), self.part(name)
+        if part is not None and not size:
             raise OutOfTime(f"Too little time: {part.lacking}; allow more (--minutes, or --full).")
-        return None if part is None else part.size
+        return size
+
+    def leaves_out(self, name: str) -> bool:
+        """Whether a part is left out as things are; that may change until somebody asks for its size."""
+        part = self.part(name)
+        return part is not None and not part.size
+
+    def shared_out(self, name: str, among: Iterable[str]) -> int | None:
+        """As `size`, of a part that is never under way itself: it is done within others, which take its time.
+
+        Args:
+            name: of the part.
+            among: names of the parts within which it is done, as much of it in one as in another.
+        """
+        size, part = self.size(name), self.part(name)
+        hosts = [one for one in map(self.part, among) if one is not None]
+        if part is None or not size or not hosts:
+            return size
+        share = part.priced / len(hosts)
+        for host in hosts:
+            if host.begun or host.price.hindrance:  # what cannot be done has no share in it either
+                continue
+            host.price = replace(host.price, fixed=host.price.fixed + share)
+            host.least_seconds += host.slowness * share
+            host.expected += host.slowness * share if host.size else 0.0
+        part.price = replace(part.price, each=0.0, fixed=0.0, beside={})
+        part.expected, part.among = 0.0, tuple(host.name for host in hosts)
+        return size
 
     @contextmanager
     def doing(self, name: str) -> Iterator[None]:
-        """The block is this part; what other parts take within it is theirs. Then the rest is planned anew."""
+        """The block is this part; what other parts take within it is theirs. Then the rest is planned anew.
+
+        A part that ends with `OutOfTime` has nothing to show and is recorded as left out.
+        """
         part = self.part(name)
         if part is None:
             yield
@@ -177,6 +214,10 @@ class Plan:
         self._doing.append(part)
         try:
             yield
+        except OutOfTime:
+            if part.size and part.seconds is None:  # neither left out before, nor finished once
+                part.size, part.ended = 0, True  # who repeats the plan leaves it out too
+            raise
         finally:
             now = self.clock()
             since, spent = self._stack.pop()
@@ -200,7 +241,7 @@ class Plan:
             return None
         part, (since, spent) = self._doing[-1], self._stack[-1]
         took = spent + self.clock() - since
-        rest = self._factor() * sum(one.expected for one in self._waiting())
+        rest = self._factor() * sum(one.priced for one in self._waiting())
         what = f"{part.does[:1].upper()}{part.does[1:]}: {spoken(took)} so far"
         if took > part.expected:
             return f"{what} instead of {spoken(part.expected)}, then about {spoken(rest)}"
@@ -212,7 +253,7 @@ class Plan:
             return
         part, (since, spent) = self._doing[-1], self._stack[-1]
         took = spent + self.clock() - since
-        rest = sum(one.least_seconds for one in self._waiting() if one.size)
+        rest = sum(one.expected if one.used else one.least_seconds for one in self._waiting() if one.size)
         # All that others can spare is granted, so that no work is thrown away without need.
         if took > PATIENCE * part.expected and self.elapsed + rest > self.seconds:
             longer = f"It was expected to take {spoken(part.expected)} and was ended after {spoken(took)}, for the"
@@ -256,28 +297,44 @@ class Plan:
         return [part for part in self.parts if not part.begun]
 
     def _again(self) -> None:
-        """Size what has not begun anew, if the end has moved by more than a little."""
+        """Size anew what has not begun and nobody has asked for, if the end has moved by more than a little."""
         waiting = self._waiting()
-        if self.seconds is None or not waiting:
+        free = [part for part in waiting if not part.used]
+        if self.seconds is None or not free:
             return
         running = sum(max(0.0, part.expected - (part.seconds or 0.0)) for part in self._doing)
         left, factor = self.seconds - self.elapsed - running, self._factor()
-        expected = factor * sum(part.expected for part in waiting)
-        short = any(part.size < part.price.full for part in waiting)
-        if expected > left or (short and expected < left - SLACK * self.seconds):
-            before = {part.name: part.size for part in waiting}
-            self._choose(waiting, max(0.0, RESERVE * left), factor)
-            if changed := [said for part in waiting if (said := part.changed_from(before[part.name]))]:
-                pace = "It takes longer than planned" if expected > left else "It goes faster than planned"
-                self._tell(f"{pace}; the rest is sized anew: {'; '.join(changed)}.")
+        expected = factor * sum(part.priced for part in waiting)
+        # Only where the new sizes can be larger: planned is less than all that is left.
+        spare = min(left - SLACK * self.seconds, RESERVE * left)
+        short = any(part.size < part.price.full for part in free)
+        if expected > left or (short and expected < spare):
+            before = {part.name: part.size for part in free}
+            standing = factor * sum(part.priced for part in waiting if part.used)
+            self._choose(free, max(0.0, RESERVE * left - standing), factor)
+            self._say_changes(free, before, longer=expected > left)
+
+    def _say_changes(self, parts: Iterable[Part], before: Mapping[str, int], *, longer: bool) -> None:
+        """Announce the parts whose sizes have changed notably; that the pace is why, only where they all say so."""
+        changed = [
+            (part.size > before[part.name], said) for part in parts if (said := part.changed_from(before[part.name]))
+        ]
+        if not changed:
+            return
+        # Where a part comes back, others may have to shrink; so the pace explains only what all sizes say.
+        told = "The time that is left is shared out anew"
+        if all(grown != longer for grown, _ in changed):
+            told = f"It {'takes longer' if longer else 'goes faster'} than planned; the rest is sized anew"
+        self._tell(f"{told}: {'; '.join(said for _, said in changed)}.")
 
     def _factor(self) -> float:
         """How many times longer than expected work takes, as far as can be told by now."""
         done = [part for part in self.parts if part.seconds is not None and part not in self._doing]
-        notable = [part for part in done if max(part.expected, part.seconds or 0) >= NOTABLE and part.size]
+        done = [part for part in done if part.size or part.ended]
+        notable = [part for part in done if max(part.expected, part.seconds or 0) >= NOTABLE]
         prior = PRIOR * (self.seconds or 0.0)  # a few seconds say little about minutes
         took = prior + sum(part.seconds or 0.0 for part in notable)
-        expected = prior + sum(part.expected for part in notable)
+        expected = prior + sum(part.priced for part in notable)
         return min(SLOWEST, max(FASTEST, took / expected)) if expected else 1.0
 
     def _choose(self, parts: Iterable[Part], seconds: float | None, factor: float) -> None:
@@ -287,7 +344,7 @@ class Plan:
         spare = CHEAP * 60 * (self.minutes or 0.0)
         sizes = full if seconds is None else choose_sizes(prices, seconds, spare, settled)
         for part in parts:
-            price, part.size = prices[part.name], sizes[part.name]
+            price, part.size, part.slowness = prices[part.name], sizes[part.name], factor
             part.expected = price.seconds(part.size, settled | sizes)
             least = price if price.least else part.price.slower(factor)  # of what a kept plan has left out
             part.least_seconds = least.seconds(least.least, settled | sizes)

@@ -50,7 +50,7 @@ def test_classifiers_can_be_referees(evidence: Make) -> None:
     assert verdicts.wrong.tolist() == [1, 1, 0]
     assert verdicts.advice.tolist() == [2, 2, -1]
     of_two = Classifier(lambda images: np.full((len(images), 2), 0.5), output_kind="probabilities", name="small")
-    with pytest.raises(UserError, match="The referee small has 2 classes, but the classifier under test 3"):
+    with pytest.raises(UserError, match="The referee small has 2 classes, but the model in question 3"):
         CrossReference([always_two, of_two]).judge(seen)
     with pytest.raises(UserError, match="A Classifier cannot be saved with an oracle"):
         CrossReference([always_two, always_two]).save("nowhere")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self, final
+from typing import Any, ClassVar, Literal, Self, final, get_args
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -23,9 +23,10 @@ from secondguess.errors import UserError
 from secondguess.model.observation import Observation, are_numbers, shown_classes
 from secondguess.model.observer import Observer
 
-__all__ = ["Oracle", "Verdicts"]
+__all__ = ["Oracle", "Undecided", "Verdicts", "check_undecided", "counted"]
 
 RIGHT, WRONG, UNDECIDED = 0, 1, -1
+Undecided = Literal["pass", "fail", "exclude"]
 
 # What was inspected elsewhere, by the oracle and the observation, for as long as both are there.
 _REMEMBERED: WeakKeyDictionary[Oracle, WeakKeyDictionary[Observation, NDArray[np.int64]]] = WeakKeyDictionary()
@@ -74,27 +75,39 @@ class Verdicts:
         """How many predictions the oracle could not decide about."""
         return int((self.wrong == UNDECIDED).sum())
 
-    def share_passed(self, undecided: Literal["pass", "fail", "exclude"] = "pass") -> float:
+    def share_passed(self, undecided: Undecided = "pass") -> float:
         """The share of predictions judged right: the oracle's own estimate of the accuracy.
 
         Args:
             undecided: whether predictions without a decision count as passed (as in the papers), as failed, or not at
                 all.
         """
-        if undecided not in ("pass", "fail", "exclude"):
-            raise UserError(f"Undecided predictions can 'pass', 'fail' or be left out ('exclude'), not {undecided!r}.")
-        right, wrong, open_ = (int((self.wrong == verdict).sum()) for verdict in (RIGHT, WRONG, UNDECIDED))
-        if undecided == "pass":
-            right += open_
-        elif undecided == "fail":
-            wrong += open_
-        if right + wrong == 0:
+        failed, counts = counted(self.wrong, undecided)
+        if not counts.any():
             raise UserError("No prediction was decided, so there is no share of passed ones; count them as 'fail'.")
-        return right / (right + wrong)
+        return float((~failed[counts]).mean())
 
     def take(self, indices: NDArray[np.int64] | NDArray[np.bool_] | slice) -> Verdicts:
         """The verdicts on some of the predictions."""
         return Verdicts(self.wrong[indices], self.reasons[indices], self.advice[indices])
+
+
+def check_undecided(undecided: str) -> None:
+    """Raise a `UserError` unless predictions without a decision can be counted so."""
+    if undecided not in get_args(Undecided):
+        raise UserError(f"Undecided predictions can 'pass', 'fail' or be left out ('exclude'), not {undecided!r}.")
+
+
+def counted(wrong: NDArray[np.int8], undecided: Undecided) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which predictions count as wrong, and which count at all, (n,) each.
+
+    Args:
+        wrong: (n,) verdicts, as in `Verdicts`.
+        undecided: whether predictions without a decision count as right, as wrong, or not at all.
+    """
+    check_undecided(undecided)
+    failed = wrong != RIGHT if undecided == "fail" else wrong == WRONG
+    return failed, wrong != UNDECIDED if undecided == "exclude" else np.ones(len(wrong), dtype=bool)
 
 
 class Oracle(Observer):

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from secondguess.accuracy.oracles.base import RIGHT, UNDECIDED, WRONG, Oracle, Verdicts
 from secondguess.accuracy.oracles.registry import register
+from secondguess.accuracy.referees import predicted_by
 from secondguess.errors import UserError
 from secondguess.model.observation import Observation
 
@@ -43,8 +44,8 @@ class CrossReference(Oracle):
     """Judges predictions by the majority of several models, of which the classifier under test is one.
 
     Args:
-        referees: the other models, two or more: each a `Classifier` for the same classes, or the name of a column of
-            the observation that holds its predictions (whole numbers, or class names).
+        referees: the other models, two or more: each a `Classifier` for the same classes, in any order, or the name of
+            a column of the observation that holds its predictions (whole numbers, or class names).
     """
 
     name = "cross_reference"
@@ -75,15 +76,9 @@ class CrossReference(Oracle):
 
 def _predicted(referee: Classifier | str, operation: Observation) -> NDArray[np.int64]:
     """The classes (n,) that a referee predicts."""
-    names, columns = operation.class_names, operation.columns
     if not isinstance(referee, str):
-        probabilities = referee.predict(operation.require_images("A referee"))
-        if probabilities.shape[1] != len(names):
-            raise UserError(
-                f"The referee {referee.name} has {probabilities.shape[1]} classes, but the classifier under test "
-                f"{len(names)}; all must have the same."
-            )
-        return np.asarray(probabilities.argmax(axis=1), dtype=np.int64)
+        return predicted_by(referee, operation)
+    names, columns = operation.class_names, operation.columns
     if referee not in columns:
         known = ", ".join(columns) or "none"
         raise UserError(
