@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain
-from statistics import correlation
+from statistics import correlation, mean, stdev
 
 from claims import Claim, find, record, rows, says
-from claims._hubris import AGREEMENT, AMBIGAN, SETS, at_full_size
+from claims._hubris import AGREEMENT, AMBIGAN, SETS, asked_about, over_stage1, papers_setting, runs
 
 PAGE = "docs/companion.md"
 TITLES = ("MNIST 9 or 8", "Fashion-MNIST dress or T-shirt", "chest X-ray, pneumonia or not")
 SHORT = ("MNIST", "Fashion-MNIST", "chest X-ray")
 KINDS = {AMBIGAN: "disjoint", AGREEMENT: "batch, calibrated"}
+WHOSE = ("own", "held_out")
 PAPER = {"mnist": (0.08, 5.5), "fashion_mnist": (0.06, 2.9), "pneumoniamnist": (0.08, 1.1)}  # ACD, ratio of distances
 
 
 def claims() -> Iterator[Claim]:
     """All of them."""
     yield from ambiguity()
-    yield from at_full_size()
     yield from realism()
     yield from agreement_about_models()
     yield from asked()
@@ -39,8 +39,12 @@ def claims() -> Iterator[Claim]:
     yield says("iterations are then {:.1f} to {:.1f} times as fast", min(gains), max(gains))
 
 
+def _spread(values: list[float]) -> tuple[float, float]:
+    return mean(values), stdev(values)
+
+
 def judged(name: str, kind: str, *, by: str, whose: str = "held_out") -> dict[str, float]:
-    """What an estimator says of a set."""
+    """What an estimator says of a set of the shorter runs."""
     return record(f"hubris/{name}.json")["sets"][kind]["judged"][by][whose]
 
 
@@ -48,29 +52,40 @@ def ambiguity() -> Iterator[Claim]:
     """The table of confusion distances, and the settings."""
     lines: list[tuple] = []
     for name, title in zip(SETS, TITLES, strict=True):
-        for kind, by in KINDS.items():
-            own, other = judged(name, kind, by=by, whose="own"), judged(name, kind, by=by)
-            paper = " {:.2f} |" if kind == AMBIGAN else " |"
-            lines.append(
-                (
-                    f"| {title}, `{kind.split()[0]}` | {{:.3f}} | {{:.3f}} | {{:.2f}} |" + paper,
-                    own["acd"],
-                    other["acd"],
-                    other["mutual_information"],
-                    *([PAPER[name][0]] if kind == AMBIGAN else []),
-                )
+        own, other = ([one["sets"][AMBIGAN]["judged"]["disjoint"][whose] for one in runs(name)] for whose in WHOSE)
+        lines.append(
+            (
+                f"| {title}, `ambigan` | {{:.3f}} ± {{:.3f}} | {{:.3f}} ± {{:.3f}} | {{:.2f}} | {{:.2f}} |",
+                *(value for some in (own, other) for value in _spread([one["acd"] for one in some])),
+                mean(one["mutual_information"] for one in other),
+                PAPER[name][0],
             )
+        )
+        own, other = (judged(name, AGREEMENT, by=KINDS[AGREEMENT], whose=whose) for whose in WHOSE)
+        lines.append(
+            (
+                f"| {title}, `agreement` | {{:.3f}} | {{:.3f}} | {{:.2f}} | |",
+                *(own["acd"], other["acd"], other["mutual_information"]),
+            )
+        )
     yield rows(*lines)
+    yield says(
+        "2,048 images have an ACD of {:.3f} to {:.3f} (MNIST), {:.3f} to {:.3f} (Fashion-MNIST) and {:.3f} to {:.3f} "
+        "(X-rays) then,",
+        *(end(papers_setting(name)) for name in SETS for end in (min, max)),
+    )
+    yield says(
+        "Three runs of MNIST beside each other took {:.0f} minutes, three of Fashion-MNIST beside two of X-rays "
+        "{:.0f}.",
+        *(max(one["seconds_until"]["ratios"] for one in runs(name)) / 60 for name in SETS[:2]),
+    )
     grids = [record(f"hubris/{name}.json")["training"]["grid"] for name in SETS]
     chosen = [[find(grid, variant=kind, chosen=True) for grid in grids] for kind in KINDS]
     yield says(
-        "v = {:.2f}, {:.2f} and {:.1f} for `ambigan`, with α = {:.0f}; α = {:.0f}, {:.0f} and {:.0f} for "
-        "`agreement`, with v = {:.2f}.",
-        *(one["variance"] for one in chosen[0]),
-        chosen[0][0]["alpha"],
+        "α = {:.0f}, {:.0f} and {:.0f} with v = {:.2f}.",
         *(one["alpha"] for one in chosen[1]),
         chosen[1][0]["variance"],
-        provided=len({one["alpha"] for one in chosen[0]}) == 1 and len({one["variance"] for one in chosen[1]}) == 1,
+        provided=len({one["variance"] for one in chosen[1]}) == 1,
     )
     four = [
         find(grid, variant=AGREEMENT, alpha=4.0)
@@ -86,7 +101,8 @@ def ambiguity() -> Iterator[Claim]:
         chosen[1][1]["frechet"],
     )
     yield says(
-        "(MNIST, held out: `ambigan` has {:.3f} by calibrated members, `agreement` {:.3f} by disjoint ones)",
+        "(MNIST, held out: `ambigan` of a shorter run has {:.3f} by calibrated members, `agreement` {:.3f} by disjoint "
+        "ones)",
         judged("mnist", AMBIGAN, by=KINDS[AGREEMENT])["acd"],
         judged("mnist", AGREEMENT, by=KINDS[AMBIGAN])["acd"],
     )
@@ -109,13 +125,12 @@ def realism() -> Iterator[Claim]:
     """Distances over those of stage 1."""
     lines: list[tuple] = []
     for name, title in zip(SETS, SHORT, strict=True):
-        spaces, ratios = record(f"hubris/{name}_spaces.json")["spaces"], record(f"hubris/{name}.json")["ratios"]
         for kind in KINDS:
-            key = kind.replace(" ", "_")
+            made = runs(name) if kind == AMBIGAN else [record(f"hubris/{name}.json")]
+            ratios = [one["ratios"][kind] for one in made]
             values = [
-                ratios[kind]["all"],
-                ratios[kind].get("others"),
-                *(spaces[space]["over_stage1"][key] for space in ("photographs", "pixels")),
+                *(mean(one[space] for one in ratios) if space in ratios[0] else None for space in ("all", "others")),
+                *(mean(over_stage1(name, kind, space)) for space in ("photographs", "pixels")),
             ]
             fields = [" |" if value is None else " {:.0f} |" if value >= 9.95 else " {:.1f} |" for value in values]
             paper = " {:.1f} |" if kind == AMBIGAN else " |"
@@ -127,10 +142,12 @@ def realism() -> Iterator[Claim]:
                 )
             )
     yield rows(*lines)
-    floors = [record(f"hubris/{name}.json")["ratios"]["floor"]["all"] for name in SETS]
+    floors = [mean(one["ratios"]["floor"]["all"] for one in runs(name)) for name in SETS]
     yield says(
-        "on MNIST stage 1 is as near as real test images are (on the others about five times as far, by all classes)",
-        provided=abs(1 / floors[0] - 1) < 0.05 and all(4 < 1 / floor < 6 for floor in floors[1:]),
+        "on MNIST stage 1 is nearer than real test images are (on Fashion-MNIST {:.0f} times and on X-rays {:.0f} "
+        "times as far, by all classes)",
+        *(1 / floor for floor in floors[1:]),
+        provided=floors[0] > 1,
     )
     yield says(
         "it is right about {:.0f} % of its test images",
@@ -187,11 +204,11 @@ def _ranks(values: list[float]) -> list[float]:
 
 
 def asked() -> Iterator[Claim]:
-    """A ConvNeXt and a ViT."""
+    """ConvNeXts and ViTs."""
 
     def told(name: str, family: str, kind: str) -> tuple[float, float]:
-        row = find(record(f"hubris/{name}.json")["hubris"]["rows"], family=family, set=kind)
-        return row["absolute"], row["relative"]
+        mine = [row for row in asked_about(name, kind) if (row["family"], row["set"]) == (family, kind)]
+        return mean(row["absolute"] for row in mine), mean(row["relative"] for row in mine)
 
     families = ("convnext", "vit")
     yield rows(
@@ -203,12 +220,11 @@ def asked() -> Iterator[Claim]:
             for name, title in zip(SETS, SHORT, strict=True)
         )
     )
-    surer = {
-        (kind, measure): told(SETS[2], "convnext", kind)[place] > told(SETS[2], "vit", kind)[place]
-        for kind in KINDS
-        for place, measure in enumerate(("absolute", "relative"))
-    }
     yield says(
-        "the ConvNeXt by absolute hubris on `ambigan`'s images, the ViT by relative hubris and on `agreement`'s.",
-        provided=[key for key, value in surer.items() if value] == [(AMBIGAN, "absolute")],
+        "On `ambigan`'s images the ConvNeXts are the surer ones on all three data sets, by both measures.",
+        provided=all(
+            surer > other
+            for name in SETS
+            for surer, other in zip(*(told(name, family, AMBIGAN) for family in families), strict=True)
+        ),
     )

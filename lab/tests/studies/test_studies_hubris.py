@@ -249,7 +249,8 @@ def test_an_interrupted_record_gives_what_it_has(results):
 def test_tables_of_the_repository_are_the_summaries_of_its_records(name, file):
     record = json.loads((RESULTS / "hubris" / f"{file}.json").read_text())
     several = RESULTS / "hubris" / f"{file}_runs.json"
-    runs = json.loads(several.read_text())["runs"] if several.exists() else [record]
+    kept = json.loads(several.read_text()) if several.exists() else {}
+    runs = kept.get("runs", [record])
     first, second, third = (recorded(get(study), RESULTS).table.cells for study in STUDIES)
     for variant, label in ((AUTHORS, "ambigan"), (OURS, OURS)):
         row, made = f"{name}, {label}", runs if variant == AUTHORS else [record]
@@ -258,7 +259,7 @@ def test_tables_of_the_repository_are_the_summaries_of_its_records(name, file):
             assert first[row, column].value == pytest.approx(statistics.mean(chosen))
         ratio = statistics.mean(list(one["ratios"][variant].values())[-1] for one in made)
         assert second[row, "FID, companion over baseline"].value == pytest.approx(ratio, rel=1e-4)
-        asked = json.loads(several.read_text()) if several.exists() and variant == AUTHORS else record
+        asked = kept if variant == AUTHORS and "hubris" in kept else record
         mine = [one for one in asked["hubris"]["rows"] if (one["family"], one["set"]) == ("lenet", variant)]
         assert third[f"lenet: {row}", "H_A"].value == pytest.approx(statistics.mean(one["absolute"] for one in mine))
         assert third[f"lenet: {row}", "H_A"].n == len(mine)
