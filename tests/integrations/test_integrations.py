@@ -53,7 +53,8 @@ def network() -> nn.Module:
 
 
 def guard_of(model: Any, images: sg.ImageSet) -> sg.Guard:
-    return sg.Guard(["entropy"], false_alarms=0.1, rule="bonferroni").fit(model, *images.split(0.2, seed=0), minutes=None)
+    train, validation = images.split(0.2, seed=0)
+    return sg.Guard(["entropy"], false_alarms=0.1, rule="bonferroni").fit(model, train, validation, minutes=None)
 
 
 @pytest.fixture(scope="module")
