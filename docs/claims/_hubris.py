@@ -183,9 +183,9 @@ def families(name: str, kind: str, measure: str) -> dict[str, float]:
 
 
 def asked_about(name: str, kind: str) -> list[dict[str, Any]]:
-    """What models say of images: of the three runs, where they were asked about these, else of the shorter one."""
-    several = record(f"hubris/{name}_runs.json").get("hubris") if kind in (AMBIGAN, "real") else None
-    return (several or record(f"hubris/{name}.json")["hubris"])["rows"]
+    """What models say: about `ambigan` and real images those that were asked about all three runs."""
+    file = f"{name}_runs" if kind in (AMBIGAN, "real") else name
+    return record(f"hubris/{file}.json")["hubris"]["rows"]
 
 
 def universal_ambiguity() -> Iterator[Claim]:
